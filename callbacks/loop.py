@@ -39,7 +39,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import this
 from haltune.study import Trial

@@ -27,12 +27,11 @@ from weakref import WeakKeyDictionary
 
 from haltune._utils.forks import heirs
 from haltune._utils.signals import interrupts
-from haltune._utils.words import one_line, plural
-from haltune.display.terminal import visible
+from haltune.display import one_line, plural, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict
-from haltune.log.problem.measures import Measures
-from haltune.log.problem.metric_names import direction
+from haltune.log.metric_names import direction
+from haltune.log.problem import Measures
 from haltune.study import Trial
 from haltune.study.attempt import Report
 from haltune.study.session import spawning

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from haltune._utils.words import plural
-from haltune.display.terminal import visible
+from haltune.display import plural, visible
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
 from haltune.log.events import Event, Status

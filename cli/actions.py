@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from haltune._utils.words import duration, plural
+from haltune.display import duration, plural
 from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.launch import run_script
 from haltune.log.problem import Budget
@@ -30,7 +30,7 @@ from haltune.report import summary
 from haltune.store.open import open_store
 from haltune.store.studies import hold, if_allowed, lift, recorded_problem
 from haltune.study import Study
-from haltune.study.reading import Reading, follow_study, read_study
+from haltune.study.view import RecordedStudy, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
@@ -152,7 +152,7 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _let_go_on(study: Reading, budget: Budget) -> str:
+def _let_go_on(study: RecordedStudy, budget: Budget) -> str:
     """Lift what holds a search, without training it here; what came of that."""
     if not budget.unlimited:
         raise InvalidInput("a budget is for a program that trains: haltune resume ... -- python train.py")
@@ -217,7 +217,7 @@ def watch(
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
             from haltune.report.watch.app import Board, application
-            from haltune.report.watch.serve import serve
+            from haltune.report.watch.serve import server
         except ImportError:
             raise ImportError(
                 f"haltune watch serves with Starlette and uvicorn: {installing('watch')}"
@@ -242,7 +242,7 @@ def watch(
             ticket = address.replace(token, app.ticket(), 1)
             # in a thread: a browser in the terminal returns only when it ends
             threading.Thread(target=webbrowser.open, args=(ticket,), daemon=True).start()
-        serve(app, listening)
+        server(app).run(sockets=[listening])
 
 
 def names_of(host: str) -> tuple[str, ...]:

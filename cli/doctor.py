@@ -24,7 +24,7 @@ import typer
 
 from haltune._utils.process import named, surely_gone
 from haltune._utils.scratch import lasting, remove
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
 from haltune.launch.limits import devices_of
@@ -38,10 +38,10 @@ from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpoints, readable
 from haltune.store.folders import own_folder
 from haltune.store.open import open_store
-from haltune.store.sql.sqlite.file import path_at
+from haltune.store.sqlite import path_at
 from haltune.study import Study
-from haltune.study.reading import folded
 from haltune.study.replay import decided, replay
+from haltune.study.view import folded
 
 from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
 from .study_file import StudyFile, read

@@ -19,23 +19,21 @@ from rich.table import Table
 from haltune import report as reports
 from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
-from haltune._utils.words import duration, settings, short
-from haltune.display.terminal import cell
+from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.codec import plain, to_json
 from haltune.log.comparison import Comparisons
-from haltune.log.events import Status, trial_of
+from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again
 from haltune.log.history import History
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
-from haltune.study.reading import Reading
+from haltune.study.view import RecordedStudy
 from haltune.trackers.tensorboard import write_runs
 
 from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, study_of
 
 
-def status_data(study: Reading) -> dict[str, Any]:
+def status_data(study: RecordedStudy) -> dict[str, Any]:
     """Return how a search stands, and which worker trains which trial, as JSON holds it."""
     history, store, name, outcome = study.history, study.store, study.name, study.outcome
     spent, problem = history.spent, history.problem
@@ -112,7 +110,7 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
             raise typer.Exit(STOPPED if told["state"] == "stopped" else RUNS)
 
 
-def _say_status(study: Reading, told: dict[str, Any]) -> None:
+def _say_status(study: RecordedStudy, told: dict[str, Any]) -> None:
     reason = f" ({told['reason']})" if told["reason"] else ""
     reason = "" if told["state"] in ("idle", "over") else reason  # the summary tells it
     say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
@@ -197,7 +195,7 @@ def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
 class Listed:
     """Trials as a study's listings show them."""
 
-    def __init__(self, study: Reading) -> None:
+    def __init__(self, study: RecordedStudy) -> None:
         self.history = study.history
         self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
         self._comparisons = Comparisons(self.history, self._over)
@@ -267,7 +265,7 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
             _say_best(history, leads)
 
 
-def _say_front(study: Reading, format: Format, top: int | None) -> None:
+def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
     """The runs that nothing betters in all goals, a line each."""
     history, runs = study.history, study.pareto_front()
     if not runs:
@@ -410,7 +408,7 @@ def _report_rows(history: History) -> list[dict[str, Any]]:
     return found
 
 
-def _trial_rows(study: Reading) -> list[dict[str, Any]]:
+def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
     comparisons = Comparisons(study.history, study.outcome.over and not study.outcome.held)
     found = []
     for t in study.trials:

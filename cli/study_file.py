@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 
 from haltune import policies
 from haltune._utils.checks import check_counts, check_seconds
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, old_names, warn
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space

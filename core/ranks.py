@@ -24,7 +24,7 @@ from haltune import errors
 from haltune._utils.forks import heirs
 from haltune._utils.process import checkable, new_holder, started, surely_gone
 from haltune._utils.scratch import base, is_own, make_own, remove, sweep
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost
 
 MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"

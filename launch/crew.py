@@ -22,8 +22,7 @@ from typing import Any, Self
 
 from haltune._utils.checks import python_number
 from haltune._utils.scratch import Scratch
-from haltune._utils.words import plural
-from haltune.display.terminal import cell
+from haltune.display import cell, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status

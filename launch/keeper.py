@@ -29,7 +29,7 @@ from haltune._utils.process import new_holder, surely_gone
 from haltune._utils.scratch import remove
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log import events as ev
-from haltune.log.codec import to_json
+from haltune.log.events import to_json
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.open import open_store

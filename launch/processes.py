@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.spending import Outcome
 from haltune.ranks import this

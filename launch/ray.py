@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.checks import check_counts
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, StoreError, installing
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import short
-from haltune.display.notebook import display, escaped
-from haltune.display.terminal import cell, visible
+from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study import Study
-from haltune.study.reading import follow_study
+from haltune.study.view import follow_study
 
 from .digest import Digest, Row, digest
 from .figures.drawing import GROUP_STYLES
@@ -72,7 +70,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
         trial   1  loss 0.4251  epoch 2  trained in full
         trial   2  loss 0.4414  epoch 2  trained in full
     """
-    shows = display() if console is None else None
+    shows = notebook() if console is None else None
     screen: Any
     watch: Any
     if shows is not None:

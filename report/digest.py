@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haltune._utils import disk
-from haltune._utils.words import counted, short
+from haltune.display import counted, short
 from haltune.errors import InvalidInput
 from haltune.log.comparison import Comparisons
 from haltune.log.events import Status
@@ -28,8 +28,8 @@ from haltune.log.history import History
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome
-from haltune.study.results import Results
-from haltune.study.telling.audit import Audit
+from haltune.study.explain import Audit
+from haltune.study.view import StudyView
 
 from .story import Story
 
@@ -138,7 +138,7 @@ class Digest:
         return sum(self.counts.values())
 
 
-Source = Results | History  # a study, opened to search or to look at, or what was folded of its log
+Source = StudyView | History  # a study, opened to search or to look at, or what was folded of its log
 
 
 def digest(source: Source, most: int | None = None) -> Digest:
@@ -146,9 +146,9 @@ def digest(source: Source, most: int | None = None) -> Digest:
 
     Raises InvalidInput for anything else.
     """
-    if not isinstance(source, Results | History):
+    if not isinstance(source, StudyView | History):
         raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
-    study = source if isinstance(source, Results) else None
+    study = source if isinstance(source, StudyView) else None
     if study is not None:
         study.sync()
         history, outcome, lost = study.history, study.outcome, study.lost
@@ -188,9 +188,9 @@ def digest(source: Source, most: int | None = None) -> Digest:
     )
 
 
-def need_study(source: object) -> Results:
+def need_study(source: object) -> StudyView:
     """The source, which has a log to read. Raises InvalidInput for others."""
-    if not isinstance(source, Results):
+    if not isinstance(source, StudyView):
         raise InvalidInput(f"this is drawn from the log of a Study, not from {source!r}")
     return source
 
@@ -202,7 +202,7 @@ def story_of(source: object) -> Story:
     return Story(study.history.problem).fold(study.events())
 
 
-def _kept(source: Results) -> KeptCheckpoints | None:
+def _kept(source: StudyView) -> KeptCheckpoints | None:
     """Of trials that may continue, and of the best one: as the log has them, so that all ranks tell the same."""
     waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
     paths = [t.checkpoint for t in waiting if t.checkpoint is not None]

@@ -9,15 +9,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from haltune._utils.words import counted, plural, short
-from haltune.display.terminal import visible
+from haltune.display import counted, plural, short, visible
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.policy import Policy, check_policy, name_of
 from haltune.log.records import Best, TrialRecord
-from haltune.study.counterfactual import Lived
-from haltune.study.reading import read_study
-from haltune.study.results import Results
+from haltune.study.replay import Replayed
+from haltune.study.view import StudyView, read_study
 
 LOG = "as recorded"
 _TOTALS = (
@@ -215,7 +213,7 @@ def _finite(value: Any) -> Any:
 
 
 def replay(
-    study: Results | str | os.PathLike[str], *policies: Policy[Any] | Mapping[str, Policy[Any]]
+    study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | Mapping[str, Policy[Any]]
 ) -> Replay:
     """A study's recorded curves decided again under other stopping rules: what they would have saved, and got wrong.
 
@@ -262,7 +260,7 @@ def replay(
     named = _named(policies)
     if isinstance(study, str | os.PathLike):
         study = read_study(study)
-    if not isinstance(study, Results):
+    if not isinstance(study, StudyView):
         raise InvalidInput(f"replay(study, ...): a Study, or the path of its store, not {study!r}")
     study.sync()
     problem, events = study.history.problem, list(study.events())
@@ -270,18 +268,18 @@ def replay(
         raise InvalidInput(
             "replay(study, ...) compares rules for one goal without constraints, and this study has more"
         )
-    log = Lived(problem, events)
-    rules = [_rule(name, log, Lived(problem, events, policy)) for name, policy in named.items()]
+    log = Replayed(problem, events)
+    rules = [_rule(name, log, Replayed(problem, events, policy)) for name, policy in named.items()]
     return Replay(problem.goal.metric, _rule(LOG, log, log), tuple(rules))
 
 
-def _rule(name: str, log: Lived, lived: Lived) -> RuleOutcome:
+def _rule(name: str, log: Replayed, lived: Replayed) -> RuleOutcome:
     goal, best, top = log.history.problem.goal, lived.history.best(), log.history.best()
     regret = goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan  # 0, not -0
     return RuleOutcome(name, tuple(_run(t, log, lived) for t in log.history.trials), best, regret)
 
 
-def _run(t: TrialRecord, log: Lived, lived: Lived) -> RunUnderRule:
+def _run(t: TrialRecord, log: Replayed, lived: Replayed) -> RunUnderRule:
     """`t` is the run as the log holds it."""
     problem, verdict = log.history.problem, lived.ended.get(t.id)
     incumbent = lived.incumbents.get(t.id, math.nan)  # without one, as for the first run, it is no case

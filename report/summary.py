@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune._utils.words import counted, duration, plural, settings, short
-from haltune.display.terminal import visible
+from haltune.display import counted, duration, plural, settings, short, visible
 from haltune.log.fate import lead_of, shared_error
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable

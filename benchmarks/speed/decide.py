@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from haltune import Budget, Float, Int, Maximize, Problem, Space, Study
-from haltune.log.fold import Fold
+from haltune.log.policy import Fold
 from haltune.policies import BOBOS, RandomSearch
 from haltune.study.replica import Replica
 

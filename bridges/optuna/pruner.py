@@ -28,8 +28,7 @@ from haltune.policies.bobos.halting import Stopper
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.space import Space
 
-from .library import PREFIX, optuna
-from .spaces import ENDS, WHOLE, FrozenTrial, TrialState, curve_of
+from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:

@@ -11,7 +11,7 @@ from typing import Any
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
-from haltune.study.reading import Reading
+from haltune.study.view import RecordedStudy
 
 from .tracker import Bookmark, Point, Search
 
@@ -22,7 +22,7 @@ _OVER = {
 }
 
 
-def write_runs(study: Reading, folder: Path) -> Path:
+def write_runs(study: RecordedStudy, folder: Path) -> Path:
     """A run for each trial, `trial-7`: its curves, and its configuration. Returns the folder.
 
     Raises ImportError without TensorBoard, InvalidInput for a folder that cannot be written or holds other runs.

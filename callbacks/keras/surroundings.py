@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from haltune._utils.words import amount, plural
+from haltune.display import amount, plural
 from haltune.errors import NotSupported
 from haltune.study import Trial
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from haltune._utils.words import amount, plural
+from haltune.display import amount, plural
 from haltune.errors import NotSupported
 from haltune.study import Trial
 

@@ -14,7 +14,7 @@ import traceback
 import warnings
 from contextlib import suppress
 
-from haltune.display.terminal import is_set_up, visible
+from haltune.display import is_set_up, text_of, visible
 
 _log = logging.getLogger("haltune")
 
@@ -118,14 +118,6 @@ def installing(extra: str) -> str:
         return f"pip install '{path}[{extra}]'" if os.path.exists(path) else f"pip install 'haltune[{extra}]'"
     where = f" @ {control}+{url}" if control else f" @ {url}" if url else ""
     return f"pip install 'haltune[{extra}]{where}'"
-
-
-def text_of(error: BaseException) -> str:
-    """The text of an exception; "" where its own __str__ fails."""
-    try:
-        return str(error)
-    except Exception:
-        return ""
 
 
 OUT_OF_MEMORY = "out of memory"  # what the error of such a failure begins with

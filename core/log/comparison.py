@@ -16,15 +16,14 @@ from functools import cached_property
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import amount, counted, ordinal, plural
+from haltune.display import amount, counted, ordinal, plural
 
 from .decisions import ASKED, CUT, FULL
 from .events import Status
 from .history import History
-from .problem import Problem
-from .problem.constraints import latest, violation
-from .problem.dominance import dominates
+from .problem import Problem, latest, violation
 from .records import TrialRecord
+from .scores import dominates
 
 
 @dataclass(frozen=True)

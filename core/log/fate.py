@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haltune._utils.words import clipped, counted, plural, short
+from haltune.display import clipped, counted, plural, short
 
 from .decisions import WISH
 from .events import Status

@@ -26,14 +26,13 @@ from scipy.special import ndtr
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
-from haltune._utils.words import amount, short
+from haltune.display import amount, short
 from haltune.errors import InvalidInput, warn
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import FinishedTrials, Policy, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.log.scores import measured, plausible

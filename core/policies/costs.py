@@ -27,9 +27,8 @@ from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Posterior, fit, sample
 from haltune.log.events import Status
-from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
-from haltune.log.policy import name_of
+from haltune.log.policy import FinishedTrials, name_of
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent

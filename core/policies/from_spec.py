@@ -9,7 +9,7 @@ from typing import Any
 
 from haltune.errors import NotSupported
 from haltune.errors.old_names import renamed
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune._utils.memo import Memo
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import AUDIT, Move, Start

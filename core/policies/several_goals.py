@@ -35,19 +35,16 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import short
+from haltune.display import short
 from haltune.errors import InvalidInput
 from haltune.log.comparison import front_at
 from haltune.log.decisions import FULL, Action, Move, Resume, Start, Verdict, Wait, stop
 from haltune.log.events import Event, Reported, Rescaled
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper, in_words
-from haltune.log.problem import Goal, Maximize, Problem
-from haltune.log.problem.constraints import latest, violation
-from haltune.log.problem.dominance import non_dominated
+from haltune.log.policy import Fold, Policy, Wrapper, in_words
+from haltune.log.problem import Goal, Maximize, Problem, latest, violation
 from haltune.log.records import TrialRecord
-from haltune.log.scores import Scale, Span
+from haltune.log.scores import Scale, Span, non_dominated
 
 Weights = tuple[float, ...]
 RHO = 0.05

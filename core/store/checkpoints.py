@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 
 from haltune._utils import disk
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NoRoom
 from haltune.log.events import OVER, Status
 from haltune.log.history import History

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from haltune._utils import disk
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.codec import to_json
+from haltune.log.events import to_json
 
 from .base import Store
 

@@ -15,11 +15,20 @@ from haltune._utils.differences import differences
 from haltune._utils.process import checkable, surely_gone
 from haltune.errors import StoreError, StudyMismatch
 from haltune.errors.old_names import renamed
-from haltune.log.codec import plain
-from haltune.log.events import Budgeted, Created, Ended, Expired, Finished, Resumed, Slept, Started
+from haltune.log.events import (
+    ADVICE,
+    Budgeted,
+    Created,
+    Ended,
+    Expired,
+    Finished,
+    Resumed,
+    Slept,
+    Started,
+    plain,
+)
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
-from haltune.log.validity import ADVICE
 
 from .base import Store
 from .studies import recorded_problem

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput, StoreError
-from haltune.log.codec import plain
-from haltune.log.events import OVER, Asked, Created, Enqueued, Held, Raised, Status
+from haltune.log.events import ADVICE, OVER, Asked, Created, Enqueued, Held, Raised, Status, plain
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
-from haltune.log.validity import ADVICE
 
 from .base import Store
 

@@ -21,21 +21,20 @@ import numpy as np
 from haltune import policies
 from haltune._utils.checks import number
 from haltune._utils.disk import StrPath
-from haltune._utils.words import short
+from haltune.display import short
 from haltune.errors import HaltuneError, InvalidInput, StoreError, warn
 from haltune.log.events import Reported
+from haltune.log.metric_names import direction, meant
 from haltune.log.policy import Policy, check_policy, in_words
 from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
-from haltune.log.problem.metric_names import direction, meant
 from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.store.base import Store
 from haltune.store.open import open_store
 
-from .reading import Reading, read_study
-from .results import Results
 from .trial import Trial
+from .view import RecordedStudy, StudyView, read_study
 
 _log = logging.getLogger("haltune")
 
@@ -255,7 +254,7 @@ def check_name(name: Any) -> None:
         )
 
 
-Earlier = Results | StrPath | tuple[StrPath, str]
+Earlier = StudyView | StrPath | tuple[StrPath, str]
 
 
 def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | None, name: str) -> Sequence[Any]:
@@ -288,7 +287,7 @@ def _named(given: Any) -> bool:
     return isinstance(given[0] if pair else given, str | os.PathLike)
 
 
-def _read(given: Any) -> Reading:
+def _read(given: Any) -> RecordedStudy:
     where, name = given if isinstance(given, tuple) else (given, None)
     try:
         store = open_store(where, reading=True)

@@ -11,12 +11,11 @@ from typing import Any
 from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural, settings
+from haltune.display import plural, settings
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
-from haltune.log.events import Status
+from haltune.log.events import Status, plain
 from haltune.log.fate import FATES, fate_of
 from haltune.log.history import History
 from haltune.log.policy import Policy, S

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from haltune._utils.words import one_line, settings
-from haltune.display.notebook import facts
+from haltune.display import facts, one_line, settings
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
-from haltune.log.codec import verdict_from_json, verdict_to_json
 from haltune.log.decisions import Finish, Verdict, Wait
-from haltune.log.events import Event, Status
+from haltune.log.events import Event, Status, verdict_from_json, verdict_to_json
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem

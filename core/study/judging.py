@@ -11,11 +11,10 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune._utils.words import one_line, short
+from haltune.display import one_line, short
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
-from haltune.log.events import OVER, Status
+from haltune.log.events import OVER, Status, plain
 from haltune.log.history import History
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget

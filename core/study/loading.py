@@ -28,16 +28,16 @@ from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from .messages import Voice
-from .reading import Reading, first_event, read_study
 from .session import Session
 from .study import Rarer, Study
 from .trial import Trial
+from .view import RecordedStudy, first_event, read_study
 
 
 class ReadingSession:
     """The session of a study that is only looked at: it tells what was read, and refuses what would go on with it."""
 
-    def __init__(self, reading: Reading, why: str) -> None:
+    def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
         self.acts, self.monotonic, self.voice, self.waits = True, time.perf_counter, Voice(0), False
         self._why = why
@@ -140,7 +140,7 @@ def _folder(options: Rarer) -> StrPath | None:
 class _Shown(Study):
     """A study whose log does not hold all that decides, or cannot be written: to look at."""
 
-    def __init__(self, reading: Reading, why: str) -> None:
+    def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.name, self.policy = reading.name, reading.policy
         self._reading, self._why = (
             reading,

@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import Any
 
-from haltune._utils.words import clipped, clock, counted, plural, settings, short
-from haltune.display.terminal import heard, visible
+from haltune.display import clipped, clock, counted, heard, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again, values_of

@@ -22,11 +22,9 @@ from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import StudyMismatch, warn
 from haltune.log import events as ev
-from haltune.log.codec import plain, to_json
-from haltune.log.events import Status
-from haltune.log.fold import Fold
+from haltune.log.events import Status, plain, to_json
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict, Lease, Release, Store, settled

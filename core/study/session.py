@@ -21,16 +21,23 @@ from typing import Any, TypeVar
 from haltune._utils.forks import heirs, is_free
 from haltune._utils.process import new_holder
 from haltune._utils.retry import retry
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
-from haltune.log.codec import from_json, plain, to_json, verdict_from_json, verdict_to_json
 from haltune.log.decisions import Action, Finish, Verdict, Wait
-from haltune.log.events import OVER, Event, Status
+from haltune.log.events import (
+    OVER,
+    Event,
+    Status,
+    from_json,
+    plain,
+    to_json,
+    verdict_from_json,
+    verdict_to_json,
+)
 from haltune.log.fate import shared_error
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Wrapper
+from haltune.log.policy import Fold, Wrapper
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Follower, Leader, Line, error_from_json, joined, same

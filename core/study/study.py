@@ -11,10 +11,8 @@ from typing import Any, TypedDict, Unpack, overload
 
 from haltune._utils.checks import check_counts, check_seconds, check_whole, number, python_number
 from haltune._utils.disk import StrPath
-from haltune._utils.words import plural
 from haltune.above import above
-from haltune.display.notebook import lines
-from haltune.display.terminal import heard
+from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
 from haltune.errors.foreign_words import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
@@ -38,9 +36,9 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
-from .results import Results
 from .session import Session
 from .trial import Trial
+from .view import StudyView
 
 _log = logging.getLogger("haltune")
 
@@ -62,7 +60,7 @@ _log = logging.getLogger("haltune")
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
 
 
-class Study(Results, KnowsArguments, KnowsAttributes):
+class Study(StudyView, KnowsArguments, KnowsAttributes):
     """A search over one problem; any number of workers may share it.
 
     Study(space, "val_acc", max_epochs=30) or Study(problem, policy): a space has its goal behind it, a Problem, which
@@ -434,7 +432,7 @@ class Study(Results, KnowsArguments, KnowsAttributes):
         return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
     def _repr_html_(self) -> str:
-        return lines(repr(self)) if self._session is None else super()._repr_html_()
+        return preformatted(repr(self)) if self._session is None else super()._repr_html_()
 
     @property
     def _log(self) -> Log:

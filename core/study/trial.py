@@ -25,8 +25,7 @@ from haltune.errors.misreading import explain_misreading
 from haltune.errors.uncalled import answers_uncalled
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS
-from haltune.log.problem.measures import Measures
+from haltune.log.problem import ENDLESS, Measures
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report

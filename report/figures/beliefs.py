@@ -15,7 +15,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural, settings, short
+from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
@@ -23,7 +23,7 @@ from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
 from haltune.policies.truvar.answers import LevelSet, Maximisers
 from haltune.policies.truvar.members import MemberSet
-from haltune.study.results import Results
+from haltune.study.view import StudyView
 
 from ..digest import need_study
 from ..metric_model import line_through
@@ -46,7 +46,7 @@ _BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
 _DEARER = [(0.0, RULE), (1.0, MUTED)]
 
 
-def posterior(study: Results, across: str | None = None) -> go.Figure:
+def posterior(study: StudyView, across: str | None = None) -> go.Figure:
     """What AutoBCT believes: the metric and the time of a training, what another training is worth, and its path.
 
     Of a study that `AutoBCT()` searches, once it knows enough to weigh score against cost. By one parameter, or over
@@ -136,7 +136,7 @@ class Beliefs:
         return np.array([self.assessment.ruler.raw(float(h)) for h in np.atleast_1d(scores)])
 
 
-def beliefs_of(study: Results) -> Beliefs | None:
+def beliefs_of(study: StudyView) -> Beliefs | None:
     """Of a study that AutoBCT searches; None for another, and while it knows too little to weigh anything."""
     policy = study.policy.part(AutoBCT)
     if policy is None:
@@ -387,7 +387,7 @@ _CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are 
 
 
 def region(
-    found: LevelSet | Maximisers | Results, across: str | None = None, along: str | None = None
+    found: LevelSet | Maximisers | StudyView, across: str | None = None, along: str | None = None
 ) -> go.Figure:
     """Configurations by two parameters (by default the first two), coloured by their probability.
 
@@ -414,13 +414,13 @@ def region(
 
             region(study.level_set(), "width", "dropout").write_html("region.html")
     """
-    spec = region_spec(answer_of(found) if isinstance(found, Results) else found, across, along)
+    spec = region_spec(answer_of(found) if isinstance(found, StudyView) else found, across, along)
     figure = drawn(spec)
     figure.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
     return figure
 
 
-def answer_of(study: Results) -> LevelSet | Maximisers:
+def answer_of(study: StudyView) -> LevelSet | Maximisers:
     """What a study's own policy searches. Raises InvalidInput where it searches neither, or it is too early to say."""
     searches = study.policy.part(MemberSet)
     if searches is None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.words import clipped, counted, plural, settings, short
+from haltune.display import clipped, counted, plural, settings, short
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
 from haltune.policies.bobos.halting import errors_of, reference_curves, reference_trials
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
-from haltune.study.telling.audit import WouldBeStop
+from haltune.study.explain import WouldBeStop
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, points
 

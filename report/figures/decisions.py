@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import amount, clipped, plural
+from haltune.display import amount, clipped, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Verdict
@@ -26,9 +26,9 @@ from haltune.log.history import History
 from haltune.log.problem import Goal
 from haltune.policies.bobos.halting import Posed, Stopper
 from haltune.policies.bobos.optimal_stopping import DecisionTable
+from haltune.study.explain import Rate
 from haltune.study.judging import with_report
-from haltune.study.results import Results
-from haltune.study.telling.rate import Rate
+from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, digest, need_study, story_of
 from ..story import Story, tells
@@ -63,7 +63,7 @@ class RungEntry:
     fate: str = "left"  # one of _FATES
 
 
-def rungs(study: Results) -> go.Figure:
+def rungs(study: StudyView) -> go.Figure:
     """The ladder of a search that compares runs at rungs: who went on from each, who waits there, who was left.
 
     Args:
@@ -260,7 +260,7 @@ class Decided:
 class Decisions:
     """Decisions of a search by its optimal stopping, made again as they are asked for; the last is kept."""
 
-    def __init__(self, study: Results, stopper: Stopper) -> None:
+    def __init__(self, study: StudyView, stopper: Stopper) -> None:
         self._study, self._stopper = study, stopper
         self._history = History(study.history.problem)
         self._last: tuple[ev.Reported, Decided | None] | None = None
@@ -292,7 +292,7 @@ class Decisions:
         return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
 
 
-def decisions(study: Results, trial: int | None = None) -> go.Figure:
+def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
     """A run's last decision: what it might still become, and the regions of stopping and going on ahead of it.
 
     Of a study that decides by `BOBOS()` or `Halting()`. It is made again from the log, some tenths of a second.
@@ -444,7 +444,7 @@ class Group:
     won: Rate  # of the runs
 
 
-def calibration(study: Results) -> go.Figure:
+def calibration(study: StudyView) -> go.Figure:
     """P(beats) as it was stated against the share of the runs that won, where runs were audited.
 
     An audited run trains on where it would be stopped, so that its end is known; others would tell of those alone that

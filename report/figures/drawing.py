@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils.words import short
-from haltune.display.terminal import visible
+from haltune.display import short, visible
 from haltune.errors import installing
 from haltune.space import Space
 from haltune.space.domains import Choice, Float, Int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.checks import LARGEST
-from haltune._utils.words import plural, settings, short
+from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
 from haltune.space.domains import Choice, Constant, Float, Int

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from haltune._utils.arrays import Array
 from haltune._utils.process import named
-from haltune._utils.words import amount, counted, duration, plural, settings, short
+from haltune.display import amount, counted, duration, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.problem import Budget
 from haltune.log.spending import Spent
-from haltune.study.results import Results
+from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, evenly, story_of
 from ..story import Cost, Story, Stretch
@@ -37,7 +37,7 @@ _MOST_STEPS = 2000  # steps that are told apart
 _ABSURD = 100.0  # times as far below the last as the median: left outside the first view
 
 
-def progress(study: Results) -> go.Figure:
+def progress(study: StudyView) -> go.Figure:
     """The best so far, as it would have been told, against epochs trained; against time, and cost, by a button.
 
     Args:
@@ -578,7 +578,7 @@ _PARTS = {  # of the time of workers
 _Line = tuple[str, int]  # a holder, and which of those that it holds trials on at a time
 
 
-def timeline(study: Results) -> go.Figure:
+def timeline(study: StudyView) -> go.Figure:
     """A bar for each stretch of training, a line for each worker; and the shares of the workers' time.
 
     Args:

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 
-from haltune._utils.words import clipped, duration, plural, settings, short
-from haltune.display.notebook import escaped
+from haltune.display import clipped, duration, escaped, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.fate import FATES, shared_error
-from haltune.study.telling.outlook import outlook as estimated
-from haltune.study.telling.receipt import short_receipt
+from haltune.study.explain import outlook as estimated
+from haltune.study.explain import short_explanation
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -264,7 +263,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     ]
     lasts = [(name, float(values[-1])) for name, values in t.metrics.items() if len(values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
-    receipt = clipped(short_receipt(facts.comparisons, t.id), 6000)
+    receipt = clipped(short_explanation(facts.comparisons, t.id), 6000)
     receipt += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
     receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     chosen = f"Proposed: {t.proposed}" if t.proposed else ""

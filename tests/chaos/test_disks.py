@@ -43,7 +43,7 @@ def trained(path: Path, when: Callable[[Study, int], None]) -> list[str]:
 
 def test_a_file_that_may_not_be_written_for_a_while_costs_one_warning(tmp_path: Path) -> None:
     def when(study: Study, epoch: int) -> None:
-        engine = study.store._database.engine
+        engine = study.store.engine
         if epoch in (4, 8):  # SQLite's own switch: the superuser may write files that are read-only
             engine.dispose()
             only = "ON" if epoch == 4 else "OFF"

@@ -81,13 +81,13 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
         begun.set()
         assert serves.wait(60)
 
-    def serving(app, listening):
+    def serving(server, sockets):
         serves.set()
         assert begun.wait(60)
-        listening.close()
+        sockets[0].close()
 
     monkeypatch.setattr("webbrowser.open", a_browser_in_the_terminal)
-    monkeypatch.setattr("haltune.report.watch.serve.serve", serving)
+    monkeypatch.setattr("uvicorn.Server.run", serving)
     said = haltune("watch", log, "--port", 0).output
     (address,) = opened
     assert address.rpartition("/0/")[1] == "/0/"
@@ -100,11 +100,11 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
 def test_ctrl_c_says_that_the_page_is_no_longer_served(log, monkeypatch):
     pytest.importorskip("uvicorn", reason="haltune watch serves with it")
 
-    def interrupted(app, listening):
-        listening.close()
+    def interrupted(server, sockets):
+        sockets[0].close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("haltune.report.watch.serve.serve", interrupted)
+    monkeypatch.setattr("uvicorn.Server.run", interrupted)
     found = haltune("watch", log, "--port", 0, "--no-open")
     assert found.exit_code == 130
     assert found.output.splitlines()[-1] == "The page is no longer served. The search continues."

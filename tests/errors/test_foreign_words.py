@@ -203,8 +203,8 @@ def test_every_answer_is_for_something_that_is_not_there() -> None:
     ("call", "answer"),
     [
         (lambda: Study(), r"what is to be searched, and what for\? Study\(.*load_study"),  # type: ignore[call-overload]
-        (lambda: Maximize(), r"Maximize what\? .*: Maximize\('val_acc'\)"),  # type: ignore[call-arg]
-        (lambda: Minimize(), r"Minimize what\? .*: Minimize\('val_loss'\)"),  # type: ignore[call-arg]
+        (lambda: Maximize(), r"name .*: Maximize\('val_acc'\)"),  # type: ignore[call-arg]
+        (lambda: Minimize(), r"name .*: Minimize\('val_loss'\)"),  # type: ignore[call-arg]
         (lambda: Study(X, "val_los"), r"did you mean 'val_loss'\?\): write Maximize"),
         (lambda: Study(X, "latency"), r"Its name does not say: write Maximize"),
         (lambda: Study(X, "acc", policy="BOBS"), r"did you mean BOBOS\(\)\?"),  # type: ignore[call-overload]

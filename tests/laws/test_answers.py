@@ -26,15 +26,15 @@ from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
 from haltune.cli import listings
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
-from haltune.log.codec import to_json
 from haltune.log.comparison import Comparisons
+from haltune.log.events import to_json
 from haltune.log.fate import FATES
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page.items import ToldSearch
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 EPOCHS = 6
 

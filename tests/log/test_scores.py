@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from haltune import Maximize, Minimize
 from haltune.log.problem import Goal
-from haltune.log.problem.dominance import non_dominated
-from haltune.log.scores import Scale, Span, learn, learn_spans, outgrown
+from haltune.log.scores import Scale, Span, learn, learn_spans, non_dominated, outgrown
 from haltune.log.scores import given as scale_given
 
 losses = st.lists(st.floats(0.5, 3.0), min_size=1, max_size=20)

@@ -22,7 +22,6 @@ from haltune.errors import InvalidSpace  # noqa: E402
 from haltune.optuna.spaces import (  # noqa: E402
     Translated,
     inward,
-    outward,
 )
 from haltune.space import Space  # noqa: E402
 
@@ -65,7 +64,7 @@ def distributions(draw):
 @given(distribution=distributions(), seed=SEEDS)
 def test_a_distribution_of_any_kind_survives_the_way_here_and_back(distribution, seed):
     found = inward("x", distribution)
-    assert outward(Space({"x": found.domain}))["x"].distribution == distribution
+    assert Translated.of_space(Space({"x": found.domain})).counterparts["x"].distribution == distribution
     sampler, study = optuna.samplers.RandomSampler(seed=seed), optuna.create_study()
     value = sampler.sample_independent(study, None, "x", distribution)
     again = found.outward(found.inward(value))
@@ -76,7 +75,7 @@ def test_a_distribution_of_any_kind_survives_the_way_here_and_back(distribution,
 
 def test_what_optuna_cannot_keep_is_its_text_there():
     options = [(3, 3), "(3, 3)", True, 1, None, 2.5]
-    found = outward(Space({"kernel": Choice(options)}))["kernel"]
+    found = Translated.of_space(Space({"kernel": Choice(options)})).counterparts["kernel"]
     assert found.distribution == CategoricalDistribution(["(3, 3)'", "(3, 3)", "True", "1", None, 2.5])
     assert [found.inward(found.outward(o)) for o in options] == options
     assert [type(found.inward(found.outward(o))) for o in options[2:4]] == [bool, int]
@@ -84,7 +83,7 @@ def test_what_optuna_cannot_keep_is_its_text_there():
 
 def test_a_constant_is_the_only_choice_and_a_named_bound_the_outermost():
     space = Space({"k2": Int(5, 20), "k1": Int(3, "k2"), "optimizer": Constant("adam")})
-    found = {name: c.distribution for name, c in outward(space).items()}
+    found = {name: c.distribution for name, c in Translated.of_space(space).counterparts.items()}
     assert found == {
         "k2": IntDistribution(5, 20),
         "k1": IntDistribution(3, 20),
@@ -108,7 +107,7 @@ def test_a_distribution_of_nobodys_is_an_error_that_names_its_parameter():
         def single(self): ...
         def _contains(self, value): ...
 
-    with pytest.raises(InvalidSpace, match=r"'depth'.*haltune knows|'depth'.*does not know"):
+    with pytest.raises(InvalidSpace, match=r"'depth'.*haltune knows"):
         inward("depth", Odd())
     with pytest.raises(InvalidSpace, match=r"'depth'.*Choice"):
         inward("depth", CategoricalDistribution([1.0, 1]))

@@ -101,7 +101,7 @@ def test_a_search_learns_from_it():
 def test_a_program_that_is_run_again_opens_what_it_took(tmp_path):
     there = searched(3)
     from_study(there, tmp_path / "past.db")
-    with pytest.raises(InvalidInput, match="holds a study 'digits' already: load_study opens it"):
+    with pytest.raises(InvalidInput, match="already holds a study 'digits'"):
         from_study(there, tmp_path / "past.db")
     assert len(from_study(there, tmp_path / "past.db", "again").trials) == 3
 
@@ -183,14 +183,14 @@ def test_ranges_that_changed_become_one_and_kinds_that_changed_are_an_error():
     wide = optuna.distributions.FloatDistribution(-1, 0.5)
     assert from_study(of(made([], 1.0), made([], 1.0, x=wide))).problem.space == Space({"x": Float(-1, 1)})
     choice = optuna.distributions.CategoricalDistribution([0.5])
-    with pytest.raises(InvalidSpace, match=r"one name for two kinds of parameter; rename"):
+    with pytest.raises(InvalidSpace, match=r"different parameters.* Rename"):
         from_study(of(made([], 1.0), made([], 1.0, x=choice)))
 
 
 def test_what_cannot_be_taken_is_an_error_in_words(tmp_path):
     with pytest.raises(InvalidInput, match=r"optuna.load_study\("):
         from_study(f"sqlite:///{tmp_path}/optuna.db")
-    with pytest.raises(InvalidSpace, match="no trial of this Optuna study"):
+    with pytest.raises(InvalidSpace, match="No ended trial of this Optuna study"):
         from_study(optuna.create_study())
-    with pytest.raises(InvalidInput, match="max_epochs=2: a trial"):
+    with pytest.raises(InvalidInput, match="Set max_epochs="):
         from_study(of(made([1.0] * 5, 1.0)), max_epochs=2)

@@ -9,7 +9,7 @@ from worlds import POLICIES, search, small_study
 
 import haltune
 from haltune.errors import NotSupported
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.policies import EI, GPUCB, Halting, RandomSearch, Rollout, TruVaR
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore

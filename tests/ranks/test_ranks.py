@@ -21,7 +21,7 @@ from haltune import Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks import Mark, Place, ThisProcess, error_from_json, error_to_json, place
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
 Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
@@ -393,7 +393,7 @@ def test_a_process_by_itself_writes_and_converts_nothing_until_it_starts_a_progr
         """
 import subprocess
 from pathlib import Path
-from haltune.log import codec
+from haltune.log import events as codec
 from haltune import ranks as handover
 from haltune.study import attempt, session as local
 converted = []

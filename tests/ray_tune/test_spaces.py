@@ -7,7 +7,7 @@ tune = pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
 
 from haltune import Choice, Float, Int, Space  # noqa: E402
 from haltune.errors import InvalidSpace  # noqa: E402
-from haltune.ray_tune.tune import fixed, flat, nested_config, space_of  # noqa: E402
+from haltune.ray_tune import fixed, nested_config, space_of  # noqa: E402
 
 SAME = [
     (tune.uniform(0.1, 0.9), Float(0.1, 0.9)),
@@ -48,15 +48,14 @@ def test_nested_dicts_are_named_by_their_path_and_nested_again():
     space = space_of(given)
     assert sorted(space.names) == ["depth", "opt/lr"]
     assert fixed(given) == {"opt": {"name": "adam"}, "seed": 3}
-    config = {"opt": {"lr": 0.5}, "depth": 2}
-    assert nested_config(flat(config)) == config
+    assert nested_config({"opt/lr": 0.5, "depth": 2}) == {"opt": {"lr": 0.5}, "depth": 2}
     assert space_of({"seed": 3}) is None
 
 
 @pytest.mark.parametrize(
     ("domain", "said"),
     [
-        (tune.grid_search([1, 2]), "tune.grid_search of x says what to train.*tune.choice"),
+        (tune.grid_search([1, 2]), "tune.grid_search of x chooses every configuration.*tune.choice"),
         (tune.randn(0, 1), "Tune's parameter 'x', Normal.*haltune knows tune.uniform"),
         (tune.sample_from(lambda spec: 1), "haltune knows tune.uniform"),
         (tune.qloguniform(1e-4, 1e-1, 1e-4), "steps on a log scale"),
@@ -73,5 +72,5 @@ def test_what_has_no_counterpart_is_named_with_what_has(domain, said):
 
 @pytest.mark.parametrize("given", [{"a/b": tune.uniform(0, 1)}, {"sizes": [tune.uniform(0, 1), 3]}])
 def test_a_parameter_without_a_name_of_its_own_is_refused(given):
-    with pytest.raises(InvalidSpace, match="put it into a dict, by another name"):
+    with pytest.raises(InvalidSpace, match="Put it into a dict, by another name"):
         space_of(given)

@@ -19,7 +19,7 @@ from haltune.log import events as ev
 from haltune.store.folders import own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 Open = Callable[[], Study]
 
@@ -140,9 +140,7 @@ def test_what_opens_a_study_in_another_process_names_the_same_folder(tmp_path: P
     assert beside.checkpoints.folder.parent == tmp_path / "s.checkpoints"
 
 
-@pytest.mark.parametrize(
-    "store", ["sqlite:///é%20b.db", "sqlite:///a.db?timeout=1.5", "sqlite:///file:a.db?uri=true"]
-)
+@pytest.mark.parametrize("store", ["sqlite:///é%20b.db", "sqlite+pysqlite:///a.db"])
 @pytest.mark.parametrize("folder", ["here", "50%25 # é", "\udcff"])
 def test_a_store_names_its_folder_wherever_the_process_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, folder: str

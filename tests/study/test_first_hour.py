@@ -294,7 +294,7 @@ def test_recommend_within_constraints_points_to_the_best() -> None:
         constraints=[Constraint("ms", at_most=5)],
         verbose=0,
     )
-    with pytest.raises(InvalidInput, match=r"study\.best keeps to them"):
+    with pytest.raises(InvalidInput, match=r"study\.best, which"):
         one.recommend()
 
 

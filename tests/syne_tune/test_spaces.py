@@ -7,7 +7,7 @@ theirs = pytest.importorskip("syne_tune.config_space", reason="Syne Tune is not 
 
 from haltune import Choice, Constant, Float, Int, Space  # noqa: E402
 from haltune.errors import InvalidSpace  # noqa: E402
-from haltune.syne_tune.scheduler import fixed, space_of  # noqa: E402
+from haltune.syne_tune import fixed, space_of  # noqa: E402
 
 SAME = [
     (theirs.uniform(0.1, 0.9), Float(0.1, 0.9)),

@@ -16,11 +16,11 @@ from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
 from haltune._utils import forks, threads
-from haltune._utils.forks import Doors
+from haltune._utils.forks import HeldOff
 from haltune.callbacks.reporter import Heartbeat
 from haltune.errors import StoreError
 from haltune.store.memory import MemoryStore
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 LONG = 60  # seconds: a child that takes so long hangs
@@ -115,7 +115,7 @@ def test_a_fork_waits_for_a_transaction_of_another_thread(tmp_path: Path) -> Non
     thread = threading.Thread(target=store._run, args=(transaction,))
     thread.start()
     started.wait(LONG)
-    assert in_child(lambda: (done, store.names(), forks.doors.torn)) == "([1], [], False)"
+    assert in_child(lambda: (done, store.names(), forks.held_off.torn)) == "([1], [], False)"
     thread.join()
 
 
@@ -263,40 +263,12 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
     assert library.threads == 8
 
 
-# -- the doors themselves
-
-
-def test_who_is_within_may_go_deeper_while_a_fork_waits() -> None:
-    doors, seen = Doors(), []
-
-    def work(pause: Callable[[], None]) -> None:
-        with doors.within():
-            pause()
-            with doors.within():
-                seen.append("deeper")
-
-    def fork() -> None:
-        doors.before_fork()
-        seen.append("forked")
-        doors.after_fork_in_parent()
-
-    with meanwhile(work):
-        thread = threading.Thread(
-            target=lambda: (doors.before_fork(), seen.append("forked"), doors.after_fork_in_parent())
-        )
-        thread.start()
-    thread.join(LONG)
-    assert seen.index("deeper") < seen.index("forked")
-    with doors.within():
-        pass
-
-
-def test_a_fork_by_the_one_within_waits_for_nobody_and_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    doors = Doors()
-    with doors.within():
-        doors.before_fork()
-        doors.after_fork_in_child()
-        assert doors.torn
+def test_a_fork_by_the_one_within_waits_for_nobody_and_is_torn() -> None:
+    held_off = HeldOff()
+    with held_off:
+        held_off.before_fork()
+        held_off.after_in_child()
+        assert held_off.torn
 
 
 @pytest.mark.slow

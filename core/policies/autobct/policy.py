@@ -19,7 +19,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
 from haltune.log.events import Ended, Event, Expired, Status

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Array32, Indices
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .prior import Belief, Prior, default_basis, sampled

@@ -18,13 +18,12 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import is_number
 from haltune._utils.memo import Memo
-from haltune._utils.words import chance, plural
+from haltune.display import chance, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, go_on, stop
 from haltune.log.events import Event, Reported, Started, Status
-from haltune.log.fold import FinishedTrials, fold_finished
 from haltune.log.history import History
-from haltune.log.policy import Policy, T, Wrapper, check_policy
+from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import FALL, Scale, measured

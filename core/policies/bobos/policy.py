@@ -17,9 +17,8 @@ from numpy.random import Generator
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Move, Verdict
 from haltune.log.events import Event
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy, T
+from haltune.log.policy import FinishedTrials, Policy, T, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.bayesopt import (

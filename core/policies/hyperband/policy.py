@@ -25,8 +25,7 @@ from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 
 from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
-from .engine import Asynchronous, Halving, Promotion, Synchronous
-from .sampler import Design, Sampler
+from .engine import Asynchronous, Design, Halving, Promotion, Sampler, Synchronous
 
 FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the usual min_trials_per_rung
 

@@ -28,7 +28,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
@@ -40,9 +40,8 @@ from haltune.log.records import TrialRecord
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
-from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion
+from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
-from haltune.policies.hyperband.sampler import Sampler
 
 from .curve_rows import CurveRows, candidates, first_untried
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
@@ -400,7 +399,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         return Wait(f"{why}, and some are still trained") if history.running else Finish(why)
     scale = state.model.scale(history, rows)
     if kernel is None or scale is None:  # the one that leads at the highest rung
-        id = min(shares, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].entry.key(id)))
+        id = min(shares, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].key(id)))
         return trained_in_full(id, ladder, history, shares)
     process = state.model.process(kernel, history, rows, scale)
     id, promise = most_promising(shares, process, scale, history)
@@ -432,7 +431,7 @@ def in_time(
     found = {}
     for trial in history.with_status(Status.PAUSED):
         on = ladder.trials.get(trial.id)
-        waits = on is not None and not on.last and on.entry.result not in (None, OUT)
+        waits = on is not None and not on.last and on.result not in (None, OUT)
         if waits and (share := remaining.share(trial, spare)) <= 1.0:
             found[trial.id] = share
     return found

@@ -17,10 +17,10 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.memo import Memo
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.gp.gp import subset
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.space import Space
 

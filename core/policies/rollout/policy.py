@@ -21,13 +21,12 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune._utils.words import amount, plural
+from haltune.display import amount, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import FinishedTrials, Policy, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.policies.acquisition import maximise

@@ -34,8 +34,8 @@ from haltune.gp.gp import solve_lower
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Config
 from haltune.log.events import Status
-from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
+from haltune.log.policy import FinishedTrials
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt import last_value
 from haltune.space import Space

@@ -26,8 +26,8 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
+from haltune.log.policy import FinishedTrials, fold_over
 from haltune.policies.costs import GPCost, KnownCost, RemainingBudget, fit_gp, full_cost, within_reach
 
 from .belief import Level, SiteBelief, SiteSurrogate, data_keys

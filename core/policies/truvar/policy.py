@@ -23,7 +23,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.errors.old_names import policy_now
 from haltune.gp import Kernel

@@ -18,7 +18,7 @@ from haltune.callbacks.lightning.checks import same_trial
 from haltune.callbacks.ranks import Agreement
 from haltune.errors import NotSupported
 from haltune.log.events import Ended, Reported, Started
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 SCRIPT = str(Path(__file__).with_name("distributed_search.py"))
 SUPPORT = str(Path(__file__).parents[2] / "support")

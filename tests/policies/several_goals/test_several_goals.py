@@ -21,7 +21,7 @@ from haltune import Constraint, Maximize, Minimize, Problem, Start, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
-from haltune.log.fold import Fold
+from haltune.log.policy import Fold
 from haltune.policies.several_goals import SeveralGoals, lattice
 from haltune.study.judging import with_report
 

@@ -9,8 +9,7 @@ import sys
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
-from haltune.display import terminal
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, display
 from haltune.launch import run
 from haltune.log.decisions import Finish
 from haltune.log.problem import Budget as Limits
@@ -387,25 +386,25 @@ def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monke
     screen = io.StringIO()
     screen.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(terminal, "is_set_up", lambda: False)
+    monkeypatch.setattr(display, "is_set_up", lambda: False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     record = logging.makeLogRecord({"msg": "trial 0 begins", "style": "bold"})
-    terminal._said.emit(record)
+    display._stderr.emit(record)
     assert screen.getvalue() == "\x1b[1mtrial 0 begins\x1b[0m\n"
     within = logging.makeLogRecord({"msg": "epoch 1", "style": "bold", "within": True})
-    terminal._said.emit(within)  # under a bar of Keras', which is drawn again after it
+    display._stderr.emit(within)  # under a bar of Keras', which is drawn again after it
     assert screen.getvalue().endswith("\n\r\x1b[2K\x1b[1mepoch 1\x1b[0m\n")
     with live_of_rich.Live(
         "a table", console=console.Console(file=screen, force_terminal=True), auto_refresh=False
     ):
-        terminal._said.emit(record)
+        display._stderr.emit(record)
     above, below = screen.getvalue().rindex("trial 0 begins"), screen.getvalue().rindex("a table")
     assert above < below
 
 
 def test_a_handler_of_the_programs_own_is_found():
-    assert terminal.is_set_up()  # pytest's
+    assert display.is_set_up()  # pytest's
 
 
 def launched(trial):
