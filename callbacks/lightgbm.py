@@ -144,10 +144,10 @@ class HaltuneCallback(Reporting):
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._reporter.begin()
         self._reporter.hear(Interruption.within("train", "lightgbm."))
-        self.trial.before_end(lambda: self._end(env))  # early stopping tells nobody
+        self.trial._before_end(lambda: self._end(env))  # early stopping tells nobody
 
     def _end(self, env: Any) -> None:
-        self.trial.before_end(None)
+        self.trial._before_end(None)
         if self._reporter.keeps and not self._reporter.saves and not _folds(env.model):
             self._save(env.model, env.params)
         self._reporter.end_of_fit()

@@ -90,7 +90,7 @@ class Heartbeat:
             return
         self._enough = threading.Event()
         weakref.finalize(self._owner(), _end_heartbeat, self._enough, os.getpid())
-        arguments = (weakref.ref(trial), trial.heartbeat_seconds, self._enough)
+        arguments = (weakref.ref(trial), trial._heartbeat_seconds, self._enough)
         self._thread = threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True)
         self._thread.start()
 
@@ -134,7 +134,7 @@ class Detached:
             "its reports would be lost. Make a new one where the training runs, HaltuneCallback(trial)"
         )
 
-    adopt = before_end = _record = report
+    _adopt = _before_end = _record = report
 
     def finish(self, *args: Any) -> None:
         """Does nothing: the trial ends where it lives."""
@@ -171,7 +171,7 @@ class Reporter:
             )
         self.trial: Trial = trial
         self.metric: str = monitor or trial.goal.metric
-        self.measures: Measures = trial.measures
+        self.measures: Measures = trial._measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values taken since `begin`, repeats among them
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
@@ -214,14 +214,14 @@ class Reporter:
     def keeps(self) -> bool:
         """True when the final state should be saved, too: the trial is among the best, whose checkpoints are kept."""
         with suppress(Exception):  # a study out of reach
-            return not self._ended and self.trial.keeps_checkpoint
+            return not self._ended and self.trial._keeps_checkpoint
         return False
 
     @property
     def keeps_epoch(self) -> bool:
         """True when the state after the epoch just reported should be saved: it is the trial's best so far."""
         with suppress(Exception):
-            return not self._ended and self.trial.keeps_epoch
+            return not self._ended and self.trial._keeps_epoch
         return False
 
     @property
@@ -244,7 +244,7 @@ class Reporter:
         """
         trial = self.trial
         if os.getpid() != self._process:
-            trial.adopt()
+            trial._adopt()
             self._process, self._heartbeat = os.getpid(), Heartbeat(self)
         self.reports = 0
         self._last = max(self._last, float(trial.epoch))
@@ -305,7 +305,7 @@ class Reporter:
             if not self._is_new(report.epoch):
                 return self.stopping
             self._last = report.epoch
-            trial.patient = False  # a server that is away does not hold up the training
+            trial._patient = False  # a server that is away does not hold up the training
             try:
                 self._deliver_waiting()
                 verdict = trial._record(report, judge and self.verdict is None)
@@ -342,7 +342,7 @@ class Reporter:
     def settle(self) -> None:
         """Nothing more is reported: deliver what waits, now with the study's patience, and stop the heartbeat."""
         self._heartbeat.stop()
-        self.trial.patient = True
+        self.trial._patient = True
         with suppress(Exception):
             self._deliver_waiting()
         if self._waiting:
@@ -441,7 +441,7 @@ class Reporter:
         if self.forgo():
             consequence = "it trains on instead of losing its work"
             if over:
-                self.trial.cannot_save(why)
+                self.trial._cannot_save(why)
                 self.end("interrupted")
                 consequence = "its training had ended: it starts again further back, not paused then"
         if always:

@@ -80,7 +80,7 @@ class Attempt:
     epoch: float  # the last one reported; where this attempt begins
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
-    patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
+    _patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
 
     @classmethod
     def of(cls, record: TrialRecord) -> Attempt:

@@ -320,7 +320,7 @@ class Session:
         verdict = self._do(
             f"{attempt.label} reports epoch {report.epoch:g}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
-            _verdict_converts, verdict_from_json, attempt, attempt.patient,
+            _verdict_converts, verdict_from_json, attempt, attempt._patient,
         )  # fmt: skip
         if self.voice.verbose > 1:
             self.voice.judged(self.log.history, attempt, report.epoch, report.value, verdict)
@@ -329,7 +329,7 @@ class Session:
     def recall(self, attempt: Attempt) -> None:
         """Take from the log what a report came to that was interrupted; rank 0 tells with the next report."""
         if self.acts:
-            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt.patient)
+            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt._patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed.
@@ -340,7 +340,7 @@ class Session:
             attempt.checkpoint = attempt.checkpoint if keep else path
             return True
         work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
-        return self._do(None, work, patient=attempt.patient)
+        return self._do(None, work, patient=attempt._patient)
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish."""
@@ -571,7 +571,7 @@ def _remark(
             raise InvalidInput(text)
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, one_epoch=attempt.patient)  # a callback knows what its fit had planned
+        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows what its fit had planned
 
 
 def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:

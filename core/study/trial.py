@@ -64,9 +64,9 @@ class Trial(Attempt, KnowsAttributes):
         self.session = session  # what this process does for its study
         problem = session.log.problem
         self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
-        self.goal, self.measures = problem.goal, Measures.of(problem)
+        self.goal, self._measures = problem.goal, Measures.of(problem)
         self._lap = session.monotonic()
-        self._last_act: Callable[[], object] | None = None  # see before_end
+        self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
     if not TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Trial(Attempt, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
-        value, metrics = self.measures.told(value, metrics)
+        value, metrics = self._measures.told(value, metrics)
         self._doubt_order(value, epoch)
         value = number("value", value)
         if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
@@ -148,8 +148,8 @@ class Trial(Attempt, KnowsAttributes):
 
     def _record(self, report: Report, judge: bool = True) -> Verdict:
         """As `report`, of what a callback has made of it: its numbers are numbers, but for further scalars."""
-        if self.measures.others:
-            self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
+        if self._measures.others:
+            self._measures.check(report.metrics, self.metrics if self._measures.limited else ())
         if report.metrics:
             further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
@@ -207,7 +207,7 @@ class Trial(Attempt, KnowsAttributes):
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = None
 
-    def adopt(self) -> None:
+    def _adopt(self) -> None:
         """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
 
         Raises NotSupported when the study is in memory.
@@ -220,11 +220,11 @@ class Trial(Attempt, KnowsAttributes):
         self.session.renew(self)
 
     @property
-    def heartbeat_seconds(self) -> float:
+    def _heartbeat_seconds(self) -> float:
         """How often `heartbeat` is due while an epoch lasts, seconds."""
         return self.session.lease_seconds / 4.0
 
-    def before_end(self, act: Callable[[], object] | None) -> None:
+    def _before_end(self, act: Callable[[], object] | None) -> None:
         """Have something done when the trial is given back in order: for loops that tell no callback of their end.
 
         Args:
@@ -379,7 +379,7 @@ class Trial(Attempt, KnowsAttributes):
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
         began = self.session.monotonic()
-        temporary = self.begin_save(suffix, keep)
+        temporary = self._begin_save(suffix, keep)
         with self._ours(temporary):
             try:
                 write(temporary)
@@ -387,7 +387,7 @@ class Trial(Attempt, KnowsAttributes):
             except BaseException:
                 discard(temporary)
                 raise
-        return self.commit_save(temporary, self.session.monotonic() - began, keep)
+        return self._commit_save(temporary, self.session.monotonic() - began, keep)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
@@ -414,7 +414,7 @@ class Trial(Attempt, KnowsAttributes):
         )
         return load(self, make_model, **options)
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """A temporary path for `commit_save`, the same on all ranks; for states that they write together.
 
         Args:
@@ -424,7 +424,7 @@ class Trial(Attempt, KnowsAttributes):
         work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
         return self.session.decide(self, "begins to be saved", work, str, Path)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
         """Make what was written at a path of `begin_save` the trial's checkpoint; its path.
 
         Args:
@@ -435,9 +435,9 @@ class Trial(Attempt, KnowsAttributes):
         Raises:
             NoRoom: As `save` does; and LeaseLost likewise.
         """
-        return self.session.decide(self, "commits", partial(self._commit_save, temporary, seconds, keep))
+        return self.session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
 
-    def _commit_save(self, temporary: Path, seconds: float, keep: bool) -> str:
+    def _publish(self, temporary: Path, seconds: float, keep: bool) -> str:
         checkpoints = self.session.checkpoints
         with checkpoints.undecided(temporary):
             with self._ours(temporary):
@@ -478,12 +478,12 @@ class Trial(Attempt, KnowsAttributes):
         """
         self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
 
-    def cannot_save(self, why: str) -> None:
+    def _cannot_save(self, why: str) -> None:
         """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
         self.session.checkpoints.refused[self.id] = why
 
     @property
-    def keeps_checkpoint(self) -> bool:
+    def _keeps_checkpoint(self) -> bool:
         """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints).
 
         False once the epoch that it counts for is saved.
@@ -491,7 +491,7 @@ class Trial(Attempt, KnowsAttributes):
         return self.session.decide(self, "keeps its checkpoint", self._keeps)
 
     @property
-    def keeps_epoch(self) -> bool:
+    def _keeps_epoch(self) -> bool:
         """True when the state after the epoch just reported is to be kept: it is what the trial counts for.
 
         Only where a run counts for its best epoch: elsewhere its final state is that of its last.

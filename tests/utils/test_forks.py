@@ -92,7 +92,7 @@ def test_a_child_reports_for_its_parent_which_goes_on(tmp_path: Path) -> None:
     trial.report(0.5)
 
     def life() -> float:
-        trial.adopt()
+        trial._adopt()
         trial.report(0.5)
         return trial.epoch
 
@@ -183,7 +183,7 @@ def test_a_study_in_memory_is_read_in_a_child_whoever_was_appending() -> None:
 def test_a_heartbeat_of_the_parent_is_not_waited_for() -> None:
     class Owner:
         ended = None
-        heartbeat_seconds = 1e6
+        _heartbeat_seconds = 1e6
 
     owner, trial = Owner(), Owner()
     beat = Heartbeat(owner)
@@ -288,7 +288,7 @@ def test_three_hundred_forks_under_load_hang_nowhere(tmp_path: Path) -> None:
     [thread.start() for thread in threads]
 
     def life() -> str:
-        trial.adopt()
+        trial._adopt()
         trial.report(0.4, epoch=3)
         return "reported"
 

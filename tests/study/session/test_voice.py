@@ -206,14 +206,14 @@ def test_how_far_the_search_is_is_said_now_and_then(said):
 def test_an_end_within_a_frameworks_hook_is_told_when_its_bars_are_gone(said):
     study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
     with study.ask() as trial:
-        trial.patient = False
+        trial._patient = False
         trial.report(0.5)
         trial.finish()  # as callbacks do
         assert len(said()) == 1
     assert said()[1].startswith("trial 0 ended by itself at epoch 1 of 4: acc 0.5")
     other = Study(PROBLEM, RandomSearch(trials=2), seed=0)
     trial = other.ask()
-    trial.patient = False
+    trial._patient = False
     trial.report(0.5)
     trial.finish()
     assert len(said()) == 3
