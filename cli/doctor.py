@@ -23,7 +23,6 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.process import named, surely_gone
-from haltune._utils.scratch import lasting, remove
 from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
@@ -35,8 +34,7 @@ from haltune.log.records import TrialRecord
 from haltune.policies import RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.store.base import Lease, Store
-from haltune.store.checkpoints import Checkpoints, readable
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
 from haltune.store.sqlite import path_at
 from haltune.study import Study
@@ -403,7 +401,7 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):
         try:
-            folder = own_folder(store, name, created, given, mark=False)
+            folder = own_folder(store, name, created, given)
         except InvalidInput as error:
             yield Finding("checkpoints", False, str(error))
         else:
@@ -415,10 +413,10 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
     if problem.space.constraints:
         yield Finding("resume", None, f"the program cannot be rehearsed: {_LACKS}")
         return
-    folder, found = lasting(), list[Finding]()
+    folder, found = Path(tempfile.mkdtemp(prefix="haltune-doctor-")), list[Finding]()
     try:
         found += rehearse(problem, command, folder, epochs)
     finally:
         if all(finding.well is not False for finding in found):
-            remove(folder)  # else its logs may say more
+            shutil.rmtree(folder, ignore_errors=True)  # else its logs may say more
     yield from found

@@ -41,10 +41,10 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from haltune import policies
+from haltune import old_names, policies
 from haltune._utils.checks import check_counts, check_seconds
 from haltune.display import one_line
-from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, old_names, warn
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, warn
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int

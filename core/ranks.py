@@ -21,9 +21,18 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from haltune import errors
-from haltune._utils.forks import heirs
-from haltune._utils.process import checkable, new_holder, started, surely_gone
-from haltune._utils.scratch import base, is_own, make_own, remove, sweep
+from haltune._utils.forks import fork_handlers
+from haltune._utils.process import (
+    base,
+    checkable,
+    is_own,
+    make_own,
+    new_holder,
+    remove,
+    started,
+    surely_gone,
+    sweep,
+)  # fmt: skip
 from haltune.display import one_line, plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost
 
@@ -216,10 +225,10 @@ class _Before:
         self.waiting: deque[Callable[[], None]] = deque()
         self._hooked = False
         self.after_fork()
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def after_fork(self) -> None:
-        """See forks.Heir: the thread that was just at it is not here."""
+        """See forks.ForkHandler: the thread that was just at it is not here."""
         self._lock = threading.RLock()  # a program that the work itself starts waits for nothing
 
     def hook(self) -> None:

@@ -25,8 +25,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
 from haltune._utils.disk import discard
-from haltune._utils.process import new_holder, surely_gone
-from haltune._utils.scratch import remove
+from haltune._utils.process import new_holder, remove, surely_gone
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log import events as ev
 from haltune.log.events import to_json

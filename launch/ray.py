@@ -322,7 +322,7 @@ def run(
     study.store.address()
     ours = study
     if max_retries is not None:
-        settings = replace(study.settings, max_retries=max_retries, verbose=study.session.voice.verbose)
+        settings = replace(study.settings, max_retries=max_retries, verbose=study.session.logger.verbose)
         ours = Study(**vars(settings))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)

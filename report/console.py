@@ -21,9 +21,9 @@ import numpy as np
 from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
-from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study import Study
+from haltune.study.messages import lead_of
 from haltune.study.view import follow_study
 
 from .digest import Digest, Row, digest
@@ -88,7 +88,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
     thread = threading.Thread(target=follow, name="haltune-live", daemon=True)
     thread.start()
-    with study.session.voice.hushed():  # all that it would say is in the table
+    with study.session.logger.silenced():  # all that it would say is in the table
         try:
             yield
         finally:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from haltune.display import counted, duration, plural, settings, short, visible
-from haltune.log.fate import lead_of, shared_error
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
+from haltune.study.messages import lead_of, shared_error
 
 from .digest import Digest, KeptCheckpoints, Row, Source, digest
 

@@ -24,7 +24,7 @@ from typing import Any
 from haltune._utils.signals import interrupts
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
-from haltune.errors.foreign_words import answering
+from haltune.hints import answering
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.policy import Policy

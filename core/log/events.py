@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import cache
 from typing import Any, ClassVar
 
 from haltune.errors import InvalidInput
@@ -421,20 +420,19 @@ _NAMES: dict[str, Check] = {
 }
 
 
-@cache
-def _checks(kind: Any) -> tuple[tuple[str, bool, Check], ...]:
+def _checks(kind: type[Event]) -> list[tuple[str, bool, Check]]:
     """(field, whether it may be None, check) of the fields of a kind."""
-    found = []
-    for f in fields(kind):
-        type_, _, none = str(f.type).partition(" | ")
-        if (one := _NAMES.get(f.name) or _TYPES.get(type_)) is not None:
-            found.append((f.name, none == "None", one))
-    return tuple(found)
+    typed = [(f.name, *str(f.type).partition(" | ")) for f in fields(kind)]
+    known = [(name, none == "None", _NAMES.get(name) or _TYPES.get(type_)) for name, type_, _, none in typed]
+    return [(name, optional, one) for name, optional, one in known if one is not None]
+
+
+_CHECKS = {kind: _checks(kind) for kind in KINDS.values()}
 
 
 def check(event: Any) -> None:
     """Raises InvalidInput that names the field for an event that no haltune writes."""
-    for name, optional, (fine, allowed) in _checks(type(event)):
+    for name, optional, (fine, allowed) in _CHECKS[type(event)]:
         value = getattr(event, name)
         if not (optional and value is None) and not fine(value):
             raise InvalidInput(f"{name} = {_short(value)}: {allowed}{', or null' * optional}")

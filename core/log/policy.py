@@ -28,7 +28,7 @@ from numpy.random import Generator
 from haltune._utils.checks import check_kinds, pythonic
 from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, StoreError
-from haltune.errors.foreign_words import KnowsArguments
+from haltune.hints import KnowsArguments
 
 from .decisions import Move, Verdict, go_on
 from .events import ADVICE, OVER, Created, Ended, Event, Expired, Started, Status, Widened

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from haltune._utils.forks import heirs, is_free
-from haltune._utils.scratch import Scratch
+from haltune._utils.forks import fork_handlers, is_free
+from haltune._utils.process import Scratch
 from haltune._utils.signals import undisturbed
 from haltune.errors import NotSupported, StoreError
 from haltune.log.events import Event
@@ -26,7 +26,7 @@ class MemoryStore:
         self._logs: dict[str, list[Event]] = {}
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
-        heirs.add(self)
+        fork_handlers.add(self)
         self._pid = os.getpid()
         self._scratch = Scratch(stays=True)
         self.folder: Path | None = self._scratch.path
@@ -119,7 +119,7 @@ class MemoryStore:
                 self._leases[name][lease.trial] = lease
 
     def after_fork(self) -> None:
-        """See forks.Heir: a log grows by whole lists, so that it can be read whoever was appending."""
+        """See forks.ForkHandler: a log grows by whole lists, so that it can be read whoever was appending."""
         if not is_free(self._lock):
             self._lock = threading.RLock()
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 
-from haltune._utils.forks import heirs
+from haltune._utils.forks import fork_handlers
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
 from haltune.log.events import ADVICE, MOVES, Event
@@ -191,7 +191,7 @@ class SqlStore(ABC):
             self.engine = self._new_engine()
         except (SQLAlchemyError, ImportError) as error:
             raise StoreError(f"cannot open {self.url}: {error}; install the driver that it names") from error
-        heirs.add(self)
+        fork_handlers.add(self)
         self._events = self._prepared()
 
     def after_fork(self) -> None:

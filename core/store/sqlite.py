@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from haltune._utils import forks
-from haltune._utils.disk import unreadable
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
 from haltune.log.events import Event
@@ -61,8 +60,16 @@ def path_at(address: str) -> str:
 
 def need_file(path: str, give: str) -> None:
     """Raises StoreError for a file that is not there, or that this user may not read. give: what to name instead."""
-    if why := unreadable(Path(path)):
-        raise StoreError(f"{path} cannot be read: {why}. Let it read there, or copy the file to where it may")
+    shut = [
+        folder
+        for folder in Path(path).absolute().parents
+        if folder.is_dir() and not os.access(folder, os.X_OK)
+    ]
+    if shut or (os.path.exists(path) and not os.access(path, os.R_OK)):
+        why = f"enter the folder {shut[-1]}" if shut else f"read {path}"
+        raise StoreError(
+            f"{path} cannot be read: this user may not {why}. Let it, or copy the file to where it may"
+        )
     if not os.path.exists(path):
         raise StoreError(f"there is no file {path}: give {give}")
 

@@ -13,9 +13,8 @@ from typing import Any, NoReturn, Unpack, cast
 from haltune._utils.checks import is_number
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
-from haltune._utils.retry import retry
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
-from haltune.errors.foreign_words import answering
+from haltune.hints import answering
 from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
@@ -23,11 +22,11 @@ from haltune.log.spending import Outcome
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
-from haltune.store.base import Store
+from haltune.store.base import Store, retry
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
-from .messages import Voice
+from .messages import Logger
 from .session import Session
 from .study import Rarer, Study
 from .trial import Trial
@@ -39,7 +38,7 @@ class ReadingSession:
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self.acts, self.monotonic, self.voice, self.waits = True, time.perf_counter, Voice(0), False
+        self.acts, self.monotonic, self.logger, self.waits = True, time.perf_counter, Logger(0), False
         self._why = why
 
     def sync(self) -> None:

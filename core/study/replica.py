@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from haltune._utils.forks import heirs
+from haltune._utils.forks import fork_handlers
 from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import StudyMismatch, warn
@@ -29,7 +29,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict, Lease, Release, Store, settled
 from haltune.store.checkpoints import Checkpoints
-from haltune.store.making import make, widens
+from haltune.store.studies import make, widens
 
 _LEAST_JUMP = (
     5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late
@@ -131,7 +131,7 @@ class Replica:
         self.created = self._open(seed)
         self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
         self._begin()
-        heirs.add(self)
+        fork_handlers.add(self)
         _of_this_process.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.told: Budget | None = None  # the budget that this process told the log last
@@ -240,7 +240,7 @@ class Replica:
         self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
 
     def after_fork(self) -> None:
-        """See forks.Heir: what another thread was just folding is folded anew, when it is asked for."""
+        """See forks.ForkHandler: what another thread was just folding is folded anew, when it is asked for."""
         if not self.lock.is_free():
             self.lock, self._torn = Steps(self._whose), True
 

@@ -18,9 +18,8 @@ from multiprocessing.context import get_spawning_popen
 from threading import RLock
 from typing import Any, TypeVar
 
-from haltune._utils.forks import heirs, is_free
+from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
-from haltune._utils.retry import retry
 from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
@@ -35,15 +34,13 @@ from haltune.log.events import (
     verdict_from_json,
     verdict_to_json,
 )
-from haltune.log.fate import shared_error
 from haltune.log.history import History
 from haltune.log.policy import Fold, Wrapper
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Follower, Leader, Line, error_from_json, joined, same
-from haltune.store.base import Conflict, Release, Store
-from haltune.store.checkpoints import Checkpoints
-from haltune.store.folders import own_folder
+from haltune.store.base import Conflict, Release, Store, retry
+from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
@@ -62,7 +59,7 @@ from .attempt import (
     label,
 )
 from .judging import record
-from .messages import Voice, unlimited
+from .messages import Logger, shared_error, unlimited
 from .replica import Replica
 
 T = TypeVar("T")
@@ -94,7 +91,7 @@ class Session:
         self.waits = True  # for a server that is away; a launcher does not: it has others to look after
         self._rank = joined(settings.name, settings.where) if holds is None else Leader(None, "")
         self.acts = isinstance(self._rank, Leader)  # rank 0, or a process by itself
-        self.voice = Voice(settings.verbose if self.acts else 0)
+        self.logger = Logger(settings.verbose if self.acts else 0)
         self._told = 0  # events of a log in memory that the other ranks know
         if holds is None:
             _ = self.log
@@ -237,9 +234,9 @@ class Session:
         try:
             found = self._do("ask", answered, answer_to_json, partial(answer_from_json, make=make))
             if self.acts and isinstance(found, Attempt):
-                self.voice.begins(self.log.history, found, unlimited(self.budget, self.log.policy))
+                self.logger.started(self.log.history, found, unlimited(self.budget, self.log.policy))
             elif self.acts and isinstance(found, Finish):
-                self.voice.over(self.log.history, found, self.budget)
+                self.logger.over(self.log.history, found, self.budget)
                 if (told := shared_error(self.log.history)) is not None:
                     self.replica.warn_once(told, about="the same error")
             return found
@@ -299,7 +296,7 @@ class Session:
     def tell(self) -> None:
         """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
         if self.acts:
-            self.voice.tell(self.log.history, self.budget)
+            self.logger.ended(self.log.history, self.budget)
 
     def warn(self, text: str, about: str | None = None) -> None:
         """A HaltuneWarning, and in the log, once a search: the same text, or the first `about` a matter.
@@ -322,8 +319,8 @@ class Session:
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
             _verdict_converts, verdict_from_json, attempt, attempt._patient,
         )  # fmt: skip
-        if self.voice.verbose > 1:
-            self.voice.judged(self.log.history, attempt, report.epoch, report.value, verdict)
+        if self.logger.verbose > 1:
+            self.logger.judged(self.log.history, attempt, report.epoch, report.value, verdict)
         return verdict
 
     def recall(self, attempt: Attempt) -> None:
@@ -357,8 +354,6 @@ class Session:
             _remark(self.replica, attempt, status, appended, self._given.max_failures)
 
         self.decide(attempt, "ends", ended, lambda _: error)
-        if status not in (Status.INTERRUPTED, Status.FAILED):  # of these a warning tells
-            self.voice.leaves(attempt)
 
     def _hear_end(self, rank_0: Follower, attempt: Attempt, status: Status | None) -> None:
         """Raises what ended the attempt on rank 0, unless this rank has an error of its own, or the search goes on."""
@@ -395,7 +390,7 @@ class Session:
             return self._is_forgiven(self._rank, attempt)
         work = partial(_tolerates, self.log.history, attempt, error, self._given.max_failures)
         if tolerated := self.decide(attempt, "is forgiven", work):
-            self.voice.forgets(attempt)
+            self.logger.forget(attempt)
         return tolerated
 
     @staticmethod
@@ -670,7 +665,7 @@ class HeardLog:
         self._store: Store | None = _ToldStore(rank_0) if told["url"] == "memory" else None
         self._holder = ""
         self._begin()
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def _begin(self) -> None:
         """Nothing is read yet."""

@@ -14,7 +14,7 @@ from haltune._utils.disk import StrPath
 from haltune.above import above
 from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
-from haltune.errors.foreign_words import KnowsArguments, KnowsAttributes, answering
+from haltune.hints import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem

@@ -20,9 +20,7 @@ from haltune._utils.disk import beside, discard
 from haltune._utils.signals import interrupts
 from haltune.above import above
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_memory, is_shortage
-from haltune.errors.foreign_words import KnowsAttributes, answering
-from haltune.errors.misreading import explain_misreading
-from haltune.errors.uncalled import answers_uncalled
+from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Measures
@@ -181,7 +179,6 @@ class Trial(Attempt, KnowsAttributes):
             return None
         return self.verdict or go_on("recorded before its worker heard so")
 
-    @answers_uncalled
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
 

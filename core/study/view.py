@@ -17,18 +17,16 @@ from haltune._utils.process import surely_gone
 from haltune.above import above
 from haltune.display import plural, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
-from haltune.log.comparison import Comparisons
 from haltune.log.decisions import Finish, Move, Resume
 from haltune.log.events import ADVICE, Budgeted, Created, Event, Status
-from haltune.log.fate import fate_of
 from haltune.log.history import History
+from haltune.log.outcomes import Comparisons, outcome_of
 from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
 from haltune.store.base import Lease, Store, settled
-from haltune.store.checkpoints import Checkpoints
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
@@ -68,7 +66,7 @@ class StudyView(ABC):
         rows = [
             (
                 t.id,
-                fate_of(t, problem, over).words,
+                outcome_of(t, problem, over).words,
                 f"{t.epoch:g}",
                 short(t.result(problem.goal)),
                 settings(t.config),
@@ -482,7 +480,7 @@ class RecordedStudy(StudyView):
         self.name, self.problem, self._follow = name, history.problem, follow
         self.policy, self._known = _rebuilt(created, self.problem)
         self.budget = history.recorded or Budget()
-        kept = Checkpoints(own_folder(store, name, created, checkpoints, mark=False))
+        kept = Checkpoints(own_folder(store, name, created, checkpoints))
         self.log = _ReadLog(store, name, self.policy, history, kept)
         history.locate = self._locate
 

@@ -19,8 +19,8 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
-from haltune.policies.bobos.halting import errors_of, reference_curves, reference_trials
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies.bobos.policy import errors_of, reference_curves, reference_trials
 from haltune.study.explain import WouldBeStop
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, points

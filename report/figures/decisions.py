@@ -24,8 +24,8 @@ from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.log.problem import Goal
-from haltune.policies.bobos.halting import Posed, Stopper
 from haltune.policies.bobos.optimal_stopping import DecisionTable
+from haltune.policies.bobos.policy import Posed, Stopper
 from haltune.study.explain import Rate
 from haltune.study.judging import with_report
 from haltune.study.view import StudyView

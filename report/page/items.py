@@ -17,7 +17,7 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
-from haltune.policies.bobos.halting import Stopper
+from haltune.policies.bobos.policy import Stopper
 from haltune.policies.truvar.members import MemberSet
 from haltune.study.view import StudyView
 

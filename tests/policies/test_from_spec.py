@@ -21,6 +21,12 @@ def holds_a_function(spec):
     return (isinstance(spec, dict) and "function" in spec) or any(map(holds_a_function, parts))
 
 
+def test_every_policy_has_a_form_that_the_laws_hold():
+    """What a new policy needs: a row of POLICIES in tests/support/worlds.py."""
+    made = [make() for make in POLICIES.values()]
+    assert {type(policy).__name__ for policy in made} >= set(haltune.policies.POLICY_NAMES)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_is_rebuilt_from_its_spec_as_the_log_holds_it(name):
     policy = POLICIES[name]()

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from callback_fakes import FakeTrial
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
 from haltune._utils import forks, threads
 from haltune._utils.forks import HeldOff
-from haltune.callbacks.reporter import Heartbeat
+from haltune.callbacks.reporter import Reporter
 from haltune.errors import StoreError
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql
@@ -181,28 +182,21 @@ def test_a_study_in_memory_is_read_in_a_child_whoever_was_appending() -> None:
 
 
 def test_a_heartbeat_of_the_parent_is_not_waited_for() -> None:
-    class Owner:
-        ended = None
-        _heartbeat_seconds = 1e6
-
-    owner, trial = Owner(), Owner()
-    beat = Heartbeat(owner)
-    beat.start(trial)
-    event = beat._enough
+    reporter = Reporter(FakeTrial())
+    reporter.begin()
+    event = reporter._enough
 
     def hold(pause: Callable[[], None]) -> None:
         with event._cond:
             pause()
 
     def life() -> str:
-        beat.stop()
-        nonlocal owner
-        del owner  # its finalizer is the parent's
+        reporter.release()
         return "stopped"
 
     with meanwhile(hold):
         assert in_child(life) == "stopped"
-    beat.stop()
+    reporter.release()
 
 
 # -- one thread for linear algebra

@@ -68,7 +68,6 @@ class Schedule:
     brackets: tuple[Bracket, ...]
 
     def total(self, resume: bool = True) -> float:
-        """The resource that all brackets spend."""
         return sum(b.total(resume) for b in self.brackets)
 
     def table(self) -> str:

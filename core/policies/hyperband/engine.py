@@ -71,7 +71,6 @@ class Sampler:
             )
 
     def check(self, problem: Problem) -> None:
-        """Raise InvalidInput when the problem does not suit the policy that proposes."""
         if not isinstance(self.source, str):
             self.source.start(problem)
 
@@ -129,7 +128,6 @@ class AtRung(History):
         self.failed = [t.id for t in history.with_status(Status.FAILED) if t.id not in reports]
 
     def trial(self, id: int) -> TrialRecord:
-        """Cut at the rung."""
         t = self._history.trial(id)
         if t.status is Status.FAILED and id not in self._reports:
             return t
@@ -207,7 +205,6 @@ class Halving(ABC):
         return self.began >= self.limit
 
     def take(self, event: Event) -> None:
-        """Take up the next event of the log."""
         if isinstance(event, ev.Started):
             self._started(event)
             self.began = event.trial + 1
@@ -283,7 +280,6 @@ class Halving(ABC):
         return self.sign * trial.result(history.problem.goal) if finite else OUT
 
     def amount(self, resource: float) -> str:
-        """A resource in words."""
         return amount(resource, self.unit)
 
     def until(self, resource: float) -> float | None:
@@ -338,7 +334,6 @@ class BracketState:
 
     @property
     def last(self) -> bool:
-        """True in the rung that ends the bracket."""
         return self.rung == len(self.bracket.rungs) - 1
 
     @property
@@ -685,8 +680,6 @@ class Promotion:
 
 @dataclass
 class RungState:
-    """One rung."""
-
     arrived: list[Key] = field(default_factory=list)  # finite values
     count: int = 0  # all that arrived, what is not finite and what failed among them
     waiting: list[Key] = field(default_factory=list)  # paused here
@@ -714,8 +707,6 @@ class RungState:
 
 @dataclass(slots=True, kw_only=True)
 class LadderEntry(RungEntry):
-    """A trial on the rungs of a bracket."""
-
     bracket: Bracket
     rung: int = 0
     before: float = OUT  # its result at the rung before
@@ -723,12 +714,10 @@ class LadderEntry(RungEntry):
 
     @property
     def needed(self) -> float:
-        """The resource of its rung."""
         return self.bracket.rungs[self.rung].resource
 
     @property
     def last(self) -> bool:
-        """True on the last rung."""
         return self.rung == len(self.bracket.rungs) - 1
 
     def passed(self, had: float) -> int:
@@ -761,7 +750,6 @@ class Asynchronous(Halving):
         return self.trials.get(trial)
 
     def rung(self, on: LadderEntry) -> RungState:
-        """The rung at which a trial is."""
         return self.rungs[on.bracket][on.rung]
 
     @property

@@ -17,7 +17,7 @@ from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status, to_json
 from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, RandomSearch
-from haltune.policies.bobos.halting import declare
+from haltune.policies.bobos.policy import declare
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 

@@ -31,7 +31,7 @@ from haltune.log.policy import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
-from haltune.policies.bobos.halting import Marked
+from haltune.policies.bobos.policy import Marked
 
 
 def verdicts(study: Study) -> list[Reported]:
