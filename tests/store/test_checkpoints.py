@@ -74,7 +74,7 @@ def test_a_later_checkpoint_supersedes_and_leftovers_go_with_it(world: World) ->
     trial = world.ask()
     trial.report(0.5)
     trial.save(write(), ".a")
-    trial.begin_save(".killed").write_text("half of it")
+    trial._begin_save(".killed").write_text("half of it")
     trial.report(0.5)
     trial.save(write(), ".b")
     assert files(world) == ["trial-0/attempt-1-epoch-2.b"]
@@ -237,10 +237,10 @@ def test_it_says_whether_a_trial_would_be_kept(tmp_path: Path) -> None:
     worse, better = world.ask(), world.ask()
     worse.report(0.4)
     better.report(0.6)
-    assert (worse.keeps_checkpoint, better.keeps_checkpoint) == (False, True)
+    assert (worse._keeps_checkpoint, better._keeps_checkpoint) == (False, True)
     better.save(write())
-    assert not better.keeps_checkpoint  # it is there
-    assert not World(checkpoints=tmp_path).ask().keeps_checkpoint  # it has no value
+    assert not better._keeps_checkpoint  # it is there
+    assert not World(checkpoints=tmp_path).ask()._keeps_checkpoint  # it has no value
 
 
 def test_no_room_under_a_quota(tmp_path: Path) -> None:
@@ -263,11 +263,11 @@ def test_of_two_saves_at_once_a_quota_admits_what_it_has_room_for(tmp_path: Path
     parts = []
     for trial in trials:
         trial.report(0.5)
-        parts.append(trial.begin_save())
+        parts.append(trial._begin_save())
         parts[-1].write_text("x" * 600)
     with pytest.raises(NoRoom):
-        trials[0].commit_save(parts[0])
-    trials[1].commit_save(parts[1])
+        trials[0]._commit_save(parts[0])
+    trials[1]._commit_save(parts[1])
     assert files(world) == ["trial-1/attempt-1-epoch-1.ckpt"]
 
 
