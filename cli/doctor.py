@@ -23,7 +23,6 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.process import named, surely_gone
-from haltune._utils.scratch import lasting, remove
 from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
@@ -71,7 +70,6 @@ class Finding:
 
 
 def _store(found: Store, name: str) -> Iterator[Finding]:
-    """Opened, writable, whole."""
     yield Finding("store", True, f"{found.url} opens")
     try:
         open_store(found.address()).renew(
@@ -113,7 +111,6 @@ def _sqlite(path: Path) -> Iterator[Finding]:
 
 
 def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
-    """It folds, and its policy decides again as it did; returns what it folds to."""
     try:
         created, history = folded(found, name)
     except HaltuneError as error:
@@ -150,7 +147,6 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
 
 
 def _leases(found: Store, name: str) -> Iterator[Finding]:
-    """Who trains, and whose worker is lost."""
     for lease in found.leases(name):
         what = f"trial {lease.trial}, attempt {lease.attempt}"
         if surely_gone(lease.holder) or lease.expires < found.now():
@@ -394,7 +390,6 @@ def _findings(
 
 
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
-    """Findings on a search that has begun; returns its history."""
     yield from _store(store, name)
     history = yield from _log(store, name)
     yield from _leases(store, name)
@@ -414,10 +409,10 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
     if problem.space.constraints:
         yield Finding("resume", None, f"the program cannot be rehearsed: {_LACKS}")
         return
-    folder, found = lasting(), list[Finding]()
+    folder, found = Path(tempfile.mkdtemp(prefix="haltune-doctor-")), list[Finding]()
     try:
         found += rehearse(problem, command, folder, epochs)
     finally:
         if all(finding.well is not False for finding in found):
-            remove(folder)  # else its logs may say more
+            shutil.rmtree(folder, ignore_errors=True)  # else its logs may say more
     yield from found
