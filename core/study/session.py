@@ -549,7 +549,9 @@ class LocalSession:
         try:
             found = self._leader.decide("ask", work, answer_to_json)
             if isinstance(found, Attempt):
-                self.logger.started(self.replica.history, found, unlimited(self.budget, self.replica.policy))
+                self.logger.started(
+                    self.replica.history, found, partial(unlimited, self.budget, self.replica.policy)
+                )
             elif isinstance(found, Finish):
                 self.logger.over(self.replica.history, found, self.budget)
                 if (told := shared_error(self.replica.history)) is not None:
