@@ -278,8 +278,8 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
 def _say_best(history: History, leads: Best) -> None:
     text = f"{history.problem.goal.metric} = {short(leads.value, 6)} at epoch {leads.epoch:g} of trial {leads.trial}"
     if not (run := history.trial(leads.trial)).complete:
-        at = of_epochs(run.epoch, history.problem.max_epochs)
-        text += f" so far: no trial is complete yet; this one is at epoch {at}"
+        epoch = of_epochs(run.epoch, history.problem.max_epochs)
+        text += f" so far: no trial is complete yet; this one is at epoch {epoch}"
     say(text)
     for key, value in leads.config.items():
         say(f"  {key} = {value}")
