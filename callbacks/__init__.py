@@ -1,6 +1,6 @@
 """haltune.callbacks translates: one module per training loop, all over `reporter`.
 
-`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those of docs/loops.md. None of them imports a
+`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those of docs/loops/. None of them imports a
 framework before a callback is made. `check_resume` proves that a paused training continues as if it had not been.
 """
 

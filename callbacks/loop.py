@@ -39,11 +39,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks.place import this
+from haltune.ranks import this
 from haltune.study import Trial
-from haltune.study.session.saving import check_write, check_written
+from haltune.study.trial import check_write, check_written
 
 from .interruption import Interruption
 from .randomness import capture, restore, state_from_json

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 

@@ -1,4 +1,4 @@
-"""Commands that act: run a search, stop and resume it, enqueue, watch it in a browser, track it, build value maps."""
+"""Commands that act: run a search, stop and resume it, enqueue, watch it in a browser, track it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
-from haltune._utils.words import duration, plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.launch import run_script
 from haltune.log.problem import Budget
@@ -30,7 +28,7 @@ from haltune.report import summary
 from haltune.store.open import open_store
 from haltune.store.studies import hold, if_allowed, lift, recorded_problem
 from haltune.study import Study
-from haltune.study.reading import Reading, follow_study, read_study
+from haltune.study.view import RecordedStudy, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
@@ -152,7 +150,7 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _let_go_on(study: Reading, budget: Budget) -> str:
+def _let_go_on(study: RecordedStudy, budget: Budget) -> str:
     """Lift what holds a search, without training it here; what came of that."""
     if not budget.unlimited:
         raise InvalidInput("a budget is for a program that trains: haltune resume ... -- python train.py")
@@ -186,7 +184,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
-    study.session.voice.last_word = False  # the summary is
+    study.session.logger.last_word = False  # the summary is
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
     say(summary(study))
     if not outcome.over or study.history.held:
@@ -217,7 +215,7 @@ def watch(
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
             from haltune.report.watch.app import Board, application
-            from haltune.report.watch.serve import serve
+            from haltune.report.watch.serve import server
         except ImportError:
             raise ImportError(
                 f"haltune watch serves with Starlette and uvicorn: {installing('watch')}"
@@ -242,7 +240,7 @@ def watch(
             ticket = address.replace(token, app.ticket(), 1)
             # in a thread: a browser in the terminal returns only when it ends
             threading.Thread(target=webbrowser.open, args=(ticket,), daemon=True).start()
-        serve(app, listening)
+        server(app).run(sockets=[listening])
 
 
 def names_of(host: str) -> tuple[str, ...]:
@@ -344,39 +342,3 @@ def track(
                 time.sleep(_REFRESH)
                 study.sync()
         say(f"told of {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
-
-
-maps = typer.Typer(
-    no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead than on the fly."
-)
-
-
-@maps.callback()
-def _group() -> None:
-    """Keeps `build` a command of its own while it is the only one."""
-
-
-@maps.command(no_args_is_help=True)
-def build(
-    out: Annotated[Path, typer.Option("--out", "-o", help="the file, such as map.npz", show_default=False)],
-    dim: Annotated[int, typer.Option(help="hyperparameters, 1 or 2")] = 1,
-    depth: Annotated[int, typer.Option(help="trainings that it looks ahead, from 3")] = 3,
-    states: Annotated[
-        int, typer.Option(help="states that it learns from: more take longer and are more exact")
-    ] = 20_000,
-    seed: Annotated[int, typer.Option(help="of the states")] = 0,
-) -> None:
-    """Build a map: AutoBCT(value_map="map.npz") takes one exact step on top of it."""
-    from haltune.policies.autobct.value_maps import build_map  # no other command needs it
-
-    columns = (BarColumn(), TextColumn("{task.percentage:.0f}%"), TextColumn("{task.description}"))
-    with errors(), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-
-        def tell(share: float, left: float) -> None:
-            bar.update(task, completed=share, description=f"{duration(left)} left")
-
-        built = build_map(dim, depth, states, seed, tell)
-        built.save(out)
-        error, worst = built.header["error"], built.header["worst"]
-        say(f"{out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}")

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.disk import is_gone
-from haltune.display.terminal import visible
+from haltune.display import visible
 from haltune.errors import HaltuneError, StoreError, StudyMismatch, TrainingFailed
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
-from haltune.store.sql.sqlite.file import need_file, path_at
-from haltune.study.reading import Reading, read_study
+from haltune.store.sqlite import need_file, path_at
+from haltune.study.view import RecordedStudy, read_study
 
 from .study_file import StudyFile, read
 
@@ -44,7 +44,6 @@ def say(text: object, err: bool = False) -> None:
 
 
 def say_json(told: Any) -> None:
-    """Print for programs."""
     typer.echo(as_json(told))
 
 
@@ -104,7 +103,7 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
     return open_store(url) if writing else store, name
 
 
-def study_of(where: str, name: str | None = None, *, writing: bool = False) -> Reading:
+def study_of(where: str, name: str | None = None, *, writing: bool = False) -> RecordedStudy:
     """Return a study as its log has it now; with a store to be read, unless `writing`."""
     store, name = find(where, name, writing=writing)
     folder = read(where).options.get("checkpoints") if where.endswith(".toml") else None

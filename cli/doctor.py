@@ -23,8 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from haltune._utils.process import named, surely_gone
-from haltune._utils.scratch import lasting, remove
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch import run_script
 from haltune.launch.limits import devices_of
@@ -35,13 +34,12 @@ from haltune.log.records import TrialRecord
 from haltune.policies import RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.store.base import Lease, Store
-from haltune.store.checkpoints import Checkpoints, readable
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
-from haltune.store.sql.sqlite.file import path_at
+from haltune.store.sqlite import path_at
 from haltune.study import Study
-from haltune.study.reading import folded
 from haltune.study.replay import decided, replay
+from haltune.study.view import folded
 
 from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
 from .study_file import StudyFile, read
@@ -72,7 +70,6 @@ class Finding:
 
 
 def _store(found: Store, name: str) -> Iterator[Finding]:
-    """Opened, writable, whole."""
     yield Finding("store", True, f"{found.url} opens")
     try:
         open_store(found.address()).renew(
@@ -114,7 +111,6 @@ def _sqlite(path: Path) -> Iterator[Finding]:
 
 
 def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
-    """It folds, and its policy decides again as it did; returns what it folds to."""
     try:
         created, history = folded(found, name)
     except HaltuneError as error:
@@ -151,7 +147,6 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
 
 
 def _leases(found: Store, name: str) -> Iterator[Finding]:
-    """Who trains, and whose worker is lost."""
     for lease in found.leases(name):
         what = f"trial {lease.trial}, attempt {lease.attempt}"
         if surely_gone(lease.holder) or lease.expires < found.now():
@@ -395,7 +390,6 @@ def _findings(
 
 
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
-    """Findings on a search that has begun; returns its history."""
     yield from _store(store, name)
     history = yield from _log(store, name)
     yield from _leases(store, name)
@@ -403,7 +397,7 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):
         try:
-            folder = own_folder(store, name, created, given, mark=False)
+            folder = own_folder(store, name, created, given)
         except InvalidInput as error:
             yield Finding("checkpoints", False, str(error))
         else:
@@ -415,10 +409,10 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
     if problem.space.constraints:
         yield Finding("resume", None, f"the program cannot be rehearsed: {_LACKS}")
         return
-    folder, found = lasting(), list[Finding]()
+    folder, found = Path(tempfile.mkdtemp(prefix="haltune-doctor-")), list[Finding]()
     try:
         found += rehearse(problem, command, folder, epochs)
     finally:
         if all(finding.well is not False for finding in found):
-            remove(folder)  # else its logs may say more
+            shutil.rmtree(folder, ignore_errors=True)  # else its logs may say more
     yield from found

@@ -19,23 +19,21 @@ from rich.table import Table
 from haltune import report as reports
 from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
-from haltune._utils.words import duration, settings, short
-from haltune.display.terminal import cell
+from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.codec import plain, to_json
-from haltune.log.comparison import Comparisons
-from haltune.log.events import Status, trial_of
-from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again
+from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
-from haltune.study.reading import Reading
+from haltune.study.messages import lead_of
+from haltune.study.view import RecordedStudy
 from haltune.trackers.tensorboard import write_runs
 
 from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, study_of
 
 
-def status_data(study: Reading) -> dict[str, Any]:
+def status_data(study: RecordedStudy) -> dict[str, Any]:
     """Return how a search stands, and which worker trains which trial, as JSON holds it."""
     history, store, name, outcome = study.history, study.store, study.name, study.outcome
     spent, problem = history.spent, history.problem
@@ -68,13 +66,11 @@ def status_data(study: Reading) -> dict[str, Any]:
 
 
 def best_data(b: Best) -> dict[str, Any]:
-    """Return the best trial: its number, its value, and its checkpoint."""
     return {"trial": b.trial, "value": _json_number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
             "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
 
 
 def front_data(run: OnFront) -> dict[str, Any]:
-    """Return a trial of the Pareto front, with its value in each goal."""
     return best_data(run) | {"values": {name: _json_number(v) for name, v in run.values.items()}}
 
 
@@ -83,7 +79,7 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
     problem, over = comparisons.history.problem, comparisons.over
     values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
+        "trial": t.id, "status": str(t.status), "outcome": outcome_of(t, problem, over, lost).words,
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
         "value": _json_number(values[-1]) if len(values) else None,
         **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
@@ -112,7 +108,7 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
             raise typer.Exit(STOPPED if told["state"] == "stopped" else RUNS)
 
 
-def _say_status(study: Reading, told: dict[str, Any]) -> None:
+def _say_status(study: RecordedStudy, told: dict[str, Any]) -> None:
     reason = f" ({told['reason']})" if told["reason"] else ""
     reason = "" if told["state"] in ("idle", "over") else reason  # the summary tells it
     say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
@@ -162,7 +158,7 @@ def trials(
     with errors():
         study = study_of(where, name)
         history, listed = study.history, Listed(study)
-        found, words = list(history.trials), {word for word, _ in FATES.values()} | set(Status)
+        found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
         if status is not None:
             asked = status.strip().lower()
             if asked not in words:
@@ -197,18 +193,16 @@ def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
 class Listed:
     """Trials as a study's listings show them."""
 
-    def __init__(self, study: Reading) -> None:
+    def __init__(self, study: RecordedStudy) -> None:
         self.history = study.history
         self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
         self._comparisons = Comparisons(self.history, self._over)
 
     def row(self, t: TrialRecord) -> dict[str, Any]:
-        """Plain data."""
         return trial_data(t, self._comparisons, self._lost)
 
     def outcome(self, t: TrialRecord) -> str:
-        """The outcome, as the page and the summary name it."""
-        return FATES[fate_of(t, self.history.problem, self._over, self._lost).kind][0]
+        return OUTCOMES[outcome_of(t, self.history.problem, self._over, self._lost).kind][0]
 
 
 def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
@@ -267,7 +261,7 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
             _say_best(history, leads)
 
 
-def _say_front(study: Reading, format: Format, top: int | None) -> None:
+def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
     """The runs that nothing betters in all goals, a line each."""
     history, runs = study.history, study.pareto_front()
     if not runs:
@@ -410,7 +404,7 @@ def _report_rows(history: History) -> list[dict[str, Any]]:
     return found
 
 
-def _trial_rows(study: Reading) -> list[dict[str, Any]]:
+def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
     comparisons = Comparisons(study.history, study.outcome.over and not study.outcome.held)
     found = []
     for t in study.trials:

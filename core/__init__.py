@@ -14,8 +14,7 @@ from haltune.log.problem import Budget, Constraint, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Float, Int
 from haltune.study import Study, Trial
-from haltune.study.joining.current import current_trial
-from haltune.study.joining.loading import load_study
+from haltune.study.loading import current_trial, load_study
 
 if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping

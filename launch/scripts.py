@@ -12,8 +12,8 @@ from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
-from haltune.study.joining.current import VARIABLE, told
-from haltune.study.session.session import Failure
+from haltune.study.attempt import Failure
+from haltune.study.loading import VARIABLE, told
 
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot
@@ -93,7 +93,6 @@ class Script(Child):
         self._log = Path()
 
     def begin(self, trial: Trial, log: Path) -> None:
-        """See Child. Raises InvalidInput when there is no such program."""
         self._trial, self._log = trial, log
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self._slot.extra, VARIABLE: told(self._study, trial, self._marker)}

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from haltune.log import events as ev
-from haltune.log import scores
 from haltune.log.decisions import AUDIT, Action, Verdict
-from haltune.log.growing import Growing
 from haltune.log.problem import Problem
+from haltune.log.records import TopTrial, TrialBuilder
 
 
 @dataclass
@@ -34,7 +33,6 @@ class Stretch:
 
     @property
     def other(self) -> float:
-        """Starting up, and what nobody accounts for."""
         known = self.training + self.validation + self.judging + self.checkpoint + self.slept
         return max(0.0, self.end - self.start - known)
 
@@ -80,11 +78,10 @@ class Story:
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
     _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
     _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
-    _runs: list[Growing] = field(default_factory=list)
-    _top: scores.TopRun = field(default_factory=scores.TopRun)
+    _runs: list[TrialBuilder] = field(default_factory=list)
+    _top: TopTrial = field(default_factory=TopTrial)
 
     def fold(self, events: Iterable[ev.Event]) -> Story:
-        """Itself, with some events more."""
         for event in events:
             self.position += 1
             self.now = event.at if math.isnan(self.now) else max(self.now, event.at)
@@ -115,7 +112,7 @@ class Story:
         """Note where the best, by the one rule of haltune.log.scores, is another run or has another value."""
         match event:
             case ev.Started():
-                self._runs.append(Growing.of(event, None, self.problem))
+                self._runs.append(TrialBuilder.of(event, None, self.problem))
             case ev.Resumed():
                 self._runs[event.trial].resume(event)
             case ev.AttemptEvent():

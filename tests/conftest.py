@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from postgres import postgres_server, postgres_url
 
 from examples import QUICK, USUAL
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 __all__ = ["postgres_server", "postgres_url"]
 

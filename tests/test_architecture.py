@@ -22,14 +22,16 @@ TOPS = {
     "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner",
     "bridges/syne_tune": "haltune.syne_tune", "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {"above", "display", "errors"}  # on which everything stands
+GROUND = {"above", "display", "errors", "hints", "old_names"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
-ARROWS: dict[str, set[str]] = {
+ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "display": set(),
     "errors": {"display"},
     "above": {"errors"},
+    "hints": {"errors"},
+    "old_names": {"errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},
@@ -44,25 +46,22 @@ ARROWS: dict[str, set[str]] = {
     "policies.multifidelity": BAYES | {"policies.hyperband"},
     "policies.guided": BAYES | {"policies.hyperband", "policies.multifidelity"},
     "policies.bobos": BAYES,
-    "policies.rollout": BAYES,
-    "policies.truvar": BAYES,
     "policies.several_goals": LOG,
     "policies.autobct": MODELS | {"policies.bobos"},
-    "study.session": LOG | {"store", "ranks"},
 }
 ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec
-    "study": {"store", "ranks", "study.session"},
-    "callbacks": {"store", "ranks", "study.session", "study"},
-    "launch": {"store", "ranks", "study.session", "study"},
-    "report": {"store", "ranks", "study.session", "study"},
-    "tuners": {"store", "ranks", "study.session", "study"},
-    "optuna": {"store", "ranks", "study.session", "study", "tuners"},
-    "syne_tune": {"store", "ranks", "study.session", "study", "tuners"},
-    "keras_tuner": {"store", "ranks", "study.session", "study", "tuners", "callbacks"},
-    "ray_tune": {"store", "ranks", "study.session", "study", "tuners"},
-    "trackers": {"store", "ranks", "study.session", "study"},
-    "cli": {"store", "ranks", "study.session", "study", "callbacks", "launch", "report", "trackers"},
+    "study": {"store", "ranks"},
+    "callbacks": {"store", "ranks", "study"},
+    "launch": {"store", "ranks", "study"},
+    "report": {"store", "ranks", "study"},
+    "tuners": {"store", "ranks", "study"},
+    "optuna": {"store", "ranks", "study", "tuners"},
+    "syne_tune": {"store", "ranks", "study", "tuners"},
+    "keras_tuner": {"store", "ranks", "study", "tuners", "callbacks"},
+    "ray_tune": {"store", "ranks", "study", "tuners"},
+    "trackers": {"store", "ranks", "study"},
+    "cli": {"store", "ranks", "study", "callbacks", "launch", "report", "trackers"},
     "haltune": {"store", "study"},  # its face
     "__main__": {"cli"},
 }
@@ -120,16 +119,15 @@ def room(module: str) -> str:
         return "haltune"
     if parts[0] == "policies":
         return ".".join(parts[:2]) if len(parts) > 1 and parts[1] != "from_spec" else "policies"
-    if parts[:2] == ["study", "session"]:
-        return "study.session"
     return parts[0]
 
 
 def allowed(asks: str) -> set[str]:
     """The rooms that a room may ask."""
-    if asks in ARROWS:
-        return ARROWS[asks] | (set() if asks in GROUND else GROUND)
-    return ABOVE[asks] | GROUND | set(ARROWS) - {"store", "ranks", "study.session"} | {"policies"}
+    if asks in ARROWS or asks.startswith("policies."):
+        return ARROWS.get(asks, BAYES) | (set() if asks in GROUND else GROUND)
+    policies = {room(name) for name in MODULES if name.startswith("haltune.policies")}
+    return ABOVE[asks] | GROUND | set(ARROWS) - {"store", "ranks"} | policies
 
 
 def test_every_room_asks_only_what_stands_below_it() -> None:

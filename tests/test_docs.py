@@ -9,75 +9,35 @@ import re
 import shlex
 import shutil
 import sys
-import threading
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from documents import PAGES, ROOT, blocks
 
-import haltune
 import haltune.policies
-from haltune import Budget, Float, Study
 
-SCALE, COMING = "docs/resume_and_scale.md", "docs/coming_from.md"
-OTHERS = (
-    "import optuna",
-    "from ray import tune",
-    "import keras_tuner",
-    "import wandb",
-    "from syne_tune import",
+COMING = "docs/coming_from.md"
+OTHERS = (  # what another tool's program begins with: compiled, or run by a test below
+    "import optuna", "from ray import tune", "import keras_tuner", "import wandb", "from syne_tune import",
     "from transformers import Trainer",
-)  # not installed, or beside the point: compiled
+)  # fmt: skip
 BRIDGE, SEARCH = "from haltune.optuna", "from haltune import Float\nfrom haltune.callbacks.transformers"
 TUNERS = ("from haltune.ray_tune", "from haltune.keras_tuner", "from haltune.syne_tune")
-# run by test_pages and by callbacks/test_pages_of_frameworks
-ROOMS = ("loops", "scale", "recipes", "how", "start.md", "faq.md")
-KERAS = ("trial.load_model()", "study.best.load_model()")  # run by callbacks/keras, which chooses its backend
-STARTS = {  # of blocks that stand for themselves, and the test that runs each
-    "net = Net.load": "lightning", "model = AutoModel": "transformers", "booster = xgb": "xgboost",
-    "trainer.fit(": "lightning", "loop = TrainingLoop": "loop", "from haltune.callbacks import check": "resume",
-    "goal = haltune": "script", "def search(worker)": "executor", "from haltune.trackers": "trackers",
-}  # fmt: skip
 
 
-def the(start, page=SCALE):
+def the(start, page=COMING):
     (found,) = blocks(page, lambda text: text.startswith(start))
     return found
 
 
-def of_keras(text):
-    return any(word in text for word in KERAS) and not text.startswith(OTHERS)
+def of_keras(text):  # run by callbacks/keras, which chooses its backend
+    return "trial.load_model()" in text and not text.startswith(OTHERS)
 
 
 @pytest.mark.parametrize("block", [b for page in PAGES for b in blocks(page)], ids=repr)
-def test_every_block_is_python_and_a_test_runs_it(block):
+def test_every_block_is_python(block):
     compile(block.text, str(block), "exec")
-    whole = block.page.name in ("README.md", "guide.md", "coming_from.md", "loops.md")
-    assert (
-        whole
-        or block.page.parent.name in ROOMS
-        or block.page.name in ROOMS
-        or of_keras(block.text)
-        or block.text.startswith(tuple(STARTS))
-    )
-
-
-def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
-    for package in ("plotly", "rich"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "guide"}
-    for block in blocks("docs/guide.md"):
-        block.run(names)
-    printed = capsys.readouterr().out
-    assert "stops" in printed  # the audit
-    assert re.search(r"^bold +\d+ of 9", printed, flags=re.MULTILINE)  # the replay
-    assert "val_acc at least 0.6: " in printed  # the level set
-    assert (tmp_path / "page.html").exists()
 
 
 def test_the_scripts_beside_other_tools_search():
@@ -166,45 +126,6 @@ def test_a_tune_program_is_switched_by_two_arguments(tmp_path, monkeypatch):
     assert Path("digits.db").exists()
 
 
-def test_the_lines_of_lightning_train_and_give_the_best_net_back(tmp_path):
-    need("torch")
-    lightning = pytest.importorskip("lightning", reason="Lightning is not installed")
-    import torch
-    from lightning.pytorch.demos.boring_classes import BoringModel
-
-    from haltune.callbacks.lightning import HaltuneCallback
-
-    class Net(BoringModel):
-        def __init__(self, lr):
-            super().__init__()
-            self.lr = lr
-
-        def validation_step(self, batch, index):
-            self.log("val_loss", self.step(batch))
-
-    study = Study({"lr": Float(0.01, 0.1)}, "val_loss", max_epochs=1, budget="1 trials", verbose=0)
-    rows = torch.utils.data.DataLoader(torch.ones(4, 32))
-    for trial in study:
-        options = dict.fromkeys(
-            ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
-        )
-        trainer = lightning.Trainer(max_epochs=1, callbacks=[HaltuneCallback(trial)], **options)
-        data = lightning.LightningDataModule.from_datasets(rows.dataset, rows.dataset)
-        the("trainer.fit(").run(
-            {"trainer": trainer, "net": Net(**trial.config), "data": data, "trial": trial}
-        )
-    names = the("net = Net.load").run({"Net": Net, "study": study})
-    assert names["net"].lr == study.best.config["lr"]
-
-
-def test_the_line_of_transformers_gives_a_model_back(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    transformers.BertModel(transformers.BertConfig(vocab_size=8, **sizes)).save_pretrained(tmp_path)
-    names = the("model = AutoModel").run({"AutoModel": transformers.AutoModel, "study": best(tmp_path)})
-    assert names["model"].config.hidden_size == 8
-
-
 def test_a_trainer_is_searched_by_a_line(tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers", reason="transformers is not installed")
     need("accelerate")
@@ -216,89 +137,6 @@ def test_a_trainer_is_searched_by_a_line(tmp_path, monkeypatch, capsys):
     names = the(SEARCH, COMING).run({"trainer": t}, {"n_trials=20": "n_trials=2"})
     assert len(names["best"].run_summary.trials) == 2
     assert "learning_rate" in capsys.readouterr().out
-
-
-def test_the_line_of_xgboost_gives_a_booster_back(tmp_path):
-    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
-    xgb.train({}, xgb.DMatrix([[0.0], [1.0]], [0, 1]), 2).save_model(tmp_path / "best.ubj")
-    names = the("booster = xgb").run({"xgb": xgb, "study": best(tmp_path / "best.ubj")})
-    assert names["booster"].num_boosted_rounds() == 2
-
-
-def best(path):
-    return SimpleNamespace(best=SimpleNamespace(checkpoint=str(path)))
-
-
-def test_the_tasks_of_an_executor_share_a_search(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    took = set()
-
-    def train(trial):
-        took.add(threading.get_ident())
-        return trial.config["lr"]
-
-    names = {"Study": Study, "space": {"lr": Float(0.01, 0.1)}, "train": train, "__name__": "__main__"}
-    names["ProcessPoolExecutor"] = ThreadPoolExecutor  # what this page defines no process could import
-    the("def search(worker)").run(names, {"max_epochs=30": "max_epochs=1, verbose=0"})
-    assert len(haltune.load_study("digits.db").trials) == 20
-    assert 1 <= len(took) <= 4
-
-
-def test_the_lines_of_trackers_tell_of_a_search(tmp_path, monkeypatch):
-    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    monkeypatch.chdir(tmp_path)
-    study = Study({"lr": Float(0.01, 0.1)}, "loss", max_epochs=1, budget="2 trials", verbose=0)
-    servers = 'MLflow("http://localhost:5000"), WandB("digits"), '  # tests/trackers tells them
-    the("from haltune.trackers").run(
-        {"study": study, "train": lambda trial: trial.config["lr"]}, {servers: ""}
-    )
-    assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
-
-
-def test_the_check_of_resuming_prints_what_it_found(capsys):
-    from haltune.callbacks.loop import TrainingLoop
-
-    def run(trial):
-        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("weights"))):
-            loop.report(1 / epoch)
-        return {"epoch": np.array(epoch)}
-
-    the("from haltune.callbacks import check").run({"run": run})
-    assert "agree to the last digit" in capsys.readouterr().out
-
-
-def test_the_loop_that_pauses_continues_where_it_was():
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from scripted import scripted_study
-
-    from haltune.callbacks.loop import TrainingLoop
-
-    steps = []
-
-    def train_one_epoch(net, sgd):
-        net(torch.ones(1, 2)).sum().backward()
-        sgd.step()
-        steps.append(net.weight.detach().clone())
-
-    study = scripted_study("last", at=(2,), budget=Budget(trials=1))
-    for trial in study:
-        with trial:
-            torch.manual_seed(trial.attempt)
-            net = torch.nn.Linear(2, 1)
-            names = {
-                "torch": torch, "TrainingLoop": TrainingLoop, "trial": trial, "net": net,
-                "sgd": torch.optim.SGD(net.parameters(), 0.1, momentum=0.9), "train_one_epoch": train_one_epoch,
-                "accuracy": lambda net: 0.5,
-            }  # fmt: skip
-            the("loop = TrainingLoop").run(names)
-    assert [t.epochs.tolist() for t in study.trials] == [[1, 2, 3]]
-    assert len(steps) == 3
-    assert torch.equal(torch.load(study.best.checkpoint)["net"]["weight"], steps[-1])
-
-
-def test_the_script_asks_for_its_trial_and_trains_by_itself_without_a_launcher():
-    trial = the("goal = haltune").run({"haltune": haltune})["trial"]
-    assert (trial.config, trial.max_epochs) == ({"lr": 1e-3, "width": 64}, 20)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -372,7 +210,9 @@ def test_the_commands_run_as_they_are_printed(tmp_path, monkeypatch):
     (tmp_path / "train_script.py").write_text(SCRIPT)
     shutil.copy(ROOT / "examples" / "digits.toml", tmp_path)
     monkeypatch.chdir(tmp_path)
-    shell = re.findall(r"```sh\n(.*?)```", (ROOT / SCALE).read_text(encoding="utf-8"), flags=re.DOTALL)
+    shell = re.findall(
+        r"```sh\n(.*?)```", (ROOT / "docs/howto/command_line.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     lines = [line for text in shell for line in text.splitlines() if line.startswith("haltune ")]
     ran = {line: testing.CliRunner().invoke(app, shlex.split(line, comments=True)[1:]) for line in lines}
     assert {line: done.output for line, done in ran.items() if done.exit_code} == {}

@@ -1,63 +1,121 @@
 """Pages that are programs: their blocks run from top to bottom, as a reader would paste them, with a small budget."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from documents import ROOT, blocks
 
-SMALL = {  # what is put in the place of what would take long
-    "start.md": {'"20 trials"': '"3 trials"', "explain(4)": "explain(1)"},
-    "faq.md": {},
-    "recipes/deadline.md": {
-        '9, budget="5s")': '9, budget="5 trials")',
-        'budget="5s", policy': 'budget="4 trials", policy',
-    },
-    "recipes/good_settings.md": {'"30 trials"': '"9 trials"'},
-    "recipes/noise.md": {'"16 trials"': '"8 trials"', '"8 trials", policy': '"4 trials", policy'},
-    "recipes/crash.md": {},
-    "recipes/several_goals.md": {},
-    "recipes/compare.md": {'"60 epochs"': '"20 epochs"'},
-    "loops/plain.md": {'"12 trials"': '"3 trials"'},
-    "scale/distributed.md": {},
-    "scale/spot.md": {},
+FEW = {'"12 trials"': '"2 trials"'}
+SHORT = {**FEW, "max_epochs=9": "max_epochs=1"}
+PROGRAMS = {  # the packages that a page needs, and what makes it short, block by block
+    "start.md": (["sklearn"], {'"20 trials"': '"3 trials"', "explain(4)": "explain(1)"}),
+    "cheatsheet.md": ([], {'"12 trials"': '"3 trials"'}),
+    "troubleshooting.md": ([], {}),
+    "howto/spaces.md": ([], {}),
+    "howto/goals.md": ([], FEW),
+    "howto/several_goals.md": ([], {'"12 trials"': '"4 trials"'}),
+    "howto/stop_early.md": (["rich"], {}),
+    "howto/earlier.md": ([], {}),
+    "howto/deadline.md": (
+        [], {'9, budget="5s")': '9, budget="5 trials")', 'budget="5s", policy': 'budget="4 trials", policy'}
+    ),
+    "howto/good_settings.md": ([], {'"30 trials"': '"9 trials"'}),
+    "howto/noise.md": ([], {'"16 trials"': '"8 trials"', '"8 trials", policy': '"4 trials", policy'}),
+    "howto/compare.md": ([], {'"60 epochs"': '"20 epochs"'}),
+    "howto/results.md": (["plotly", "rich"], {}),
+    "howto/resume.md": ([], {}),
+    "howto/workers.md": ([], {"workers=2": "workers=1"}),  # tests/launch trains in processes
+    "howto/command_line.md": ([], {}),
+    "howto/trackers.md": (["tensorboard"], {}),
+    "concepts/checkpoints.md": ([], {}),
+    "loops/lightning.md": (["torch", "lightning"], SHORT),
+    "loops/transformers.md": (["torch", "transformers", "accelerate"], {**FEW, "max_epochs=4": "max_epochs=1"}),
+    "loops/plain.md": ([], {'"12 trials"': '"3 trials"'}),
+    "loops/boosting.md": (["xgboost", "lightgbm", "catboost"], {"max_epochs=60": "max_epochs=6", **FEW}),
+    "loops/others.md": (["torch", "fastai", "accelerate", "sklearn", "skops"], {'"6 trials"': '"2 trials"'}),
+    "scale/distributed.md": ([], {}),
+    "scale/spot.md": ([], {}),
 }  # fmt: skip
-ELSEWHERE = {
-    "loops/lightning.md",
-    "loops/keras.md",
-    "loops/transformers.md",
-    "loops/xgboost.md",
-    "recipes/hydra.md",
-    "scale/ray.md",
-}
+IN_A_PROCESS = {"loops/keras.md": ("keras", SHORT), "scale/ray.md": ("ray", {})}
+ELSEWHERE = {"howto/hydra.md", "coming_from.md"}  # tests/foreign/test_hydra.py, tests/test_docs.py
 SHOWN = {  # a part of what the page promises, on the terminal
     "start.md": "trial 1: ",
-    "recipes/crash.md": "killed after 7 epochs, at trial and epoch (",
-    "recipes/compare.md": "(3 searches, 5 seeds each)",
-    "recipes/good_settings.md": "val_acc at least 0.9: ",
+    "howto/stop_early.md": "bold",
+    "howto/good_settings.md": "val_acc at least 0.9: ",
+    "howto/resume.md": "killed after 7 epochs, at trial and epoch (",
+    "howto/compare.md": "(3 searches, 5 seeds each)",
+    "concepts/checkpoints.md": "agree to the last digit",
 }
+FSDP = "import torch.distributed.checkpoint as dcp"  # a fragment
 
 
-@pytest.mark.parametrize("page", SMALL)
+@pytest.mark.parametrize("page", PROGRAMS)
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
-    if page == "start.md":
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    packages, instead = PROGRAMS[page]
+    for package in packages:
+        pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
-    names, code = {"__name__": "page"}, blocks(f"docs/{page}")
-    left = dict(SMALL[page])
-    for block in code:
-        here = {ours: theirs for ours, theirs in left.items() if ours in block.text}
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
+    names, left = {"__name__": "__main__"}, set(instead)
+    for block in blocks(f"docs/{page}", lambda text: not text.startswith(FSDP)):
+        here = {ours: theirs for ours, theirs in instead.items() if ours in block.text}
         block.run(names, here)
-        left = {ours: theirs for ours, theirs in left.items() if ours not in here}
-    assert left == {}
-    assert names["study"].outcome.over
-    assert names["study"].trials
+        left -= set(here)
+        if page.startswith("loops/") and page != "loops/plain.md" and "best" in names:
+            assert os.path.exists(names["study"].best.checkpoint)
+    assert left == set()
+    assert "study" not in names or names["study"].outcome.over
     assert SHOWN.get(page, "") in capsys.readouterr().out
 
 
-def test_every_page_that_is_a_program_is_run():
-    rooms = ("loops", "scale", "recipes", "how")
-    pages = [
-        *(page for room in rooms for page in (ROOT / "docs" / room).glob("*.md")),
-        ROOT / "docs/start.md",
-        ROOT / "docs/faq.md",
-    ]
-    programs = {page.relative_to(ROOT / "docs").as_posix() for page in pages if blocks(page)}
-    assert programs == set(SMALL) | ELSEWHERE
+@pytest.mark.slow
+@pytest.mark.parametrize("page", IN_A_PROCESS)
+def test_a_page_that_wants_a_process_of_its_own_runs(page, tmp_path):
+    package, instead = IN_A_PROCESS[page]
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    (program,) = blocks(f"docs/{page}")
+    text = program.text
+    for ours, theirs in instead.items():
+        assert ours in text
+        text = text.replace(ours, theirs)
+    (tmp_path / "search.py").write_text(text)
+    environment = {"KERAS_BACKEND": "torch", **os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "search.py"], cwd=tmp_path, env=environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "he search is over" in done.stderr + done.stdout
+
+
+def test_the_lines_of_fsdp_pause_and_resume(tmp_path):
+    """In one process; tests/support/sharded.py has two."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from paused_studies import pausing_study
+
+    (program,) = blocks("docs/loops/others.md", lambda text: text.startswith(FSDP))
+    study, trained = pausing_study(tmp_path / "search.db", keep_checkpoints=1, verbose=0), []
+    for trial in study:
+        with trial:
+            torch.manual_seed(trial.attempt)
+            model = torch.nn.Linear(1, 1)
+            optimizer = torch.optim.AdamW(model.parameters())
+
+            def train_one_epoch(model, optimizer):
+                model(torch.ones(1, 1)).sum().backward()
+                optimizer.step()
+                trained.append(model.weight.item())
+
+            given = {"train_one_epoch": train_one_epoch, "validate": lambda model: model.weight.item()}
+            program.run({"trial": trial, "model": model, "optimizer": optimizer, **given})
+    assert (study.trials[0].attempt, study.trials[0].values.tolist()) == (2, trained)
+    assert trained[2] == pytest.approx(trained[1] - 0.001, abs=1e-4)  # from where it was
+
+
+def test_every_page_with_a_program_is_run():
+    pages = {
+        page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md") if blocks(page)
+    }
+    assert pages == set(PROGRAMS) | set(IN_A_PROCESS) | ELSEWHERE

@@ -249,7 +249,17 @@ def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path) -> 
                 )  # it listens to keys
                 page.wait_for_selector(".md-search-result__link", state="attached")
                 first = page.query_selector(".md-search-result__link")
-                assert "recipes/deadline.html" in str(first and first.get_attribute("href"))
+                assert "howto/deadline.html" in str(first and first.get_attribute("href"))
             context.close()
         browser.close()
     assert said == []
+
+
+def test_the_pages_of_commands_and_keys_are_written_from_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("typer", reason="the command line is not installed")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    written = importlib.import_module("written")
+    assert written.missing() == set()
+    for name, page in written.PAGES.items():
+        shown = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+        assert shown == page(), "python docs/site/written.py"

@@ -32,7 +32,7 @@ from spambase_learners import LEARNERS, SENSITIVITY, Learner, Mails
 from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
 
 from haltune import Budget, Minimize, Problem, Study, Trial
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 from haltune.store.memory import MemoryStore
 
 TRAININGS = 50  # median ones, that the budget pays for

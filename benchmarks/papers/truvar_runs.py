@@ -15,7 +15,7 @@ from haltune import Budget, Maximize, Problem, Space, Study
 from haltune.gp import Kernel
 from haltune.log.events import Started
 from haltune.policies.truvar.members import MemberSet
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from truvar_runs import quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, TruVaR
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 MARKS, SECONDS = (20, 30, 40, 60), (2_000, 5_000, 10_000, 20_000)
 DECIDED = 10  # seeds that something of TruVaR was decided on

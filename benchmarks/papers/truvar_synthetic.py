@@ -29,7 +29,7 @@ from haltune.policies import TruVaR
 from haltune.policies.acquisition import log_ei, ucb
 from haltune.policies.truvar.belief import field_of
 from haltune.policies.truvar.members import MemberSet
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 SIDE, NOISE = 50, 1e-6
 MARKS = (20, 40, 60, 80, 100)

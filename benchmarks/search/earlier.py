@@ -27,7 +27,7 @@ from table import Row
 
 from haltune import Study
 from haltune.policies import MultiFidelity
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 SUITES = ("text", "lcbench_yahpo", "openclip")
 EVIDENCE = ("none", "1", "3", "reversed", "shuffled")

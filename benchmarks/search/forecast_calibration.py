@@ -27,7 +27,7 @@ from recorded import Meter, OnRows, Task, load_kinds
 from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.policies import BOBOS, GPUCB, Hyperband, MultiFidelity, RandomSearch
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 POLICIES: dict[str, Callable[[], Any]] = {
     "multifidelity": MultiFidelity,

@@ -30,9 +30,9 @@ import numpy as np
 from recorded import OnRows, Task, load_kinds
 
 from haltune import Budget, Maximize, Minimize, Problem, Study
-from haltune.log.problem.dominance import hypervolume
+from haltune.log.scores import hypervolume
 from haltune.policies import BOBOS, EI, Halting, MultiFidelity, RandomSearch
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 BUDGETS = (5, 10, 20)  # full trainings
 

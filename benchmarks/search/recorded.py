@@ -23,7 +23,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import Move, Start
 from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 
 Array = NDArray[np.float64]
 

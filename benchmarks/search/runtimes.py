@@ -29,7 +29,7 @@ from table import Row, header
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, RandomSearch, Rollout
-from haltune.ranks.agreement import alone
+from haltune.ranks import alone
 from haltune.store.memory import MemoryStore
 
 BUDGETS = (10, 20, 40)  # median runtimes of the table

@@ -29,8 +29,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
-from haltune.store.open import open_store
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql, open_store
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), None)
 _FORK = multiprocessing.get_context("fork")  # everything is imported: the processes begin at once

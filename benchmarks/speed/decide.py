@@ -14,9 +14,9 @@ import time
 import numpy as np
 
 from haltune import Budget, Float, Int, Maximize, Problem, Space, Study
-from haltune.log.fold import Fold
+from haltune.log.policy import Fold
 from haltune.policies import BOBOS, RandomSearch
-from haltune.study.session.replica import Replica
+from haltune.study.replica import Replica
 
 SPACE = Space({f"x{i}": Float(1e-5, 1.0, log=True) for i in range(5)} | {"width": Int(16, 512, log=True)})
 

@@ -22,7 +22,7 @@ from page import HANDS, searched
 
 from haltune.store.open import open_store
 from haltune.store.studies import raise_limits
-from haltune.study.joining.loading import load_study
+from haltune.study.loading import load_study
 
 SEEN = """id => {
   window.seen = [];

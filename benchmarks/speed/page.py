@@ -18,7 +18,7 @@ import numpy as np
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch
 from haltune.report.watch.watched import Watched
-from haltune.study.reading import Following, follow_study
+from haltune.study.view import RecordedStudy, follow_study
 
 HANDS = """async () => {
   const found = {};
@@ -82,7 +82,7 @@ def hands(page: Path) -> dict[str, float]:
     return {name: statistics.median(visit[name] for visit in visits) for name in visits[0]}
 
 
-def followed(study: Following, trials: int) -> None:
+def followed(study: RecordedStudy, trials: int) -> None:
     """Print what a page that follows the search is told of a trial's beginning, of two reports and of its end."""
     watched = Watched(study, rests=False)  # never too early
     writer = Study(

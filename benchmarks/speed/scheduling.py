@@ -33,8 +33,8 @@ from haltune.log.events import (
 )
 from haltune.log.history import History
 from haltune.policies import Hyperband, Ladder, SuccessiveHalving
-from haltune.study.session.judging import with_report
-from haltune.study.session.session import Report
+from haltune.study.attempt import Report
+from haltune.study.judging import with_report
 
 EPOCHS = 81
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), EPOCHS)

@@ -30,7 +30,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial, Verdi
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Ended, Event, Reported, Started, Status
 from haltune.policies import RandomSearch
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 PROBLEM = Problem(Space({f"x{i}": Float(0.0, 1.0) for i in range(6)}), Maximize("acc", (0, 1)), 50)
 

@@ -1,10 +1,10 @@
-"""How long AutoBCT thinks: one decision by dimension and depth, and the building of a value map, on one core.
+"""How long AutoBCT thinks: one decision by dimension and depth, on one core.
 
-    python benchmarks/speed/valuation.py [--repeats 20] [--states 200]
+    python benchmarks/speed/valuation.py [--repeats 20]
 
 A decision is the value of every control from the beliefs after three trainings, as the policy computes it. The aims:
-in one coordinate 5 ms at depth 2 and 50 ms at depth 3, in two 10 ms and 300 ms; 20,000 states of a depth-3 map in 4
-minutes. Processor time of this process, on one thread: other programs may run.
+in one coordinate 5 ms at depth 2 and 50 ms at depth 3, in two 10 ms and 300 ms. Processor time of this process, on one
+thread: other programs may run.
 """
 
 import os
@@ -20,10 +20,8 @@ from haltune import Float, Space
 from haltune.policies.autobct.policy import controls_of
 from haltune.policies.autobct.prior import preset
 from haltune.policies.autobct.value import ONE, TWO, grid_belief, values
-from haltune.policies.autobct.value_maps import build_map
 
 AIMS = {(1, 2): 5.0, (1, 3): 50.0, (2, 2): 10.0, (2, 3): 300.0}  # ms
-MAP_STATES, MAP_SECONDS = 20_000, 240.0
 
 
 def decisions(dim, depth, repeats):
@@ -46,20 +44,11 @@ def decisions(dim, depth, repeats):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--states", type=int, default=200)
     options = parser.parse_args()
     print("dim depth  median ms  fastest ms  aim ms")
     for (dim, depth), aim in AIMS.items():
         spent = decisions(dim, depth, options.repeats)
         print(f"{dim:3d} {depth:5d} {np.median(spent):10.1f} {spent.min():11.1f} {aim:7.0f}")
-    for dim in (1, 2):
-        began = time.process_time()
-        build_map(dim, 3, options.states)
-        each = (time.process_time() - began) / options.states
-        print(
-            f"a depth-3 map in {dim}-D: {1e3 * each:.1f} ms a state, {each * MAP_STATES:.0f} s for {MAP_STATES:,} "
-            f"(aim {MAP_SECONDS:.0f} s)"
-        )
 
 
 if __name__ == "__main__":

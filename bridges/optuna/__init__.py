@@ -1,8 +1,7 @@
-"""haltune.optuna: to Optuna and from it. Studies both ways, and haltune's decisions in an Optuna program.
+"""haltune.optuna: studies to Optuna and from it, and haltune's decisions in an Optuna program.
 
-`to_study` writes a search where optuna-dashboard opens it, `from_study` makes what Optuna has found the past of a
-search. `HaltunePruner` and `HaltuneSampler` stand where Optuna's own pruner and sampler do. Optuna is imported with the
-first of them.
+`to_study` writes a search for optuna-dashboard, `from_study` copies an Optuna study for `learn_from=`. `HaltunePruner`
+and `HaltuneSampler` replace Optuna's own pruner and sampler. The first of them imports Optuna.
 """
 
 from typing import TYPE_CHECKING
@@ -10,18 +9,16 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 
 if TYPE_CHECKING:
-    from .exported import to_study
-    from .imported import from_study
     from .pruner import HaltunePruner
     from .sampler import HaltuneSampler
+    from .studies import from_study, to_study
 
 _ROOMS = {
-    "exported": ("to_study",),
-    "imported": ("from_study",),
+    "studies": ("from_study", "to_study"),
     "pruner": ("HaltunePruner",),
     "sampler": ("HaltuneSampler",),
 }
-if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+if not TYPE_CHECKING:  # a type checker reports unknown names
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"]

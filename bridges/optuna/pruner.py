@@ -24,12 +24,11 @@ from haltune.log.history import PURPOSES
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, given, learn, measured
-from haltune.policies.bobos.halting import Stopper
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
+from haltune.policies.bobos.policy import Stopper
 from haltune.space import Space
 
-from .library import PREFIX, optuna
-from .spaces import ENDS, WHOLE, FrozenTrial, TrialState, curve_of
+from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
@@ -48,7 +47,7 @@ def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) 
 
 @dataclass(frozen=True)
 class Past:
-    """A study's trials as the runs beside the one that is judged: `haltune.policies.bobos.halting.Runs`."""
+    """A study's trials as the runs beside the one that is judged: `haltune.policies.bobos.policy.Runs`."""
 
     problem: Problem
     seed: int

@@ -21,9 +21,8 @@ from haltune._utils.memo import Memo
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
-from haltune.log.codec import plain
 from haltune.log.decisions import Action, Verdict
-from haltune.log.events import Event
+from haltune.log.events import Event, plain
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
@@ -31,8 +30,18 @@ from haltune.policies.multifidelity.curve_rows import CurveRows, candidates, fir
 from haltune.policies.multifidelity.prior_studies import Model
 from haltune.policies.multifidelity.stage_process import StageKernel, Stages
 
-from .library import PREFIX, optuna
-from .spaces import ENDS, WHOLE, Distribution, FrozenTrial, Translated, TrialState, curve_of, inward
+from .spaces import (
+    ENDS,
+    PREFIX,
+    WHOLE,
+    Distribution,
+    FrozenTrial,
+    Translated,
+    TrialState,
+    curve_of,
+    inward,
+    optuna,
+)  # fmt: skip
 
 _CHOSEN = f"{PREFIX}relative"  # attribute of a trial that runs
 _TOLD = Verdict(Action.UNJUDGED, "reported to Optuna")

@@ -1,9 +1,10 @@
 """Parameters and trials of Optuna in the terms of haltune, and the inverse.
 
-Optuna steps are ordered choices here, which list the values; a choice that Optuna cannot keep, a tuple or one of two
-that Python takes for equal, is its text there. Define-by-run does not state the space of a study, so its trials show
-it: a parameter that some trials lack has a condition on a choice whose values decide whether it is there, or on a whole
-number from, or up to, a value. If neither is found the parameter is left out. Optuna steps count from 0, epochs from 1.
+A range with steps in Optuna is an ordered choice here, which lists the values; an option that Optuna cannot keep, a
+tuple or one of two that Python takes for equal, is its text there. Define-by-run does not state the space of a study,
+so its trials show it: a parameter that some trials lack gets a condition on a choice whose values decide whether it is
+there, or on a whole number from, or up to, a value. Without such a condition the parameter is left out. Optuna's steps
+may count from 0, epochs count from 1.
 """
 
 from __future__ import annotations
@@ -15,38 +16,41 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any
 
-from haltune._utils.words import plural
-from haltune.errors import InvalidSpace
+from haltune.display import plural
+from haltune.errors import InvalidSpace, installing
 from haltune.log.events import Status
 from haltune.space import Space
 from haltune.space.cube import Parameter, layout_of
 from haltune.space.domains import Choice, Constant, Domain, Float, Int, token
-from haltune.tuners.domains import grid_values
+from haltune.tuners import grid_values
 
-from .library import optuna
+try:
+    import optuna as optuna
+except ImportError as error:
+    raise ImportError(f"haltune.optuna needs Optuna: {installing('optuna')}") from error
 
+PREFIX = "haltune:"  # of the attributes of a trial or a study that haltune writes
+PROBLEM = f"{PREFIX}problem"  # attribute of a study: the whole problem
 FrozenTrial = optuna.trial.FrozenTrial
 TrialState = optuna.trial.TrialState
 ENDS = {TrialState.COMPLETE: Status.COMPLETED, TrialState.PRUNED: Status.STOPPED}
-WHOLE = tuple(ENDS)  # suggested all that they have
+WHOLE = tuple(ENDS)  # these have all their parameters
+Distribution = optuna.distributions.BaseDistribution
+FloatDistribution = optuna.distributions.FloatDistribution
+IntDistribution = optuna.distributions.IntDistribution
+CategoricalDistribution = optuna.distributions.CategoricalDistribution
 
 
 def curve_of(trial: FrozenTrial, from_zero: bool | None = None) -> dict[int, float]:
-    """Epoch -> value, in order. from_zero: whether steps count from 0; None: they do where there is a step 0."""
+    """Return epoch -> value, in order. from_zero: steps count from 0; None: they do if there is a step 0."""
     steps = sorted(trial.intermediate_values)
     begins = (bool(steps) and steps[0] == 0) if from_zero is None else from_zero
     return {step + begins: trial.intermediate_values[step] for step in steps}
 
 
 def alike(value: float, final: float | None) -> bool:
-    """Whether a value of the curve is what the trial came to."""
+    """True if a value of the curve is the trial's final value."""
     return final is not None and math.isclose(value, final, rel_tol=1e-6, abs_tol=1e-12)
-
-
-Distribution = optuna.distributions.BaseDistribution
-FloatDistribution = optuna.distributions.FloatDistribution
-IntDistribution = optuna.distributions.IntDistribution
-CategoricalDistribution = optuna.distributions.CategoricalDistribution
 
 
 @dataclass(frozen=True)
@@ -65,24 +69,20 @@ class Counterpart:
         return self.domain.options if isinstance(self.domain, Choice) else ()
 
     def outward(self, value: Any) -> Any:
-        """A value of the domain as Optuna has it."""
+        """Return Optuna's form of a value."""
         if self.labels:
             return self.labels[[token(o) for o in self.options].index(token(value))]
         return _on_step(self.distribution, value)
 
     def inward(self, value: Any) -> Any:
         """The inverse. Raises InvalidSpace for a value that is none of the domain."""
-        if self.labels:
-            return self.options[self._index(value)]
-        if isinstance(self.domain, Int):
-            return int(value)
-        return float(value)
-
-    def _index(self, value: Any) -> int:
+        if not self.labels:
+            return int(value) if isinstance(self.domain, Int) else float(value)
         try:
             if isinstance(self.distribution, CategoricalDistribution):
-                return int(self.distribution.to_internal_repr(value))
-            return min(range(len(self.labels)), key=lambda i: abs(float(self.labels[i]) - float(value)))
+                return self.options[int(self.distribution.to_internal_repr(value))]
+            nearest = min(range(len(self.labels)), key=lambda i: abs(float(self.labels[i]) - float(value)))
+            return self.options[nearest]
         except (TypeError, ValueError) as error:
             raise InvalidSpace(f"{value!r} is none of {self.labels}") from error
 
@@ -96,12 +96,6 @@ def _on_step(distribution: Distribution, value: Any) -> Any:
     found = distribution.low + step * round((value - distribution.low) / step)
     kind = int if isinstance(distribution, IntDistribution) else float
     return kind(min(max(found, distribution.low), distribution.high))
-
-
-def outward(space: Space) -> dict[str, Counterpart]:
-    """The parameters of a space. A bound that names a parameter is the outermost it can be."""
-    ordered = {p.name: p for p in layout_of(space.parameters).ordered}
-    return {name: _outward(ordered[name]) for name in space.names}
 
 
 def _outward(parameter: Parameter) -> Counterpart:
@@ -118,7 +112,7 @@ def _outward(parameter: Parameter) -> Counterpart:
 
 
 def _labels(options: Sequence[Any]) -> tuple[Any, ...]:
-    """Options as Optuna keeps them apart."""
+    """Return the labels by which Optuna can tell options apart."""
     found: list[Any] = []
     for i, option in enumerate(options):
         plain = option is None or isinstance(option, bool | int | float | str)
@@ -130,7 +124,7 @@ def _labels(options: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _stepped(options: tuple[Any, ...]) -> Distribution | None:
-    """The range of even steps that an ordered choice lists; None where it lists none."""
+    """Return the range with even steps that an ordered choice lists; None if it lists none."""
     kinds = set(map(type, options))
     if len(options) < 2 or kinds not in ({int}, {float}) or not options[0] < options[1]:
         return None
@@ -147,30 +141,23 @@ def _stepped(options: tuple[Any, ...]) -> Distribution | None:
 
 
 def inward(name: str, distribution: Distribution) -> Counterpart:
-    """What a distribution of Optuna's is here. Raises InvalidSpace for one that has no counterpart."""
+    """Return the counterpart of a distribution. Raises InvalidSpace if it has none."""
     try:
-        return _inward(distribution)
+        if isinstance(distribution, CategoricalDistribution):
+            return Counterpart(Choice(distribution.choices), distribution, distribution.choices)
+        if (listed := _listed(distribution)) is not None:
+            return Counterpart(Choice(listed, ordered=True), distribution, listed)
+        if isinstance(distribution, FloatDistribution):
+            return Counterpart(Float(distribution.low, distribution.high, log=distribution.log), distribution)
+        if isinstance(distribution, IntDistribution):
+            return Counterpart(Int(distribution.low, distribution.high, log=distribution.log), distribution)
+        raise InvalidSpace("haltune knows FloatDistribution, IntDistribution and CategoricalDistribution")
     except InvalidSpace as error:
         raise InvalidSpace(f"Optuna's parameter {name!r}, {distribution!r}: {error}") from error
 
 
-def _inward(distribution: Distribution) -> Counterpart:
-    if isinstance(distribution, CategoricalDistribution):
-        return Counterpart(Choice(distribution.choices), distribution, distribution.choices)
-    if (listed := _listed(distribution)) is not None:
-        return Counterpart(Choice(listed, ordered=True), distribution, listed)
-    if isinstance(distribution, FloatDistribution):
-        return Counterpart(Float(distribution.low, distribution.high, log=distribution.log), distribution)
-    if isinstance(distribution, IntDistribution):
-        return Counterpart(Int(distribution.low, distribution.high, log=distribution.log), distribution)
-    raise InvalidSpace(
-        "a distribution that haltune does not know; it knows FloatDistribution, IntDistribution and "
-        "CategoricalDistribution"
-    )
-
-
 def _listed(distribution: Distribution) -> tuple[Any, ...] | None:
-    """The values of a range with steps; None without any, and where they are too many."""
+    """Return the values of a range with steps; None without steps, and if they are too many."""
     if not isinstance(distribution, FloatDistribution | IntDistribution):
         return None
     if distribution.step is None or (isinstance(distribution, IntDistribution) and distribution.step == 1):
@@ -188,12 +175,13 @@ class Translated:
 
     @classmethod
     def of_space(cls, space: Space) -> Translated:
-        """Of a space that is known."""
-        return cls(space, outward(space))
+        """Of a known space. A bound that names a parameter becomes the outermost that it can be."""
+        ordered = {p.name: p for p in layout_of(space.parameters).ordered}
+        return cls(space, {name: _outward(ordered[name]) for name in space.names})
 
     @classmethod
     def of_distributions(cls, distributions: dict[str, Distribution]) -> Translated:
-        """Of parameters that are always there. Raises InvalidSpace for one that has no counterpart."""
+        """Of parameters that are always there. Raises InvalidSpace for one without a counterpart."""
         found = {name: inward(name, d) for name, d in distributions.items()}
         return cls(Space({name: c.domain for name, c in found.items()}), found)
 
@@ -208,9 +196,9 @@ class Translated:
 
 
 def space_of(trials: Sequence[FrozenTrial]) -> Translated:
-    """The space of trials that were suggested all their parameters.
+    """Return the space of ended trials.
 
-    Raises InvalidSpace when there is none, and for distributions that haltune has not or that do not go together.
+    Raises InvalidSpace when there is none, and for distributions without a counterpart or that contradict each other.
     """
     seen: dict[str, list[Distribution]] = {}
     for trial in trials:
@@ -222,8 +210,8 @@ def space_of(trials: Sequence[FrozenTrial]) -> Translated:
         lacking = len(trials) - len(seen[name])
         if lacking and (when := _condition(name, trials, counterparts)) is None:
             notes.append(
-                f"{name!r} is left out: {plural(lacking, 'trial')} of {len(trials)} lack it, and no parameter of "
-                "theirs says which; space= can say it"
+                f"{name!r} is left out: {plural(lacking, 'trial')} of {len(trials)} lack it, and no parameter decides "
+                "which. Give space= to include it"
             )
             continue
         domains[name] = replace(counterpart.domain, when=when) if lacking else counterpart.domain
@@ -236,14 +224,14 @@ def space_of(trials: Sequence[FrozenTrial]) -> Translated:
         domains = {n: d for n, d in domains.items() if n not in orphans}
     if not domains:
         raise InvalidSpace(
-            "no trial of this Optuna study was suggested a parameter to the end, so that there is no space: give it "
-            "as space=, or take the study when a trial is complete"
+            "No ended trial of this Optuna study has a parameter, so the space is unknown. Give it as space=, or use "
+            "the study when a trial is complete."
         )
     return Translated(Space(domains), {n: counterparts[n] for n in domains}, tuple(notes))
 
 
 def _both(one: Distribution, other: Distribution) -> Distribution:
-    """A distribution that holds the values of two. Raises InvalidSpace where there is none."""
+    """Return a distribution with the values of both. Raises InvalidSpace if there is none."""
     if one == other:
         return one
     # of two grids there is none, of both one range
@@ -251,44 +239,38 @@ def _both(one: Distribution, other: Distribution) -> Distribution:
         return FloatDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
     if isinstance(one, IntDistribution) and isinstance(other, IntDistribution) and one.log == other.log:
         return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
-    alike = isinstance(one, CategoricalDistribution) and isinstance(other, CategoricalDistribution)
-    advice = (
-        "choices that change are none of one parameter" if alike else "one name for two kinds of parameter"
+    raise InvalidSpace(
+        f"{one!r} in one trial and {other!r} in another are different parameters. Rename one of them."
     )
-    raise InvalidSpace(f"{one!r} in one trial and {other!r} in another: {advice}; rename one of them")
 
 
 def _condition(
     name: str, trials: Sequence[FrozenTrial], counterparts: dict[str, Counterpart]
 ) -> dict[str, Any] | None:
-    """Where a parameter that some trials lack is there; None when no other parameter says so."""
+    """Return the condition of a parameter that some trials lack; None if no other parameter decides it."""
     kinds: tuple[type, ...] = (Choice, Int)
     for kind in kinds:
         for parent, counterpart in counterparts.items():
             if parent != name and isinstance(counterpart.domain, kind):
-                found = _given(name, parent, counterpart, trials)
+                found = _values_with(name, parent, counterpart, trials)
                 if found is not None:
                     return {parent: found}
     return None
 
 
-def _given(name: str, parent: str, counterpart: Counterpart, trials: Sequence[FrozenTrial]) -> Any:
-    """The values of a parent with which a parameter is there; None when they do not tell."""
-    with_it: list[Any] = []
-    without: list[Any] = []
-    for trial in trials:
-        if parent in trial.params:
-            value = counterpart.inward(trial.params[parent])
-            (with_it if name in trial.params else without).append(value)
-        elif name in trial.params:
-            return None
-    if not with_it or not without:
+def _values_with(name: str, parent: str, counterpart: Counterpart, trials: Sequence[FrozenTrial]) -> Any:
+    """Return the values of a parent for which a parameter is there; None if they do not decide it."""
+    if any(name in t.params and parent not in t.params for t in trials):
+        return None
+    known = [(counterpart.inward(t.params[parent]), name in t.params) for t in trials if parent in t.params]
+    present, absent = [v for v, has in known if has], [v for v, has in known if not has]
+    if not present or not absent:
         return None
     if isinstance(counterpart.domain, Int):
-        if max(without) < min(with_it):
-            return (">=", min(with_it))
-        return ("<=", max(with_it)) if max(with_it) < min(without) else None
-    there, not_there = ({token(v) for v in values} for values in (with_it, without))
-    if there & not_there:
+        if max(absent) < min(present):
+            return (">=", min(present))
+        return ("<=", max(present)) if max(present) < min(absent) else None
+    tokens = {token(v) for v in present}
+    if tokens & {token(v) for v in absent}:
         return None
-    return [option for option in counterpart.options if token(option) in there]
+    return [option for option in counterpart.options if token(option) in tokens]

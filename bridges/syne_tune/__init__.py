@@ -1,4 +1,4 @@
-"""haltune.syne_tune: haltune as a scheduler of Syne Tune's.
+"""haltune.syne_tune: haltune as a scheduler in Syne Tune.
 
     scheduler = HaltuneScheduler(config_space, "accuracy", do_minimize=False, max_epochs=30)
     Tuner(LocalBackend("train.py"), scheduler, StoppingCriterion(max_wallclock_time=600), n_workers=4).run()
@@ -6,15 +6,207 @@
 It chooses configurations and decides which trial is stopped, or paused and resumed.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from haltune._utils.lazy import shows
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from .scheduler import HaltuneScheduler
+from haltune._utils.checks import check_whole
+from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
+from haltune.log.decisions import Action, Finish, Verdict, Wait
+from haltune.log.policy import Policy
+from haltune.log.problem import Problem
+from haltune.space import Space
+from haltune.space.domains import Domain
+from haltune.tuners import MOST_VALUES, Conducting, check_epochs, choice_of, domain_of, goal_of, read_result
 
-_ROOMS = {"scheduler": ("HaltuneScheduler",)}
-if not TYPE_CHECKING:  # who checks types hears of a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+try:
+    import syne_tune.config_space as theirs
+    from syne_tune.optimizer.scheduler import SchedulerDecision, TrialScheduler, TrialSuggestion
+except ImportError as error:
+    raise ImportError(f"haltune.syne_tune needs Syne Tune: {installing('syne-tune')}") from error
 
 __all__ = ["HaltuneScheduler"]
+
+_KNOWN = (
+    "haltune knows uniform, loguniform, quniform, randint, lograndint, qrandint, finrange, logfinrange, ordinal and "
+    "choice"
+)
+
+
+def space_of(given: Mapping[str, Any]) -> Space:
+    """Return the space of what is sampled. Raises InvalidSpace if nothing is, and for an unknown domain."""
+    found = {}
+    for name, domain in given.items():
+        if isinstance(domain, theirs.Domain):
+            try:
+                found[name] = _domain(domain)
+            except InvalidSpace as error:
+                raise InvalidSpace(f"Syne Tune's parameter {name!r}, {domain!r}: {error}") from error
+    if not found:
+        raise InvalidSpace(
+            "config_space has nothing to search. Give it a domain, {'lr': syne_tune.config_space.loguniform(...)}."
+        )
+    return Space(found)
+
+
+def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants of a space."""
+    return {name: value for name, value in given.items() if not isinstance(value, theirs.Domain)}
+
+
+def _domain(domain: Any) -> Domain:
+    if isinstance(domain, theirs.FiniteRange):
+        if domain.size > MOST_VALUES:
+            raise InvalidSpace(
+                f"more than {MOST_VALUES} values. Write uniform or randint, and round in your training."
+            )
+        return choice_of(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
+    if isinstance(domain, theirs.Ordinal):
+        return choice_of(domain.categories, theirs.Domain, _KNOWN, ordered=True)
+    if theirs.is_reverse_log_space(domain):
+        raise InvalidSpace(f"write 1 - x with loguniform; {_KNOWN}")
+    return domain_of(domain, theirs, _KNOWN, open_above=False)
+
+
+_NEXT = "suggested "  # prefix of a trial's name until Syne Tune names it
+
+
+class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused-ignore]
+    """Scheduler for Syne Tune: chooses configurations, and decides at every result whether a trial continues.
+
+    It decides as haltune's default search, or as its policy, and keeps the reason of each stop. If Syne Tune saves its
+    Tuner, this is saved with it as JSON, running trials included.
+
+    Args:
+        config_space: Domains and constants, as Syne Tune's schedulers take them.
+        metric: The metric as trials report it.
+        do_minimize: True if smaller is better. Default: True.
+        max_epochs: Epochs of a full training, counted by `time_attr`.
+        min_epochs: No trial is stopped or paused before this epoch, as ASHA's grace_period. Default: 0.
+        time_attr: The name in a result that counts epochs, from 1. Default: "epoch".
+        random_seed: Seed of all randomness. Default: None, drawn and recorded.
+        pauses: True if trials write checkpoints to Syne Tune's `st_checkpoint_dir` and continue from them: then haltune
+            pauses trials and resumes promoted ones. Default: False, trials are stopped for good.
+        bounds: (lowest, highest) value of the metric. Default: None, the scale is learnt.
+        of: The epoch whose value counts for a trial, its "last" or its "best". Default: "last".
+        points_to_evaluate: Configurations to train first. Default: None.
+        policy: The policy that decides. Default: None, haltune.policies.MultiFidelity().
+        store: The study's store, as in Study. Default: None, in memory.
+        name: The study's name there. Default: "study".
+        learn_from: Earlier studies, as in Study. Default: none.
+
+    Raises:
+        InvalidInput: For another value of an argument.
+        InvalidSpace: For a domain without a counterpart.
+
+    Example:
+        >>> from syne_tune.config_space import loguniform
+        >>> scheduler = HaltuneScheduler({"lr": loguniform(1e-4, 1e-1), "gpus": 1}, "loss", max_epochs=9, random_seed=0)
+        >>> sorted(scheduler.suggest().config)
+        ['gpus', 'lr']
+    """
+
+    def __init__(
+        self,
+        config_space: Mapping[str, Any],
+        metric: str,
+        do_minimize: bool = True,
+        *,
+        max_epochs: int,
+        min_epochs: int = 0,
+        time_attr: str = "epoch",
+        random_seed: int | None = None,
+        pauses: bool = False,
+        bounds: tuple[float, float] | None = None,
+        of: Literal["last", "best"] = "last",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        policy: Policy[Any] | None = None,
+        store: str | os.PathLike[str] | None = None,
+        name: str = "study",
+        learn_from: Sequence[Any] = (),
+    ) -> None:
+        if random_seed is not None:
+            check_whole("HaltuneScheduler", 0, random_seed=random_seed)
+        super().__init__(random_seed=random_seed)
+        epochs = check_epochs("HaltuneScheduler", max_epochs, min_epochs)
+        mode = "min" if do_minimize else "max"
+        goal = goal_of("HaltuneScheduler", metric, mode, bounds, of)
+        if not isinstance(config_space, Mapping):
+            raise InvalidInput(
+                f"Cannot read config_space={config_space!r}. Use a dict of Syne Tune's domains."
+            )
+        self.config_space, self.metric, self.mode = dict(config_space), metric, mode
+        self.time_attr, self._pauses = time_attr, bool(pauses)
+        self._problem = Problem(space_of(config_space), goal, epochs, min_epochs=min_epochs)
+        names = self._problem.space.names
+        self._points = [{n: v for n, v in point.items() if n in names} for point in points_to_evaluate or ()]
+        self._policy, self._store = policy, store
+        self._options: dict[str, Any] = {"seed": random_seed, "name": name, "learn_from": learn_from}
+
+    def suggest(self) -> Any:
+        """See syne_tune's TrialScheduler. Raises NotSupported for a policy that has to wait for other trials."""
+        name = f"{_NEXT}{len(self.study.history)}"
+        answer = self.conductor.begin(name)
+        if isinstance(answer, Finish):
+            return None
+        if isinstance(answer, Wait):
+            raise NotSupported(
+                f"{type(self.study.policy).__name__} waits for other trials ({answer.reason}), which ends a search in "
+                "Syne Tune. Use MultiFidelity(), the default, or another asynchronous policy."
+            )
+        if self._pauses and answer.checkpoint is not None:  # Syne Tune has one of its own
+            known = next(known for known, number in self.conductor.numbers.items() if number == answer.id)
+            self.conductor.rename(name, known)
+            return TrialSuggestion.resume_suggestion(int(known))
+        return TrialSuggestion.start_suggestion({**fixed(self.config_space), **answer.config})
+
+    def on_trial_add(self, trial: Any) -> None:
+        suggested = [name for name in self.conductor.held if name.startswith(_NEXT)]
+        alike = [n for n in suggested if self.conductor.held[n].config.items() <= dict(trial.config).items()]
+        self.conductor.rename((alike or suggested)[0], str(trial.trial_id))
+
+    def on_trial_result(self, trial: Any, result: Mapping[str, Any]) -> str:
+        verdict = self._report(trial, result)
+        if verdict is None or not verdict.stops:
+            return str(SchedulerDecision.CONTINUE)
+        pauses = self._pauses and verdict.action is Action.PAUSE
+        return str(SchedulerDecision.PAUSE if pauses else SchedulerDecision.STOP)
+
+    def on_trial_complete(self, trial: Any, result: Mapping[str, Any]) -> None:
+        self._report(trial, result)
+        self.conductor.end(str(trial.trial_id))
+
+    def on_trial_remove(self, trial: Any) -> None:
+        """See syne_tune's TrialScheduler: it was stopped, or paused."""
+        self.conductor.end(str(trial.trial_id))
+
+    def on_trial_error(self, trial: Any) -> None:
+        self.conductor.end(str(trial.trial_id), "the trial failed, or was stopped, in Syne Tune")
+
+    def metric_names(self) -> list[str]:
+        """See syne_tune's TrialScheduler."""
+        return [self.metric]
+
+    def metric_mode(self) -> str:
+        """ "max" or "min"."""
+        return self.mode
+
+    def metadata(self) -> dict[str, Any]:
+        return {
+            "scheduler_name": type(self).__name__,
+            "scheduler_kwargs": {"max_epochs": self._problem.max_epochs, "time_attr": self.time_attr},
+            "config_space": json.dumps(theirs.config_space_to_json_dict(self.config_space), default=str),
+            "metric_names": self.metric_names(),
+            "metric_mode": self.metric_mode(),
+        }
+
+    def _report(self, trial: Any, result: Mapping[str, Any]) -> Verdict | None:
+        own = lambda name: name.startswith(("st_", "config_")) or name == "trial_id"  # noqa: E731
+        found = read_result(result, self.metric, self.time_attr, own)
+        return None if found is None else self.conductor.report(str(trial.trial_id), **found)
+
+    def _problem_now(self) -> Problem:
+        return self._problem

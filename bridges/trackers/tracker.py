@@ -23,17 +23,17 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from haltune._utils.checks import check_seconds
-from haltune._utils.words import one_line, plural
+from haltune.display import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
-from haltune.log.fate import lead_of
 from haltune.log.policy import called
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.ranks.agreement import follows
+from haltune.ranks import follows
 from haltune.study import Study
-from haltune.study.reading import Reading, follow_study
+from haltune.study.messages import lead_of
+from haltune.study.view import RecordedStudy, follow_study
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ _END_SECONDS = 60.0  # seconds that the end waits for a tracker
 
 
 @contextmanager
-def track(study: Study | Reading, *trackers: Tracker, every: float = 2.0) -> Iterator[None]:
+def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) -> Iterator[None]:
     """Tell trackers of a search while it runs: a run for each trial, with its curves, and why it ended.
 
     It follows the log, whoever trains: this process, a callback, a launcher's workers, other machines. A program that
@@ -222,7 +222,7 @@ def track(study: Study | Reading, *trackers: Tracker, every: float = 2.0) -> Ite
 class Mirror:
     """A search as one tracker knows it; where that has a `place`, one program of this machine at a time tells it."""
 
-    def __init__(self, study: Study | Reading, tracker: Tracker) -> None:
+    def __init__(self, study: Study | RecordedStudy, tracker: Tracker) -> None:
         self._tracker, self._name = tracker, study.name
         self._read = follow_study(study.store, study.name)
         self._position = -1  # of the log, up to which it was told; -1: it was not opened

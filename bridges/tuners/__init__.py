@@ -1,5 +1,377 @@
-"""haltune.tuners: what the bridges to other tuners share. A study decides on trials that the other one trains.
+"""haltune.tuners: what the bridges to other tuners share. A study decides on trials that the other tuner trains.
 
-`conductor` holds a study and the names of its trials in the other tuner, and writes both as JSON. `domains` translates
-ranges and choices.
+A `Conductor` holds a study and the names of its trials in the other tuner. Most other tuners cannot pause a trial and
+resume it later. There the first trial that the policy pauses keeps training: from it MultiFidelity, the default search,
+learns that trials cannot pause, and stops them for good from then on. Under a policy that keeps pausing, the next are
+stopped; one that is resumed starts again, as a new trial of the other tuner.
+
+Its state is JSON: of a study in memory the log, of one in a file or a database only the names of its trials. A restored
+conductor holds the same trials under the same leases: each continues where it was, and repeated reports are ignored.
+Trials that the study started after the state was written are offered again.
+
+Below it: ranges and choices of other tuners as domains of haltune.
 """
+
+from __future__ import annotations
+
+import logging
+import math
+import numbers
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from threading import RLock
+from typing import Any
+
+from haltune._utils.checks import check_whole
+from haltune.errors import InvalidInput, InvalidSpace, LeaseLost, warn
+from haltune.log.decisions import Action, Finish, Verdict, Wait, go_on
+from haltune.log.events import OVER, Status, from_json, to_json, verdict_from_json, verdict_to_json
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.space.domains import Choice, Constant, Domain, Float, Int
+from haltune.space.space import Constraints
+from haltune.store.base import Lease
+from haltune.store.memory import MemoryStore
+from haltune.study import Study, Trial
+from haltune.study.attempt import Failure
+from haltune.study.loading import load_study
+
+UNLIMITED = Budget(epochs=math.inf)  # the other tuner ends the search
+MOST_VALUES = 1000  # values of a range with steps that are listed
+_log = logging.getLogger("haltune")
+_KINDS: dict[Any, type[Maximize] | type[Minimize]] = {"max": Maximize, "min": Minimize}
+_VERSION = 1  # of the state
+
+
+def goal_of(
+    who: str, metric: Any, mode: Any, bounds: tuple[float, float] | None = None, of: Any = "last"
+) -> Maximize | Minimize:
+    """Return the goal. Raises InvalidInput for a metric or a mode that is none."""
+    if not metric or not isinstance(metric, str):
+        raise InvalidInput(f"{who} needs the name of one metric: metric='val_acc', not {metric!r}")
+    if mode not in _KINDS:
+        raise InvalidInput(f"{who} needs mode='max' or mode='min', not {mode!r}")
+    return _KINDS[mode](metric, bounds, of)
+
+
+def check_epochs(who: str, max_epochs: Any, min_epochs: Any = 0) -> int:
+    """Raise InvalidInput for what is no number of epochs, a missing one included."""
+    if max_epochs is None:
+        raise InvalidInput(f"{who} needs max_epochs=, the epochs of a full training")
+    check_whole(who, 1, max_epochs=max_epochs)
+    check_whole(who, 0, min_epochs=min_epochs)
+    if min_epochs > max_epochs:
+        raise InvalidInput(
+            f"{who}: min_epochs={min_epochs} is more than max_epochs={max_epochs}. Lower min_epochs."
+        )
+    return int(max_epochs)
+
+
+def read_result(
+    result: Mapping[str, Any] | None,
+    metric: Any,
+    epoch: str,
+    is_own: Callable[[str], bool],
+    seconds: str = "",
+) -> dict[str, Any] | None:
+    """Return the arguments of `Conductor.report`; None if the metric or the epoch is missing, or is no number.
+
+    metric, epoch, seconds: their names in the result. is_own: True for a number that the tuner adds itself.
+    """
+    given: Mapping[str, Any] = result or {}
+    value, at, took = given.get(metric), given.get(epoch), given.get(seconds)
+    if not isinstance(value, numbers.Real) or not isinstance(at, numbers.Real) or not float(at) > 0:
+        return None
+    metrics = {
+        str(name): float(number)
+        for name, number in given.items()
+        if isinstance(number, numbers.Real) and not isinstance(number, bool) and name not in (metric, epoch)
+        and not is_own(str(name))
+    }  # fmt: skip
+    took = float(took) if isinstance(took, numbers.Real) and float(took) > 0 else None
+    return {"value": float(value), "epoch": float(at), "seconds": took, "metrics": metrics}
+
+
+class Conductor:
+    """A study, and its trials that the other tuner trains now.
+
+    pauses: the trials of the other tuner save their states and continue from them.
+    """
+
+    def __init__(self, study: Study, pauses: bool = False) -> None:
+        self.study, self.pauses = study, pauses
+        self.held: dict[str, Trial] = {}  # by the other tuner's names
+        self.numbers: dict[str, int] = {}  # of all that started: their numbers in the study
+        self.reasons: dict[str, str] = {}  # of those that were stopped
+        self.declined: int | None = None  # the trial that keeps training instead of pausing
+        self._lock = RLock()
+        self._warned: set[str] = set()
+        self._renewed = study.session.monotonic()
+
+    def begin(self, name: str) -> Trial | Wait | Finish:
+        """Return the trial to train under a name, the same when it is asked again."""
+        with self._lock:
+            self._renew()
+            if name not in self.held:
+                answer = self.study.ask()
+                if isinstance(answer, Wait | Finish):
+                    return answer
+                self.hold(name, answer)
+            return self.held[name]
+
+    def hold(self, name: str, trial: Trial) -> None:
+        self.held[name], self.numbers[name] = trial, trial.id
+        self.reasons.pop(name, None)  # it continues
+
+    def rename(self, name: str, to: str) -> None:
+        trial = self.held.pop(name)
+        del self.numbers[name]
+        self.hold(to, trial)
+
+    def report(
+        self,
+        name: str,
+        value: float,
+        epoch: float,
+        seconds: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        judge: bool = True,
+    ) -> Verdict:
+        """Return the verdict on an epoch; for an ended trial or a known epoch the verdict that it has."""
+        with self._lock:
+            self._renew()
+            trial = self.held.get(name)
+            if trial is None:
+                return go_on("the trial has ended here")
+            before = trial.verdict or go_on("no epoch was judged yet")
+            if before.stops or epoch <= trial.epoch:
+                return before
+            if trial.horizon is not None and epoch > trial.horizon:
+                self._warn_once(
+                    f"A trial reported epoch {epoch:g}, but a full training has {trial.horizon} epochs. Later epochs "
+                    f"are ignored. Set max_epochs={epoch:g} or more to include them."
+                )
+                return before
+            verdict = trial.report(value, epoch, seconds, metrics=metrics, judge=judge)
+            if "warning" in verdict.evidence:
+                self._warn_once(str(verdict.evidence["warning"]))
+            if verdict.action is Action.PAUSE and self.pauses:
+                trial.save(
+                    lambda path: path.write_text(name, encoding="utf-8")
+                )  # the other tuner has the state
+            elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
+                self.declined = trial.id
+                trial.go_on()
+                return go_on(f"trials cannot pause here: {verdict.reason}")
+            if verdict.stops:
+                self.reasons[name] = verdict.reason
+                _log.info("Trial %s stopped at epoch %g: %s", name, epoch, verdict.reason)
+            return verdict
+
+    def end(self, name: str, error: str | None = None, cut: bool = False) -> None:
+        """End a trial. error: why it failed. cut: another scheduler may have stopped it early."""
+        with self._lock:
+            trial = self.held.pop(name, None)
+            if trial is None:
+                return
+            if error is None and not trial.epoch:
+                error = "ended without one report of the metric"
+            if error is not None:
+                trial.session.end(trial, Status.FAILED, Failure(error))
+                return
+            stopped = trial.verdict is not None and trial.verdict.stops
+            early = trial.horizon is not None and trial.epoch < trial.horizon
+            trial.finish("stopped" if cut and early and not stopped else None)
+
+    def _renew(self) -> None:
+        """Renew the leases of trials with long epochs."""
+        session = self.study.session
+        if session.monotonic() - self._renewed > session.lease_seconds / 4.0:
+            self._renewed = session.monotonic()
+            for trial in self.held.values():
+                trial.heartbeat()
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
+
+
+def state_of(conductor: Conductor | None) -> dict[str, Any]:
+    """Return the state as strict JSON; None: of a search that has not started."""
+    if conductor is None:
+        return {"haltune": _VERSION}
+    study = conductor.study
+    study.sync()
+    log = study.session.log
+    in_memory = isinstance(log.store, MemoryStore)
+    return {
+        "haltune": _VERSION,
+        "name": study.name,
+        "store": log.store.url,
+        "holder": study.session.holder,
+        "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
+        "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
+        "declined": conductor.declined,
+        "pauses": conductor.pauses,
+        "numbers": dict(conductor.numbers),
+        "reasons": dict(conductor.reasons),
+        "budget": study.budget.to_json(),
+        **({"events": [to_json(event) for event in log.events()]} if in_memory else {}),
+    }
+
+
+def conductor_of(
+    state: Any,
+    store: str | os.PathLike[str] | None = None,
+    policy: Policy[Any] | None = None,
+    constraints: Constraints = (),
+) -> Conductor | None:
+    """The inverse. store: the log's place, unless the state holds it. policy, constraints: see load_study.
+
+    Raises InvalidInput for another object, and what load_study raises.
+    """
+    if not isinstance(state, Mapping) or state.get("haltune") != _VERSION:
+        raise InvalidInput("This is no state of a search by haltune, or a later version wrote it.")
+    if "name" not in state:
+        return None
+    name, holder = str(state["name"]), str(state["holder"])
+    place: Any = store or str(state["store"])
+    if "events" in state:
+        place = MemoryStore()
+        first, *others = [from_json(event) for event in state["events"]]
+        place.create(name, first)
+        seen = place.append(name, others, seen=1, about=None) + len(others)
+        for id, attempt in state["held"].values():
+            now = place.now()
+            place.append(name, [], seen=seen, about=id, lease=Lease(id, attempt, holder, now, now))
+    budget = Budget(**state["budget"]) if state["budget"] else UNLIMITED
+    study = load_study(place, name, policy=policy, constraints=constraints, budget=budget, verbose=0)
+    conductor = Conductor(study, bool(state["pauses"]))
+    conductor.numbers.update(state["numbers"])
+    unknown = sum(t.status in OVER and t.id not in state["numbers"].values() for t in study.trials)
+    if unknown and budget.trials is not None:  # the other tuner trains others in their place
+        study.budget = replace(budget, trials=budget.trials + unknown)
+    for key, (id, attempt) in state["held"].items():
+        try:
+            conductor.hold(key, study.take(id, attempt, holder, lambda: None))
+        except LeaseLost:
+            continue  # it ended after the state was written
+    for key in conductor.held.keys() & state["told"].keys():
+        conductor.held[key].verdict = verdict_from_json(state["told"][key])
+    conductor.reasons.update(state["reasons"])
+    conductor.declined = state["declined"]
+    return conductor
+
+
+class Conducting:
+    """Base of the bridges' searches and schedulers. Their pickles, as other tuners make them, hold JSON of the study.
+
+    A subclass sets `_store`, `_policy`, `_options` (of Study) and, if it has them, `_points`, and `_problem_now()`.
+    """
+
+    _conductor: Conductor | None = None
+    _saved: dict[str, Any] | None = None  # the state that a copy, or a restored one, continues from
+    _store: str | os.PathLike[str] | None = None
+    _policy: Policy[Any] | None = None
+    _budget = UNLIMITED
+    _pauses = False
+    _points: Sequence[Mapping[str, Any]] = ()  # configurations to train first
+    _options: Mapping[str, Any]
+
+    def _problem_now(self) -> Problem:
+        raise NotImplementedError
+
+    def _constraints(self) -> Any:
+        return ()
+
+    @property
+    def conductor(self) -> Conductor:
+        """The study with the other tuner's names for its trials. Raises InvalidInput while there can be no study."""
+        if self._conductor is None and self._saved is not None:
+            self._conductor = conductor_of(self._saved, self._store, self._policy, self._constraints())
+            self._saved = None
+        if self._conductor is None:
+            problem = self._problem_now()
+            study = Study(problem, self._policy, self._store, budget=self._budget, verbose=0, **self._options)
+            for point in self._points:
+                study.enqueue(point)
+            self._conductor = Conductor(study, self._pauses)
+        return self._conductor
+
+    @property
+    def study(self) -> Study:
+        """The study that decides: its trials, its verdicts. Raises InvalidInput before there is one."""
+        return self.conductor.study
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why trials were stopped, by the other tuner's names for them."""
+        return {} if self._conductor is None and self._saved is None else dict(self.conductor.reasons)
+
+    def _kept(self) -> dict[str, Any]:
+        waits = self._conductor is None and self._saved is not None
+        return dict(self._saved or {}) if waits else state_of(self._conductor)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_conductor": None, "_saved": self._kept()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | None:
+    """Return low, low + step, ... up to high, whole if all three are; None if they are too many."""
+    if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
+        values = range(low, high + 1, step)
+        return tuple(values) if len(values) <= MOST_VALUES else None
+    first, pace = Decimal(str(low)), Decimal(str(step))
+    count = int((Decimal(str(high)) - first) / pace) + 1
+    return tuple(float(first + k * pace) for k in range(count)) if count <= MOST_VALUES else None
+
+
+def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
+    """The counterpart of a domain.
+
+    Args:
+        domain: The other tuner's.
+        words: The module of its classes: Float, Integer, Categorical, Uniform, LogUniform, Quantized.
+        known: The domains that have a counterpart, for the error.
+        open_above: True if whole numbers end before their upper bound, unless they have steps.
+
+    Raises:
+        InvalidSpace: For a domain without a counterpart.
+    """
+    sampler, step = domain.get_sampler(), None
+    if isinstance(sampler, words.Quantized):
+        sampler, step = sampler.get_sampler(), sampler.q
+    plain, log = isinstance(sampler, words.Uniform), isinstance(sampler, words.LogUniform)
+    if isinstance(domain, words.Categorical) and plain and step is None:
+        return choice_of(domain.categories, words.Domain, known)
+    if isinstance(domain, words.Float) and (plain or log):
+        if step is None:
+            return Float(domain.lower, domain.upper, log=log)
+        return _stepped(float(domain.lower), float(domain.upper), float(step), log)
+    if isinstance(domain, words.Integer) and (plain or log):
+        high = int(domain.upper) - (open_above and step is None)
+        if step is None or step == 1:
+            return Int(int(domain.lower), high, log=log)
+        return _stepped(int(domain.lower), high, int(step), log)
+    raise InvalidSpace(known)
+
+
+def choice_of(options: Any, ranges: type, known: str, ordered: bool = False) -> Domain:
+    """A choice; of one option a constant."""
+    if any(isinstance(option, ranges) for option in options):
+        raise InvalidSpace(f"a choice among ranges; {known}")
+    return Choice(options, ordered=ordered) if len(options) > 1 else Constant(options[0])
+
+
+def _stepped(low: float, high: float, step: float, log: bool) -> Domain:
+    values = grid_values(low, high, step)
+    if log or values is None:
+        why = "steps on a log scale" if log else f"more than {MOST_VALUES} steps"
+        raise InvalidSpace(f"{why}: leave the steps out, and round in your training")
+    return choice_of(values, type(None), "", ordered=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from haltune._utils.words import one_line
+from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial

@@ -18,48 +18,16 @@ from pathlib import Path
 from haltune.errors import InvalidInput
 
 StrPath = str | os.PathLike[str]
-_NO_FORCE = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}  # of folders on some network disks
 
 
 def make(folder: Path) -> None:
-    """Make a folder, and those above it, so that a power cut takes none away. Raises OSError."""
-    if folder.is_dir():
-        return
-    make(folder.parent)
-    with suppress(FileExistsError):  # another worker was first
-        folder.mkdir()
-        _force(folder.parent)
+    """Make a folder, and those above it. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def is_folder(path: Path) -> bool:
     """True for a folder itself, not for a link to one."""
-    return _kind(path) == stat.S_IFDIR
-
-
-def is_own(path: Path) -> bool:
-    """True for a folder, and for a link to one that this user or the machine's administrator made."""
-    with suppress(OSError, ValueError):
-        linked = path.is_symlink() and hasattr(os, "getuid")
-        return path.is_dir() and (not linked or path.lstat().st_uid in (0, os.getuid()))
-    return False
-
-
-def is_usable(folder: Path) -> bool:
-    """True for a folder itself that this user can write into."""
-    return is_folder(folder) and os.access(folder, os.W_OK | os.X_OK)
-
-
-def unreadable(path: Path) -> str | None:
-    """Why a file that is there, or may be, cannot be read by this user; None where it can, or nothing is there."""
-    for folder in reversed(path.absolute().parents):
-        if folder.is_dir() and not os.access(folder, os.X_OK):
-            return f"this user may not enter the folder {folder}"
-    return f"this user may not read {path}" if os.path.exists(path) and not os.access(path, os.R_OK) else None
-
-
-def is_writable(path: Path) -> bool:
-    """True for a file that this user may write to, and make others beside."""
-    return os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK | os.X_OK)
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def listed(folder: Path) -> list[Path]:
@@ -94,12 +62,17 @@ def size(path: Path) -> int:
 def force(path: Path) -> None:
     """Force a file or a folder, with what is in it, to the disk. Raises OSError."""
     for part in _below(path):
-        _force(part)
+        force_folder(part) if is_folder(part) else _fsync(part)
 
 
 def force_folder(path: Path) -> None:
-    """Force the names in a folder to the disk. Raises OSError."""
-    _force(path)
+    """Force the names in a folder to the disk, where that can be done. Raises OSError."""
+    try:
+        if os.name != "nt":
+            _fsync(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):  # some network disks
+            raise
 
 
 def discard(path: Path) -> None:
@@ -129,26 +102,16 @@ def _below(path: Path) -> Iterator[Path]:
     yield path
 
 
-def _force(path: Path) -> None:
-    """fsync of a file, and of a folder where that can be done; a link or a pipe holds nothing."""
-    kind = _kind(path)
-    if kind not in (stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and os.name == "nt"):
+def _fsync(path: Path) -> None:
+    if os.path.islink(path) or not (
+        os.path.isfile(path) or os.path.isdir(path)
+    ):  # a link or a pipe holds nothing
         return
+    handle = os.open(path, os.O_RDONLY)
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        if kind == stat.S_IFREG or error.errno not in _NO_FORCE:
-            raise
-
-
-def _kind(path: Path) -> int | None:
-    with suppress(OSError, ValueError):
-        return stat.S_IFMT(path.lstat().st_mode)
-    return None
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def keep(text: str, path: str | os.PathLike[str]) -> Path:

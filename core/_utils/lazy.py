@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from haltune.errors.foreign_words import missing_attribute
+from haltune.hints import missing_attribute
 
 
 def shows(
@@ -25,22 +25,17 @@ def shows(
         if name in doors:
             return import_module(f"{package}.{name}")
         if name not in where:
-            whose = f"module {package!r}"
-            known = [*vars(sys.modules[package]), *where]
-            said = missing_attribute(whose, name, [whose], known)
-            for part in () if "from haltune" in said else vars(sys.modules[package]).values():
+            whose, here = f"module {package!r}", vars(sys.modules[package])
+            said = missing_attribute(whose, name, [package], [*here, *where])
+            for part in () if "from haltune" in said else here.values():
                 if isinstance(part, ModuleType) and name in getattr(part, "__all__", ()):
                     said = f"{whose} has no attribute {name!r}: from {part.__name__} import {name}"
-            if _imports(sys._getframe(1), package, name) and not said.endswith(repr(name)):
-                raise ImportError(said, name=package)  # of an AttributeError the statement would tell nothing
+            imports = sys._getframe(1).f_code.co_name == "_handle_fromlist"  # `from package import name`
+            if imports and not said.endswith(repr(name)) and find_spec(f"{package}.{name}") is None:
+                raise ImportError(said, name=package)  # the statement hides the text of an AttributeError
             raise AttributeError(said)
         found = getattr(import_module(f"{package}.{where[name]}"), name)
         setattr(sys.modules[package], name, found)
         return found
 
     return get, lambda: sorted({*vars(sys.modules[package]), *where, *doors})
-
-
-def _imports(asks: FrameType, package: str, name: str) -> bool:
-    """Whether `from package import name` asks, and there is no module of that name."""
-    return asks.f_code.co_name == "_handle_fromlist" and find_spec(f"{package}.{name}") is None

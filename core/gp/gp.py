@@ -106,12 +106,10 @@ class Posterior:
 
     @property
     def n(self) -> int:
-        """Number of observations."""
         return len(self.y)
 
     @property
     def dim(self) -> int:
-        """Number of input coordinates."""
         return len(self.kernel.lengthscales)
 
     @cached_property
@@ -364,12 +362,10 @@ class LogNormal:
         return float(np.clip(self.location - self.spread**2, log(self.low), log(self.high)))
 
     def log_density(self, log_theta: float) -> float:
-        """The log density of theta."""
         standard = (log_theta - self.location) / self.spread
         return -0.5 * standard**2 - log_theta - log(self.spread) - 0.5 * log(2 * pi)
 
     def slope(self, log_theta: float) -> float:
-        """The derivative of the log density by log theta."""
         return (self.location - log_theta) / self.spread**2 - 1.0
 
 
@@ -411,7 +407,6 @@ class Priors:
         return [self.lengthscale] * dim + variances
 
     def unpack(self, theta: Array, dim: int) -> tuple[Array, float, float]:
-        """Lengthscales (d,), variance and noise at theta."""
         rest = [float(value) for value in np.exp(theta[dim:])]
         variance = rest.pop(0) if isinstance(self.variance, LogNormal) else self.variance
         noise = rest.pop(0) if isinstance(self.noise, LogNormal) else self.noise

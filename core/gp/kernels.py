@@ -126,7 +126,6 @@ def input_gradient(weights: Array, points: Array, data: Array, lengthscales: Arr
 
 
 def check_kind(kind: str) -> None:
-    """Raises InvalidInput unless kind names a kernel."""
     if kind not in get_args(KernelName):
         raise InvalidInput(f"unknown kernel {kind!r}; choose one of {', '.join(get_args(KernelName))}")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from haltune.errors.foreign_words import NoTrial, missing_attribute
+from haltune.hints import NO_TRIAL, KnowsAttributes
 
 CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
 FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
@@ -37,7 +37,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(KnowsAttributes):
     """The policy's answer to one report: what the training does now, and why.
 
     Args:
@@ -56,13 +56,6 @@ class Verdict:
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     until: float | None = None  # epochs; a new end for this leg of the trial, None keeps the old one
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise AttributeError(
-                missing_attribute("'Verdict' object", name, ["Verdict"]), name=name, obj=self
-            )
 
     @property
     def stops(self) -> bool:
@@ -147,15 +140,32 @@ class Resume:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
+class _NoTrial:
+    """The answer of `study.ask()` when there is no trial: used as one, it says so."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            said = f"{type(self).__name__!r} object has no attribute {name!r}: {NO_TRIAL}"
+            raise AttributeError(said, name=name, obj=self)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is no trial. {NO_TRIAL}")
+
+    def __exit__(self, *raised: object) -> None:
+        """`with` asks for it first."""
+
+
 @dataclass(frozen=True, slots=True)
-class Wait(NoTrial):
+class Wait(_NoTrial):
     """Nothing to do until another worker reports; ask again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(NoTrial):
+class Finish(_NoTrial):
     """The search is over, for good."""
 
     reason: str

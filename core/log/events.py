@@ -1,19 +1,30 @@
-"""What happened: the facts of a study, in order. They are the only state there is.
+"""What happened: the facts of a study, in order, and their JSON. They are the only state there is.
 
 Every event is a frozen dataclass; `to_json` and `from_json` are exact inverses. `at` is the store's clock in seconds
 since the epoch. `seen` is the log position (exclusive: the number of events read) at which a decision was made;
 replaying the policy on that prefix gives the same decision again.
+
+What is read is checked here, whoever wrote the log: types and ranges of fields. Whether an event fits those before it
+(a trial that exists, the next attempt) is checked by `History`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from haltune.errors import InvalidInput
+
 from .decisions import EARLIER, Action, Verdict
 from .problem import Budget
+
+ADVICE = (
+    "The log is damaged, or something other than haltune wrote to it: bring back a copy of the store, or begin "
+    "another study; `haltune doctor` looks at the whole of it"
+)
 
 
 class Status(StrEnum):
@@ -250,36 +261,6 @@ class Raised(Event):
     budget: Mapping[str, Any]  # the limits, as Budget.to_json
 
 
-@dataclass
-class Wishes:
-    """What users asked of a search while it runs, as far as it is not done."""
-
-    runs: dict[int, Asked] = field(default_factory=dict)  # trial -> to be stopped, or set aside
-    limits: dict[str, float] = field(default_factory=dict)  # of the budget, raised
-
-    def take(self, event: Asked | Raised) -> None:
-        """Take up one more."""
-        if isinstance(event, Asked):
-            self.runs.pop(event.trial, None)
-            if event.wish != "continue":
-                self.runs[event.trial] = event
-            return
-        for name, limit in event.budget.items():
-            self.limits[name] = max(limit, self.limits.get(name, limit))
-
-    @property
-    def aside(self) -> set[int]:
-        """The trials that are offered to nobody until they may continue."""
-        return {id for id, asked in self.runs.items() if asked.wish == "pause"}
-
-    def extended(self, budget: Budget | None) -> Budget:
-        """A budget with the limits that were raised; None: without a limit."""
-        budget = budget or Budget()
-        given = {name: getattr(budget, name) for name in self.limits}
-        more = {name: max(limit, self.limits[name]) for name, limit in given.items() if limit is not None}
-        return replace(budget, **more) if more else budget
-
-
 MOVES = (Widened, Started, Resumed, Rescaled, Budgeted, Enqueued, Refused, Finished, Held)
 _OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired, Asked, Raised)
 KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
@@ -288,3 +269,190 @@ KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 def trial_of(event: Event) -> int | None:
     """The trial that an event is about; None when it is about none."""
     return event.trial if isinstance(event, TrialEvent) else None
+
+
+# -- as JSON ---------------------------------------------------------------------------------------
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
+    body: dict[str, Any] = {"kind": event.kind}
+    for f in fields(event):
+        value = getattr(event, f.name)
+        if value or (f.name != "id" and not (f.name == "metric" and event.kind == "rescaled")):
+            body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
+    return body
+
+
+def from_json(body: Mapping[str, Any]) -> Event:
+    """The inverse of `to_json`.
+
+    Raises InvalidInput for a kind or a field this version does not know, and for what no haltune writes.
+    """
+    kind = body.get("kind") if isinstance(body, Mapping) else None
+    if not isinstance(kind, str):
+        raise InvalidInput(f"an event is a table that says its kind, not {str(body)[:80]!r}")
+    newer = "this log was written by a newer haltune; update to read it"
+    if kind not in KINDS:
+        raise InvalidInput(f"an event of kind {kind!r}: {newer}")
+    rest = {name: value for name, value in body.items() if name != "kind"}
+    if unknown := [name for name in rest if name not in KINDS[kind].__dataclass_fields__]:
+        raise InvalidInput(f"an event {kind!r} with {unknown[0]!r}: {newer}")
+    try:
+        for name in _FLOATS[kind]:
+            if rest.get(name) is not None:
+                rest[name] = float(rest[name])
+        if "status" in rest:
+            rest["status"] = Status(rest["status"])
+        if "verdict" in rest:
+            rest["verdict"] = verdict_from_json(rest["verdict"])
+        if "metrics" in rest:
+            rest["metrics"] = {name: float(value) for name, value in rest["metrics"].items()}
+        event = KINDS[kind](**rest)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise InvalidInput(f"an event {kind!r} that is not whole: {error}") from error
+    check(event)
+    return event
+
+
+_FLOATS = {
+    k.kind: tuple(f.name for f in fields(k) if "float" in str(f.type) and f.name != "metrics")
+    for k in KINDS.values()
+}
+
+
+def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as strict JSON."""
+    evidence = {"evidence": plain(verdict.evidence)} if verdict.evidence else {}
+    until = {} if verdict.until is None else {"until": plain(float(verdict.until))}
+    return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **until}
+
+
+def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
+    """The inverse of `verdict_to_json`."""
+    until = None if body.get("until") is None else float(body["until"])
+    return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
+
+
+def plain(value: Any) -> Any:
+    """`value` with numpy scalars, tuples and non-finite floats as strict JSON. Raises InvalidInput for other things."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (str, int)):  # np.str_ and enumerations too
+        return str(value) if isinstance(value, str) else int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return plain(value.tolist())
+    raise InvalidInput(
+        f"{value!r} of type {type(value).__name__} cannot be recorded: use numbers, strings, lists"
+    )
+
+
+# -- what a field may be: its type by its annotation, its range by its name ------------------------
+
+_DEPTH = 40  # of tables and lists within each other; nothing that is recorded nests so deep
+Check = tuple[Callable[[Any], bool], str]  # and what is allowed, in words
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> bool:
+    return _number(value) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _end(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _plain(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, Mapping):
+        return depth < _DEPTH and all(isinstance(k, str) and _plain(v, depth + 1) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return depth < _DEPTH and all(_plain(v, depth + 1) for v in value)
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _verdict(value: Any) -> bool:
+    if not isinstance(value, Verdict) or not isinstance(value.reason, str):
+        return False
+    return isinstance(value.evidence, Mapping) and (value.until is None or _end(value.until))
+
+
+_TYPES: dict[str, Check] = {
+    "int": (_whole, "a whole number, 0 or more"),
+    "float": (_finite, "a finite number"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "Status": (lambda value: isinstance(value, StrEnum), "the status of a trial"),
+    "Verdict": (_verdict, "a verdict, with a reason and a table of its numbers"),
+    "Mapping[str, Any]": (lambda value: isinstance(value, Mapping) and _plain(value), "a table of plain values"),
+    "Mapping[str, float]": (
+        lambda value: isinstance(value, Mapping) and all(map(_number, value.values())), "a table of numbers",
+    ),
+}  # fmt: skip
+_NAMES: dict[str, Check] = {
+    "at": (
+        lambda value: (
+            _number(value) and abs(value) < 6e10
+        ),  # the year 3871: what calendars of all platforms have
+        "a time, in seconds since 1970",
+    ),
+    "attempt": (lambda value: _whole(value) and value >= 1, "a whole number, 1 or more"),
+    "until": (_end, "an epoch, greater than 0"),
+    "value": (_number, "a number"),
+    "resource": (_number, "a number"),
+    **dict.fromkeys(
+        ("epoch", "seconds", "validation", "cost", "deciding"),
+        (lambda value: _finite(value) and value >= 0, "a finite number, 0 or more"),
+    ),
+    "path": (lambda value: isinstance(value, str) and value != "" and "\0" not in value, "a path"),
+}
+
+
+def _checks(kind: type[Event]) -> list[tuple[str, bool, Check]]:
+    """(field, whether it may be None, check) of the fields of a kind."""
+    typed = [(f.name, *str(f.type).partition(" | ")) for f in fields(kind)]
+    known = [(name, none == "None", _NAMES.get(name) or _TYPES.get(type_)) for name, type_, _, none in typed]
+    return [(name, optional, one) for name, optional, one in known if one is not None]
+
+
+_CHECKS = {kind: _checks(kind) for kind in KINDS.values()}
+
+
+def check(event: Any) -> None:
+    """Raises InvalidInput that names the field for an event that no haltune writes."""
+    for name, optional, (fine, allowed) in _CHECKS[type(event)]:
+        value = getattr(event, name)
+        if not (optional and value is None) and not fine(value):
+            raise InvalidInput(f"{name} = {_short(value)}: {allowed}{', or null' * optional}")
+    if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be of the beginning
+        raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or parts of it")
+    if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):
+        raise InvalidInput(f"wish = {_short(event.wish)}: stop, pause or continue")
+    if event.kind in ("budgeted", "raised"):
+        try:
+            Budget(**event.budget)
+        except TypeError as error:
+            raise InvalidInput(f"budget = {_short(event.budget)}: {error}") from error
+    if event.kind == "rescaled" and not event.low < event.high:
+        raise InvalidInput(f"low = {event.low!r}, high = {event.high!r}: low is less than high")
+    if event.kind == "rescaled" and event.worst is not None and not event.low <= event.worst < event.high:
+        raise InvalidInput(f"worst = {event.worst!r}: from low, {event.low!r}, to below high, {event.high!r}")
+    if event.kind in ("ended", "expired") and event.status == "running":
+        raise InvalidInput("status = 'running': what has ended does not run")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -10,30 +10,65 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from types import MappingProxyType
 
 import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import LARGEST
-from haltune.errors import InvalidInput, StoreError
+from haltune.display import one_line
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, StoreError, told_shortage
+from haltune.space import Space
 from haltune.space.space import Points
 
 from . import events as ev
 from .decisions import ENQUEUED, Config
-from .events import Event, Status, trial_of
-from .growing import Growing, Grown
-from .problem import Budget, Problem
-from .records import Best, OnFront, TrialRecord
-from .scores import Scale, Span, TopRun, given
-from .spending import Accounted, Spending, summable
-from .validity import ADVICE, misplaced, restore_trials, spanning
+from .events import ADVICE, Event, Reported, Status
+from .problem import Budget, Goal, Problem
+from .records import Best, OnFront, TopTrial, TrialBuilder, TrialRecord
+from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
+from .spending import Spending, Spent
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
 # streams of randomness; numbers are for ever
 PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5, "audit": 6, "weights": 7}
 
 
-class History(Accounted, Grown):
+@dataclass
+class Wishes:
+    """What users asked of a search while it runs, as far as it is not done."""
+
+    runs: dict[int, ev.Asked] = field(default_factory=dict)  # trial -> to be stopped, or paused
+    limits: dict[str, float] = field(default_factory=dict)  # of the budget, raised
+
+    def take(self, event: ev.Asked | ev.Raised) -> None:
+        """Take up one more."""
+        if isinstance(event, ev.Raised):
+            for name, limit in event.budget.items():
+                self.limits[name] = max(limit, self.limits.get(name, limit))
+            return
+        self.runs.pop(event.trial, None)
+        if event.wish != "continue":
+            self.runs[event.trial] = event
+
+    @property
+    def aside(self) -> set[int]:
+        """The trials that are offered to nobody until they may continue."""
+        return {id for id, asked in self.runs.items() if asked.wish == "pause"}
+
+    def extended(self, budget: Budget | None) -> Budget:
+        """A budget with the limits that were raised; None: without a limit."""
+        budget = budget or Budget()
+        if not self.limits:
+            return budget
+        given = {name: getattr(budget, name) for name in self.limits}
+        more = {name: max(limit, self.limits[name]) for name, limit in given.items() if limit is not None}
+        return replace(budget, **more)
+
+
+class History:
     """The state of a study at one log position."""
 
     def __init__(self, problem: Problem) -> None:
@@ -45,46 +80,62 @@ class History(Accounted, Grown):
         self.finished: str | None = None  # the policy's reason for ending the search
         self.held: str | None = None  # why somebody holds it for a while
         self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
-        self.recorded: Budget | None = None  # as a worker said last what it may cost; None: none was given
+        self.recorded: Budget | None = (
+            None  # as a worker recorded last what it may cost; None: none was given
+        )
         self.scale: Scale | None = given(problem.goal)
         self.failures_in_a_row = 0
         self.deciding = 0.0  # seconds that the policy's last start or resume took it
         self.tried: set[str] = set()  # keys of all configurations started
-        self.queue: deque[Config] = deque(problem.start)  # the user's, begun before any of the policy's
-        self.wishes = ev.Wishes()
-        self._trials: list[Growing] = []
-        self._peaks = array("d")  # sign * best value of each trial, -inf when none
-        self._results = array("d")  # sign * what each trial that is over or paused came to, -inf for others
-        self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
-        self.first_rungs: dict[
-            str, float | None
-        ] = {}  # bracket, by its tag -> the resource of its first rung
-        self._points = Points(problem.space)
-        self._with: dict[Status, set[int]] = {status: set() for status in Status}
-        self._top_run, self._spending = TopRun(), Spending()
-        self._spans: dict[str, Span] = {}
+        self.queue: deque[Config] = deque(problem.start)  # the user's, started before any of the policy's
+        self.wishes = Wishes()
+        self.first_rungs: dict[str, float | None] = {}  # bracket, by its tag -> resource of its first rung
         self.whose = "the study"  # in words, for errors
         self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
+        self._trials: list[TrialBuilder] = []
+        self._peaks = array("d")  # sign * best value of each trial, -inf when none
+        self._results = array("d")  # sign * the result of each trial that is over or paused, -inf for others
+        self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
+        self._points = Points(problem.space)
+        self._with: dict[Status, set[int]] = {status: set() for status in Status}
+        self._top, self._spending = TopTrial(), Spending()
+        self._spans: dict[str, Span] = {}  # of several goals, by metric
+
+    # -- its trials --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._trials)
-
-    def furthest_superseded(self, id: int) -> TrialRecord | None:
-        """Of the attempts at a trial that a later one trains again, the one that came furthest."""
-        return max(self._trials[id].superseded, key=lambda t: t.epoch, default=None)
 
     def trial(self, id: int) -> TrialRecord:
         """The record of one trial. Raises InvalidInput for a number that does not exist."""
         if not 0 <= id < len(self._trials):
             known = f"has trials 0 to {len(self) - 1}" if self._trials else "has none yet"
             raise InvalidInput(f"there is no trial {id}: this study {known}")
-        return self._trials[id].record or self._recorded([self._trials[id]])[0]
+        t = self._trials[id]
+        if not t.restored:
+            self._restore([t])
+        return t.record or t.recorded(self.scale, self.locate)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
         """All trials in the order of their numbers."""
-        self._recorded([t for t in self._trials if t.record is None])
-        return [t.record for t in self._trials if t.record is not None]
+        self._restore([t for t in self._trials if not t.restored])
+        return [t.record or t.recorded(self.scale, self.locate) for t in self._trials]
+
+    def _restore(self, trials: Sequence[TrialBuilder]) -> None:
+        """Give configurations that come from the log back, all together, the types that JSON lacks."""
+        if not trials:
+            return
+        try:
+            configs = self.problem.space.canonical_many([t.config for t in trials])
+        except InvalidSpace as error:
+            raise StoreError(f"a configuration in the log of {self.whose}: {error}. {ADVICE}") from error
+        for t, config in zip(trials, configs, strict=True):
+            t.config, t.restored = MappingProxyType(config), True
+
+    def furthest_superseded(self, id: int) -> TrialRecord | None:
+        """Of the attempts at a trial that a later one trains again, the one that came furthest."""
+        return max(self._trials[id].superseded, key=lambda t: t.epoch, default=None)
 
     @property
     def points(self) -> Array:
@@ -118,31 +169,32 @@ class History(Accounted, Grown):
     @property
     def any_success(self) -> bool:
         """True once a trial was completed, stopped or paused."""
-        return any(self._with[s] for s in (Status.COMPLETED, Status.STOPPED, Status.PAUSED))
+        return any(self._with[s] for s in _RANKED)
 
-    def incumbent(self, exclude: int | None = None) -> float:
-        """y* of BO-BOS: the best result of the other trials that are over or paused, raw; NaN when there is none.
+    def losses(self, trial: int) -> int:
+        """How many times the lease of a trial has expired."""
+        return self._trials[trial].losses
 
-        A trial's result is the value that the goal says it counts for: by default its last, for a maximum over epochs
-        is a maximum over their noise, and no run could hope to end above it.
-        """
-        results = np.array(self._results)
-        if exclude is not None and exclude < len(results):
-            results[exclude] = -np.inf
-        top = float(results.max(initial=-np.inf))
-        return self.problem.goal.sign * top if top > -np.inf else math.nan
+    def latest(self, trial: int, metric: str) -> float:
+        """The value of a metric that a trial reported last; NaN before there was any."""
+        return self._trials[trial].latest(metric)
 
-    def scale_of(self, trial: int) -> Scale | None:
-        """The scale in force for a trial: the one at its start, or the first known after it."""
-        return self._trials[trial].scale or self.scale
+    def missed(self, trial: int, epoch: float, at: float) -> list[Reported]:
+        """The reports of earlier attempts to repeat, at a time, before the first of a trial's attempt at `epoch`."""
+        t = self._trials[trial]
+        if not t.fresh:
+            return []
+        return [replace(e, at=at, attempt=t.attempt, seen=self.position) for e in t.missed(epoch)]
+
+    # -- the best of them --------------------------------------------------------------------------
 
     def best(self) -> Best | None:
-        """The best run by the rule of haltune.log.scores; None before one has a value."""
-        top = self._top_run.among(self._trials)
+        """The best trial by the rule of haltune.log.records; None before one has a value."""
+        top = self._top.among(self._trials)
         return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:
-        """A trial that has a value, told as the best."""
+        """A trial that has a value, as the best."""
         self.trial(id)  # its configuration regains its types
         return self._trials[id].best(self.locate)
 
@@ -150,28 +202,116 @@ class History(Accounted, Grown):
         """The same as one of the front."""
         return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))
 
-    def rng(self, purpose: str, *keys: int) -> np.random.Generator:
-        """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""
-        return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
+    def incumbent(self, exclude: int | None = None) -> float:
+        """y* of BO-BOS: the best result of the other trials that are over or paused, raw; NaN when there is none.
+
+        A trial's result is the value that the goal says it counts for: by default its last, because a maximum over
+        epochs is a maximum over their noise, and no trial could hope to end above it.
+        """
+        results = np.array(self._results)
+        if exclude is not None and exclude < len(results):
+            results[exclude] = -np.inf
+        top = float(results.max(initial=-np.inf))
+        return self.problem.goal.sign * top if top > -np.inf else math.nan
+
+    def ranked(self, leaving: int | None = None) -> list[list[int]]:
+        """The trials that have a value, the best first, in groups that compare.
+
+        leaving: one that runs and is about to end by itself.
+        """
+        valued = ((t.id, t.standing(t.id == leaving)) for t in self._trials if t.counts > -math.inf)
+        found = sorted(valued, key=lambda pair: pair[1], reverse=True)
+        return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
+
+    def front(self, leaving: int | None = None) -> list[int]:
+        """The trials that nothing dominates of the first group of `ranked` with a value in every goal, the best in the
+        first goal first."""
+        for group in self.ranked(leaving):
+            vectors = np.array([self._trials[id].vector for id in group])
+            known = np.flatnonzero(~np.isnan(vectors).any(axis=1))
+            if len(known):
+                return [group[known[i]] for i in np.flatnonzero(non_dominated(vectors[known]))]
+        return []
+
+    def vectors(self) -> Array:
+        """(n, goals) sign * the results of trials, of those measured in all; within the constraints where any is."""
+        known = [t for t in self._trials if t.epochs]
+        vectors = measured(np.array([t.vector for t in known]).reshape(len(known), len(self.problem.goals)))
+        kept = ~np.isnan(vectors).any(axis=1)
+        if self.problem.constraints:
+            within = kept & np.array([not t.violation for t in known], dtype=bool)
+            kept = within if within.any() else kept
+        return np.asarray(vectors[kept])
+
+    # -- scales ------------------------------------------------------------------------------------
+
+    def scale_of(self, trial: int) -> Scale | None:
+        """The scale in force for a trial: the one at its start, or the first known after it."""
+        return self._trials[trial].scale or self.scale
+
+    def span(self, goal: Goal) -> Span:
+        """The span of one of several goals: learnt from the front; before there is one, by bounds."""
+        scale = self.scale if goal == self.problem.goal else None
+        return self._spans.get(goal.metric) or Span.before(goal, scale)
+
+    def learnt_scale(self) -> Scale | None:
+        """The scale if it were learnt now; None with bounds or without data."""
+        if self.problem.goal.bounds is not None or not self._firsts:
+            return None
+        best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
+        return learn(list(self._firsts.values()), best, self.problem.goal.sign)
+
+    def outgrown(self, at: float) -> ev.Rescaled | None:
+        """The event that learns a scale anew, of scores or of one of several goals; None: all fit."""
+        new = self.learnt_scale()
+        if new is not None and outgrown(self.scale, new):
+            return ev.Rescaled(at=at, low=new.low, high=new.high)
+        if not self.problem.further:
+            return None
+        goals, vectors = self.problem.goals, self.vectors()
+        firsts = [[g.sign * t.column(g.metric)[0] for t in self._trials if t.epochs] for g in goals]
+        for metric, span in learn_spans(vectors, non_dominated(vectors), measured(firsts), goals).items():
+            if metric not in self._spans or self._spans[metric].outgrown_by(span):
+                return ev.Rescaled(at=at, low=span.low, high=span.high, metric=metric, worst=span.worst)
+        return None
+
+    # -- costs, randomness -------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> Spent:
+        """What the search has cost so far."""
+        return self._spending.spent()
+
+    def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
+        """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
+        return self._spending.spent(trial, now, epochs, cost)
+
+    def worker_seconds(self, trial: int) -> float:
+        """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
+        return self._spending.worker_seconds(trial)
+
+    def cost(self, trial: int) -> float | None:
+        """What one trial reported as cost so far, own units; None when it never did."""
+        return self._spending.costs.get(trial)
+
+    @property
+    def longest_epoch(self) -> float:
+        """Seconds of the longest epoch reported."""
+        return self._spending.longest_epoch
 
     def asks_anew(self, budget: Budget, told: Budget | None) -> bool:
         """True when a policy that plans should by this budget: neither the one logged last nor what was `told` before.
 
-        Of workers with different budgets the last one to come has its way: did each insist, they would take turns for
+        If workers have different budgets, the last one to come decides: did each insist, they would take turns for
         ever.
         """
         return budget != told and budget.to_json() != (self.budget or Budget()).to_json()
 
-    def losses(self, trial: int) -> int:
-        """How many times the lease of a trial has expired."""
-        return self._trials[trial].losses
+    def rng(self, purpose: str, *keys: int) -> np.random.Generator:
+        """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""
+        return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
 
-    def _recorded(self, trials: Sequence[Growing]) -> list[TrialRecord]:
-        """Their records made anew; configurations that come from the log regain their types together."""
-        restore_trials([t for t in trials if not t.restored], self.problem.space, self.whose)
-        for t in trials:
-            t.record = t.frozen(self.scale_of(t.id), self.locate)
-        return [t.record for t in trials if t.record is not None]
+    # -- the fold ----------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
         """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
@@ -188,7 +328,10 @@ class History(Accounted, Grown):
             case ev.Budgeted():
                 self.recorded = Budget(**event.budget)
                 if event.plans:
-                    self.budget, self.finished = self.recorded, None  # who plans by one ends for want of it
+                    self.budget, self.finished = (
+                        self.recorded,
+                        None,
+                    )  # an end for want of budget does not stand
             case ev.Enqueued():
                 self.queue.append(event.config)
             case ev.Refused() if self.queue:
@@ -204,21 +347,60 @@ class History(Accounted, Grown):
                 self.held = event.reason
             case ev.Asked() | ev.Raised():
                 self.wishes.take(event)
-        if (about := trial_of(event)) is not None:
-            self._top_run.weigh(self._trials[about])
+        if isinstance(event, ev.TrialEvent):
+            self._top.weigh(self._trials[event.trial])
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:
         """Raises StoreError when an event cannot be the next of the log."""
-        if why := misplaced(event, trial_of(event), self.position, self._trials, self.problem.max_epochs):
+        kind, count, full, why = event.kind, len(self._trials), self.problem.max_epochs, ""
+        if isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
+            trial, attempt = event.trial, event.attempt
+            now = self._trials[trial].attempt if trial < count else 0
+            if trial >= count:
+                why = f"{kind} of trial {trial}, and there are {count} yet"
+            elif (attempt != now + 1) if kind == "resumed" else (attempt > now):
+                why = f"{kind} of attempt {attempt} at trial {trial}, which is at attempt {now}"
+            elif full is not None and isinstance(event, Reported) and event.epoch > full:
+                why = f"epoch {event.epoch:g} of trial {trial}, and a training has {full}"
+        elif isinstance(event, ev.Started):
+            if event.trial != count:
+                why = f"trial {event.trial} started, and the next is {count}"
+        elif isinstance(event, ev.Created):
+            why = "a study is made once, by its first event" if self.position else ""
+        elif isinstance(event, ev.Rescaled) and event.metric not in (
+            "",
+            *(g.metric for g in self.problem.goals),
+        ):
+            why = f"no goal is called {event.metric!r}"
+        if why:
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
-        named = event.metric if isinstance(event, ev.Rescaled) else ""
-        if named and named not in [g.metric for g in self.problem.goals]:
-            raise StoreError(f"event {self.position} of {self.whose}: no goal is called {named!r}. {ADVICE}")
 
     def problem_from(self, event: ev.Created | ev.Widened) -> Problem:
-        """The problem from an event on: the log says of which space it is. Raises StoreError when that is none."""
-        return spanning(self.problem, event, self.position, self.whose)
+        """The problem from an event on that makes the study or widens its space: the log says of what space it is.
+
+        Raises StoreError for a space that is none, or does not contain the one before.
+        """
+        problem = self.problem
+        if isinstance(event, ev.Created):
+            recorded, start = event.problem.get("space"), event.problem.get("start", ())
+        else:
+            recorded, start = event.space, problem.start
+        if recorded is None or (recorded == problem.space.to_json() and list(start) == list(problem.start)):
+            return problem
+        try:
+            space = Space.from_json(recorded, {c.name: c.predicate for c in problem.space.constraints})
+            if isinstance(event, ev.Created):
+                return replace(problem, space=space, start=start)
+            lacks = space.lacking(problem.space)
+            if not lacks:
+                return replace(problem, space=space.widening(problem.space))
+            error: Exception = InvalidSpace(f"which does not contain the one before: {'; '.join(lacks)}")
+        except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
+            error = found
+        raise StoreError(
+            f"event {self.position} of {self.whose}: its space, {one_line(error)}. {ADVICE}"
+        ) from error
 
     def _widened(self, e: ev.Widened) -> None:
         """What was tried, and what waits, has what is new by now, such as a constant."""
@@ -236,7 +418,7 @@ class History(Accounted, Grown):
             self.queue.popleft()
         if "rung" in e.tags and "of" not in e.tags:
             self.first_rungs[str(e.tags.get("bracket"))] = e.resource
-        self._trials.append(Growing.of(e, self.scale, self.problem))
+        self._trials.append(TrialBuilder.of(e, self.scale, self.problem))
         self._peaks.append(-math.inf)
         self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
@@ -247,22 +429,22 @@ class History(Accounted, Grown):
         self.moves += e.by_policy
         self.deciding = e.deciding if e.by_policy else self.deciding
         t = self._trials[e.trial]
-        before = t.status
         if t.epochs and (e.anew or t.checkpoint_epoch < t.epoch):
             t.superseded.append(self.trial(t.id))
+        self._with[t.status].discard(t.id)
         t.resume(e)
-        self._moved(t, before)
+        self._with[t.status].add(t.id)
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
         self._spending.begin(t.id, e.at, e.deciding)
 
     def _happened(self, e: ev.AttemptEvent) -> None:
         """In an attempt; what its trial does not take up stays in the log, out of the curve."""
-        e, t = summable(e) if isinstance(e, ev.Reported) else e, self._trials[e.trial]
+        t = self._trials[e.trial]
         before = t.epoch
         if not t.take(e):
             return
         match e:
-            case ev.Reported():
+            case Reported():
                 if not e.copied:
                     self._spending.report(e, e.epoch - before)
                 if abs(t.end) <= LARGEST:
@@ -272,22 +454,15 @@ class History(Accounted, Grown):
                 self._spending.save(t.id, e.at, e.seconds)
             case ev.Slept():
                 self._spending.sleep(t.id, e.since, e.at, e.seconds)
-            case ev.Ended():
-                self._let_go(t, e.at)
-            case ev.Expired():
-                self._let_go(t, e.last_alive, lost=True)
-
-    def _let_go(self, t: Growing, at: float, lost: bool = False) -> None:
-        self._moved(t, Status.RUNNING)
-        self._spending.end(t.id, at, lost)
-        if t.status in _RANKED:
-            self._results[t.id], self.failures_in_a_row = t.counts, 0
-        elif t.status is Status.FAILED and not t.ran_short:
-            self.failures_in_a_row += 1
-
-    def _moved(self, t: Growing, before: Status) -> None:
-        self._with[before].discard(t.id)
-        self._with[t.status].add(t.id)
+            case ev.Ended() | ev.Expired():
+                self._with[Status.RUNNING].discard(t.id)
+                self._with[t.status].add(t.id)
+                lost = isinstance(e, ev.Expired)
+                self._spending.end(t.id, e.last_alive if isinstance(e, ev.Expired) else e.at, lost)
+                if t.status in _RANKED:
+                    self._results[t.id], self.failures_in_a_row = t.counts, 0
+                elif t.status is Status.FAILED and not told_shortage(t.error):  # no bug in the training code
+                    self.failures_in_a_row += 1
 
     def _rescaled(self, e: ev.Rescaled) -> None:
         if e.metric:

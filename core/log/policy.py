@@ -1,4 +1,4 @@
-"""The contract between a study and whatever decides for it.
+"""The contract between a study and the policy that decides for it, and the fold of a log into a policy's state.
 
 The laws, which `tests/laws` runs over every policy:
 
@@ -17,7 +17,7 @@ The laws, which `tests/laws` runs over every policy:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
@@ -26,11 +26,12 @@ from typing import Any, Generic, TypeVar
 from numpy.random import Generator
 
 from haltune._utils.checks import check_kinds, pythonic
-from haltune.errors import HaltuneError, InvalidInput
-from haltune.errors.foreign_words import KnowsArguments
+from haltune.display import one_line
+from haltune.errors import HaltuneError, InvalidInput, StoreError
+from haltune.hints import KnowsArguments
 
 from .decisions import Move, Verdict, go_on
-from .events import Event
+from .events import ADVICE, OVER, Created, Ended, Event, Expired, Started, Status, Widened
 from .history import History
 from .problem import Problem
 from .records import TrialRecord
@@ -42,8 +43,7 @@ T = TypeVar("T")
 class Policy(KnowsArguments, ABC, Generic[S]):
     """Decides. Its state is a pure fold over the log; its questions are pure functions of that state.
 
-    Whatever decides derives from this class: what it leaves out it has from here. An object with `spec`, `start`,
-    `fold` and `propose` is taken for one as well: see `policy_of`.
+    Every policy derives from this class and has its defaults from here.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Start, Study
@@ -64,7 +64,9 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls).get("__post_init__")
-        if own is not None and cls.__module__.startswith("haltune."):  # whoever writes one says what it takes
+        if own is not None and cls.__module__.startswith(
+            "haltune."
+        ):  # a user's policy checks its options itself
 
             @wraps(own)
             def checked(self: Any) -> None:
@@ -72,10 +74,8 @@ class Policy(KnowsArguments, ABC, Generic[S]):
                 try:
                     own(self)
                 except (TypeError, ValueError, AttributeError) as error:
-                    if not isinstance(
-                        error, HaltuneError
-                    ):  # it knows what it takes; this, that it is no number
-                        check_kinds(self, cls)
+                    if not isinstance(error, HaltuneError):
+                        check_kinds(self, cls)  # says which option is no number
                     raise
                 check_kinds(self, cls)
 
@@ -88,7 +88,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         A policy inside stands as its own spec, a function as its name: it must be supplied again.
         """
         options: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
-        return {"policy": type(self).__name__, **{name: _told(getattr(self, name)) for name in options}}
+        return {"policy": type(self).__name__, **{name: _recorded(getattr(self, name)) for name in options}}
 
     @abstractmethod
     def start(self, problem: Problem) -> S:
@@ -236,48 +236,32 @@ class Wrapper(Policy[Any]):
         return self.policy.part(kind) if own is None else own
 
 
-def policy_of(found: Any) -> Policy[Any] | None:
-    """`found` as a policy: itself, or, where it has a policy's methods though not its class, a policy that asks it."""
-    if isinstance(found, Policy):
-        return found
-    if isinstance(found, type) or not all(
-        hasattr(found, name) for name in ("spec", "start", "fold", "propose")
-    ):
-        return None
-    left_out = {
-        name: getattr(Policy, name) for name in vars(Policy) if name[0] != "_" and not hasattr(found, name)
-    }
-    left_out["__reduce__"] = lambda asked: (policy_of, (asked.policy,))  # its class is found again by no name
-    by_methods: type[Wrapper] = type(type(found).__name__, (Wrapper,), left_out)
-    asked = by_methods()
-    asked.policy = found
-    return asked
-
-
 def check_policy(allowed: str, policy: Any) -> Policy[Any]:
     """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
-    if (decides := policy_of(policy)) is not None:
-        return decides
+    if isinstance(policy, Policy):
+        return policy
     hint = "; one of your own derives from haltune.policies.Policy"
     if isinstance(policy, type):
         hint = f"; write {policy.__name__}()"
     raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
 
 
+# -- in words and in JSON --------------------------------------------------------------------------
+
+
 def name_of(function: Callable[..., Any]) -> str:
-    """What stands for a function in JSON: it must be supplied again under this name."""
+    """The name of a function in JSON: it must be supplied again under this name."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def _told(value: Any) -> Any:
-    """An option in a spec."""
+def _recorded(value: Any) -> Any:
     if isinstance(value, Policy):
         return value.spec
     return {"function": name_of(value)} if callable(value) else value
 
 
 def called(policy: Policy[Any]) -> str:
-    """The name of its class; of a wrapper that is not told apart the one inside."""
+    """The name of its class; of a wrapper without options of its own the one inside."""
     while isinstance(policy, Wrapper) and not is_dataclass(policy) and isinstance(policy.policy, Policy):
         policy = policy.policy
     return type(policy).__name__
@@ -287,7 +271,7 @@ def in_words(policy: Policy[Any]) -> str:
     """As a user writes it: the options that are not the defaults, and functions by their names."""
     if not is_dataclass(policy):
         return in_words(policy.policy) if isinstance(policy, Wrapper) else repr(policy)
-    own = {f.name: getattr(policy, f.name) for f in fields(policy) if f.init and not _by_default(f, policy)}
+    own = {f.name: getattr(policy, f.name) for f in fields(policy) if f.init and not _is_default(f, policy)}
     return f"{type(policy).__name__}({', '.join(f'{name}={_written(value)}' for name, value in own.items())})"
 
 
@@ -297,6 +281,92 @@ def _written(value: Any) -> str:
     return name_of(value) if callable(value) else repr(value)
 
 
-def _by_default(option: Field[Any], policy: object) -> bool:
+def _is_default(option: Field[Any], policy: object) -> bool:
     default = option.default if option.default_factory is MISSING else option.default_factory()
     return repr(default) == repr(getattr(policy, option.name))
+
+
+# -- the fold --------------------------------------------------------------------------------------
+
+FinishedTrials = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order
+
+
+def fold_finished(finished: FinishedTrials, event: Event) -> FinishedTrials:
+    """Append the trial of an `Ended` event that completed or was stopped."""
+    trained = isinstance(event, Ended) and event.status in (Status.COMPLETED, Status.STOPPED)
+    return (*finished, event.trial) if trained else finished  # type: ignore[attr-defined]
+
+
+def fold_over(finished: FinishedTrials, event: Event) -> FinishedTrials:
+    """Append the trial of an event after which it is over, one that failed or was lost too often among them."""
+    over = isinstance(event, Ended | Expired) and event.status in OVER
+    return (*finished, event.trial) if over else finished  # type: ignore[attr-defined]
+
+
+class Fold:
+    """A history and a policy's state, which take up one event after the other.
+
+    A policy knows one space from its start on. So if the log widens it, the policy takes up again all that came
+    before, from a start in the wider space: the decisions are recorded, and its state is as if it had always been so.
+
+    whose: the study, in words, for errors. before: the events up to a position; without it they are kept.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: Policy[Any],
+        whose: str = "the study",
+        before: Callable[[int], Iterable[Event]] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.history = History(problem)
+        self.history.whose = whose
+        self.state: Any = policy.start(problem)
+        self.last: Event | None = None  # that was taken up
+        self.torn = False  # an exception came while one was taken up
+        self._kept: list[Event] | None = [] if before is None else None
+        self._before = before or (lambda _: self._kept or ())
+
+    def take(self, event: Event) -> None:
+        """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
+        state = self.state
+        if isinstance(event, Started):
+            self.history.check(event)  # a policy makes room up to the trial's number
+        try:
+            if isinstance(event, Created | Widened):
+                problem = self.history.problem_from(event)
+                if problem is not self.history.problem:
+                    state = self.under(problem)
+            state = self.policy.fold(state, event)
+            self.torn = True
+            self.history.apply(event)
+        except BaseException:
+            self.torn = True  # the policy's state may have changed
+            raise
+        self.state = state
+        self.last = event
+        if self._kept is not None:
+            self._kept.append(event)
+        self.torn = False
+
+    def under(self, problem: Problem) -> Any:
+        """The policy's state, had the problem been this one from the start."""
+        state = self.policy.start(problem)
+        for event in self._before(self.history.position):
+            state = self.policy.fold(state, event)
+        return state
+
+    def read(self, events: Iterable[Event]) -> None:
+        """Take up what a store has. Raises StoreError that names the event which cannot be taken up."""
+        for event in events:
+            try:
+                self.take(event)
+            except HaltuneError:
+                raise
+            except Exception as error:
+                self.history.check(event)  # a damaged log comes first
+                raise StoreError(
+                    f"event {self.history.position} of {self.history.whose}: {type(self.policy).__name__} cannot fold "
+                    f"it, {one_line(error)}. Unless that is a mistake of the policy's: {ADVICE}"
+                ) from error

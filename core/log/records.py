@@ -1,11 +1,20 @@
-"""One trial as others see it, read-only, and the best of them."""
+"""One trial: as its events make it, as others see it, read-only, and by what it is ranked.
+
+Which trial is the best, by one rule for every caller: a trial counts for one value, and the goal says which: its last,
+none where that is not finite, or its best epoch's. It is complete when haltune did not cut it: it reached max_epochs,
+ended by itself at whatever epoch, or had all that its policy gives any trial. The best trial is the complete one of the
+best value; before there is one, the best of those that went furthest, failed ones behind all others. Where there are
+constraints, all trials that satisfy them come before all that do not, and of these the one that is the least beyond
+limits comes first.
+"""
 
 from __future__ import annotations
 
 import copyreg
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -13,18 +22,19 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
-from haltune._utils.words import settings, short
+from haltune._utils.checks import LARGEST
+from haltune._utils.process import named
 from haltune.above import above
-from haltune.display.notebook import facts
-from haltune.errors.foreign_words import KnowsAttributes
+from haltune.display import facts, settings, short
+from haltune.hints import KnowsAttributes
 
-from .decisions import Config, Verdict
-from .events import Status
-from .problem import Goal, Problem
-from .problem.constraints import latest
-from .scores import measured
+from .decisions import EARLIER, FULL, Action, Config, Verdict
+from .events import AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
+from .problem import Goal, Problem, latest, violation
+from .scores import Scale, measured
 
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
+Standing = tuple[float, float, float, float]  # the larger the better; the last is sign * value
 
 
 def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
@@ -170,3 +180,228 @@ class OnFront(Best):
     values: Mapping[str, float] = field(
         default_factory=dict
     )  # of each goal, and of each metric that is constrained
+
+
+@dataclass(eq=False)
+class TrialBuilder:
+    """One trial of a history, changed in place by its events."""
+
+    id: int
+    config: Config
+    until: float | None
+    resource: float | None
+    tags: Mapping[str, Any]
+    started: float
+    scale: Scale | None
+    problem: Problem
+    proposed: str
+    partial: bool
+    epoch: float = 0.0  # the last one reported, or where the attempt started
+    epochs: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    metrics: dict[str, array[float]] = field(default_factory=dict)
+    status: Status = Status.RUNNING
+    attempt: int = 1
+    fresh: bool = True  # its present attempt has reported nothing
+    superseded: list[TrialRecord] = field(default_factory=list)  # attempts that a later one trains again
+    losses: int = 0  # leases that expired
+    checkpoint: str | None = None
+    checkpoint_epoch: float = 0.0
+    kept: str | None = None  # the state after `kept_epoch`, its best
+    kept_epoch: float = 0.0
+    verdict: Verdict | None = None
+    error: str | None = None
+    resumed: str = ""
+    peak: float = -math.inf  # sign * the best finite value; -inf without one
+    end: float = -math.inf  # sign * the last value; -inf when it is not finite
+    counts: float = -math.inf  # of the two the one that the trial counts for
+    top: int = -1  # index of the best finite value, the earliest of equals; -1: none
+    restored: bool = False  # config went through the space: JSON has no tuples
+    record: TrialRecord | None = None  # cache
+
+    @classmethod
+    def of(cls, e: Started, scale: Scale | None, problem: Problem) -> TrialBuilder:
+        """The trial that an event starts."""
+        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
+
+    @property
+    def complete(self) -> bool:
+        """True when haltune did not cut it."""
+        if self.partial:
+            return False
+        if self.status is Status.COMPLETED:
+            return True
+        if self.status is Status.STOPPED and self.verdict is not None and FULL in self.verdict.evidence:
+            return True
+        return self.problem.max_epochs is not None and self.epoch >= self.problem.max_epochs
+
+    def standing(self, leaving: bool = False) -> Standing:
+        """What it is ranked by. leaving: its training is about to end by itself."""
+        complete = self.complete or (leaving and not self.partial)
+        failed = self.status is Status.FAILED
+        if self.problem.constraints and (complete or not failed) and (beyond := self.violation) > 0.0:
+            return (0.5, -beyond, 0.0, self.counts)
+        if complete:
+            return (2.0, 0.0, 0.0, self.counts)
+        given = (self.resource or 0.0) if self.partial else math.inf
+        return (float(not failed), given, self.epoch, self.counts)
+
+    @property
+    def violation(self) -> float:
+        """Of the constraints, by its last report; 0 where it keeps to them."""
+        return violation(self.problem.constraints, self.latest)
+
+    @property
+    def vector(self) -> list[float]:
+        """sign * its result in each goal, larger better; NaN where that is not finite."""
+        signed = [g.sign * self.column(g.metric)[-1] for g in self.problem.further] if self.epochs else []
+        return [v if math.isfinite(v) else math.nan for v in (self.counts, *signed)]
+
+    def column(self, metric: str) -> Sequence[float]:
+        """(n,) a metric by its name, the first goal's or a further one; NaN where it was not reported."""
+        if metric == self.problem.goal.metric:
+            return self.values
+        return self.metrics.get(metric) or [math.nan] * len(self.epochs)
+
+    def latest(self, metric: str) -> float:
+        """The value of a metric that was reported last; NaN before there was any."""
+        return latest(self.column(metric))
+
+    def best(self, locate: Locate) -> Best:
+        """It as the best."""
+        i = self.top if self.problem.goal.of == "best" else -1
+        found = Best(self.id, dict(self.config), self.values[i], self.epochs[i])
+        if self.kept is not None and self.kept_epoch == found.epoch:
+            return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
+        if self.checkpoint is None:
+            return found
+        return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
+
+    def resume(self, e: Resumed) -> None:
+        """A later attempt, from the state that was saved last or from the start; it supersedes what came after."""
+        if e.anew:
+            self.checkpoint, self.checkpoint_epoch = None, 0.0
+        keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
+        for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
+            del column[keep:]
+        self.epoch = self.epochs[-1] if self.epochs else self.checkpoint_epoch
+        self.top, self.peak, self.end, self.counts = -1, -math.inf, -math.inf, -math.inf
+        for i, value in enumerate(self.values):
+            self._rank(i, value)
+        if self.kept_epoch > self.checkpoint_epoch:
+            self.kept, self.kept_epoch = None, 0.0
+        self.attempt, self.started, self.status, self.fresh = e.attempt, e.at, Status.RUNNING, True
+        self.until, self.resource, self.tags = e.until, e.resource, e.tags
+        self.verdict, self.error, self.resumed, self.record = None, None, e.reason, None
+
+    def take(self, e: AttemptEvent) -> bool:
+        """An event of its present attempt; False where that is another or over, or the epoch was seen before."""
+        if e.attempt != self.attempt or self.status is not Status.RUNNING:
+            return False
+        match e:
+            case Reported():
+                if e.epoch <= self.epoch:
+                    return False
+                if e.metrics or self.metrics:
+                    self._append_metrics(e.metrics)
+                self.fresh, self.epoch = False, e.epoch
+                self.epochs.append(e.epoch)
+                self.values.append(e.value)
+                self.seconds.append(min(e.seconds, LARGEST))  # logs of older versions may have more
+                self._rank(len(self.values) - 1, e.value)
+                if e.verdict.action in (Action.STOP, Action.PAUSE):
+                    self.verdict = e.verdict
+                elif e.verdict.until is not None:
+                    self.until = e.verdict.until
+            case Checkpointed():
+                self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+                if not self.epochs:
+                    self.epoch = e.epoch
+            case Kept():
+                self.kept, self.kept_epoch = e.path, e.epoch
+            case Ended():
+                self.status, self.error = e.status, e.error
+            case Expired():
+                self.status, self.losses = e.status, self.losses + 1
+                self.error = e.reason or f"{named(e.holder)} was lost"
+        self.record = None
+        return True
+
+    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name in metrics:
+            if name not in self.metrics:
+                self.metrics[name] = array("d", [math.nan] * len(self.epochs))
+        for name, column in self.metrics.items():
+            column.append(metrics.get(name, math.nan))
+
+    def _rank(self, i: int, value: float) -> None:
+        goal = self.problem.goal
+        self.end = goal.sign * value if math.isfinite(value) else -math.inf
+        if self.end > self.peak:
+            self.peak, self.top = self.end, i
+        self.counts = self.end if goal.of == "last" else self.peak
+
+    def missed(self, epoch: float) -> list[Reported]:
+        """Reports of an earlier attempt that the present one continues after, if its first report is at `epoch`.
+
+        An attempt that started at haltune's checkpoint would have reported where the earlier one did. So it started
+        later, at a state that the training saved by itself, and the earlier reports before `epoch` belong to its curve.
+        Of several attempts the one counts that came nearest to `epoch`, the latest of equals.
+        """
+        known = [_copies(t, self.epoch, epoch) for t in reversed(self.superseded)]
+        return max(filter(None, known), key=lambda curve: curve[-1].epoch, default=[])
+
+    def recorded(self, scale: Scale | None, locate: Locate) -> TrialRecord:
+        """Its record made anew, a read-only copy. scale: where the trial started before any was known."""
+        scale = self.scale or scale
+        values, epochs, seconds = np.array(self.values), np.array(self.epochs), np.array(self.seconds)
+        scores = scale.score(values) if scale else np.full(len(values), math.nan)
+        metrics = {name: np.array(column) for name, column in self.metrics.items()} if self.metrics else {}
+        for column in (values, epochs, seconds, scores, *metrics.values()):
+            column.flags.writeable = False
+        self.record = TrialRecord(
+            id=self.id, config=self.config, until=self.until,
+            epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
+            status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
+            checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
+            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
+            resumed=self.resumed, partial=self.partial, complete=self.complete,
+        )  # fmt: skip
+        return self.record
+
+
+def _copies(t: TrialRecord, after: float, before: float) -> list[Reported]:
+    """The reports of a superseded attempt between two epochs, as a later attempt repeats them."""
+    verdict = Verdict(Action.UNJUDGED, f"reported by attempt {t.attempt}", {EARLIER: t.attempt})
+    return [
+        Reported(
+            at=t.started, trial=t.id, attempt=t.attempt, epoch=float(n), value=float(t.values[i]),
+            seconds=float(t.seconds[i]), verdict=verdict, seen=0,
+            metrics={name: float(c[i]) for name, c in t.metrics.items() if not math.isnan(c[i])},
+        )
+        for i, n in enumerate(t.epochs) if after < n < before
+    ]  # fmt: skip
+
+
+class TopTrial:
+    """The trial that stands highest, of equals the first, kept while events are folded: it is asked after each."""
+
+    def __init__(self) -> None:
+        self._top: tuple[Standing, int] | None = None  # its standing, and minus its number
+        self._fell = False  # it stands lower by now: others may stand higher
+
+    def weigh(self, t: TrialBuilder) -> None:
+        """A trial has changed."""
+        stands = (t.standing(), -t.id) if t.counts > -math.inf else None
+        if self._top is not None and self._top[1] == -t.id and (stands is None or stands < self._top):
+            self._fell = True
+        elif stands is not None and (self._top is None or stands > self._top):
+            self._top = stands
+
+    def among(self, trials: Sequence[TrialBuilder]) -> int | None:
+        """Its number; None before a trial has a value."""
+        if self._fell:
+            valued = [(t.standing(), -t.id) for t in trials if t.counts > -math.inf]
+            self._top, self._fell = max(valued, default=None), False
+        return None if self._top is None else -self._top[1]

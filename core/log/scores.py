@@ -1,22 +1,14 @@
-"""What a run is worth: its score on [0, 1], by bounds or learnt, and its standing among all runs.
+"""Values on one scale: the score on [0, 1], by bounds or learnt; the spans of several goals, and their Pareto front.
 
 Notation: v = sign * value, so that larger is always better; score = (v - low) / (high - low),
-clipped to [0, 1]; what is not finite scores 0.
-
-Which run is the best, the one rule, for all who ask: a run counts for one value, and the goal says which: its last,
-none where that is not finite, or its best epoch's. It is complete when haltune did not cut it: it came to the horizon,
-ended by itself at whatever epoch, or had all that its policy gives any run. The best run is the complete one of the
-best value; before there is one, the best of those that went furthest, failed ones behind all others. Where there are
-constraints, all runs that keep to them come before all that do not, and of these the one that is the least beyond
-limits comes first.
+clipped to [0, 1]; what is not finite scores 0. One vector dominates another when it is at least as good in every goal,
+and better in one.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,8 +16,6 @@ from numpy.typing import ArrayLike
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import LARGEST
 
-from .decisions import FULL, Verdict
-from .events import Status
 from .problem import Goal
 
 FALL = 0.05  # of the scale: a curve that ends so far below its best is judged by its best
@@ -175,70 +165,44 @@ def outgrown(old: Scale | None, new: Scale) -> bool:
     return not 0.8 < used < 1.15 or abs(new.low - old.low) > 0.25 * span
 
 
-Standing = tuple[float, float, float, float]  # the larger the better; the last is sign * value
+# -- which of several vectors no other dominates: the Pareto front -----------------------------------
 
 
-class Run(Protocol):
-    """What is asked of a run, as it grows or as it was recorded."""
-
-    @property
-    def status(self) -> Status: ...
-    @property
-    def epoch(self) -> float: ...
-    @property
-    def resource(self) -> float | None: ...
-    @property
-    def partial(self) -> bool: ...
-    @property
-    def verdict(self) -> Verdict | None: ...
+def dominates(one: Array, others: Array) -> Mask:
+    """(n,) whether a vector (m,), larger better, dominates each of others (n, m)."""
+    return np.asarray((one >= others).all(axis=-1) & (one > others).any(axis=-1))
 
 
-def is_complete(run: Run, horizon: int | None) -> bool:
-    """True when haltune did not cut a run."""
-    if run.partial:
-        return False
-    full = run.status is Status.STOPPED and run.verdict is not None and FULL in run.verdict.evidence
-    return full or run.status is Status.COMPLETED or (horizon is not None and run.epoch >= horizon)
+def non_dominated(vectors: Array) -> Mask:
+    """(n,) True where no other of the vectors (n, m), larger better, dominates; equal ones do not dominate each other.
+
+    The best in the first goal come first, of equals those that are better in the second, and so on: then what dominates
+    a vector stands before it, and it is enough to look at those that are on the front already.
+    """
+    found = np.zeros(len(vectors), dtype=bool)
+    front = np.empty((0, vectors.shape[1]))
+    for i in np.lexsort(-vectors.T[::-1]):
+        one = vectors[i]
+        if not ((front >= one).all(axis=1) & (front > one).any(axis=1)).any():
+            found[i] = True
+            front = np.vstack([front, one])
+    return found
 
 
-def standing(run: Run, complete: bool, counts: float, violation: float = 0.0) -> Standing:
-    """What runs are ranked by. counts: sign * the value that the run counts for; violation: of constraints."""
-    if violation > 0.0 and (complete or run.status is not Status.FAILED):
-        return (0.5, -violation, 0.0, counts)
-    if complete:
-        return (2.0, 0.0, 0.0, counts)
-    given = (run.resource or 0.0) if run.partial else math.inf
-    return (float(run.status is not Status.FAILED), given, run.epoch, counts)
+def hypervolume(vectors: Array, reference: Array) -> float:
+    """The volume that vectors (n, m), larger better, dominate above a reference (m,); exact, by slices.
 
-
-class Ranked(Protocol):
-    """A run as it grows."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def counts(self) -> float: ...
-    def stands(self) -> Standing: ...
-
-
-class TopRun:
-    """The run that stands highest, of equals the first, kept while events are folded: it is asked after each."""
-
-    def __init__(self) -> None:
-        self._top: tuple[Standing, int] | None = None  # its standing, and minus its number
-        self._fell = False  # it stands lower by now: others may stand higher
-
-    def weigh(self, t: Ranked) -> None:
-        """A run has changed."""
-        stands = (t.stands(), -t.id) if t.counts > -math.inf else None
-        if self._top is not None and self._top[1] == -t.id and (stands is None or stands < self._top):
-            self._fell = True
-        elif stands is not None and (self._top is None or stands > self._top):
-            self._top = stands
-
-    def among(self, trials: Sequence[Ranked]) -> int | None:
-        """Its number; None before a run has a value."""
-        if self._fell:
-            valued = [(t.stands(), -t.id) for t in trials if t.counts > -math.inf]
-            self._top, self._fell = max(valued, default=None), False
-        return None if self._top is None else -self._top[1]
+    While, Bradstreet and Barone (2012) are quicker for many goals; these are fronts of few points and few goals.
+    """
+    above = vectors[(vectors > reference).all(axis=1)]
+    if not len(above):
+        return 0.0
+    above = above[non_dominated(above)]
+    if above.shape[1] == 1:
+        return float(above.max() - reference[0])
+    order = above[np.argsort(-above[:, 0], kind="stable")]
+    nexts = np.append(order[1:, 0], reference[0])
+    slices = (
+        (order[i, 0] - nexts[i]) * hypervolume(order[: i + 1, 1:], reference[1:]) for i in range(len(order))
+    )
+    return float(sum(slices))

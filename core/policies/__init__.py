@@ -1,60 +1,45 @@
-"""The policies: a module or a package each; of a package, policy.py has the policy."""
+"""The policies: a module or a package each; of a package, policy.py has the policy.
+
+A new policy has two lines here: where its module is, and its import for type checkers.
+"""
 
 from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
-from haltune.log.policy import Policy  # what one of your own derives from
-
-if TYPE_CHECKING:
-    from .autobct.policy import AutoBCT
-    from .bayesopt import EI, GPUCB
-    from .bayesopt import CostCooledEI as CostCooledEI
-    from .bayesopt import EIPerCost as EIPerCost
-    from .bobos.halting import Halting
-    from .bobos.policy import BOBOS
-    from .guided import Guided
-    from .hyperband.policy import Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
-    from .multifidelity.policy import MultiFidelity
-    from .random import RandomSearch
-    from .rollout.policy import Rollout
-    from .truvar.policy import LevelSetSearch as LevelSetSearch
-    from .truvar.policy import TruVaR
+from haltune.log.policy import Policy as Policy  # what one of your own derives from
 
 _ROOMS = {
     "autobct.policy": ("AutoBCT",),
     "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
-    "bobos.halting": ("Halting",),
-    "bobos.policy": ("BOBOS",),
+    "bobos.policy": ("BOBOS", "Halting"),
     "guided": ("Guided",),
-    "hyperband.policy": (
-        "Hyperband",
-        "InfiniteHyperband",
-        "Ladder",
-        "SuccessiveHalving",
-    ),
+    "hyperband.policy": ("Hyperband", "InfiniteHyperband", "Ladder", "SuccessiveHalving"),
     "multifidelity.policy": ("MultiFidelity",),
     "random": ("RandomSearch",),
-    "rollout.policy": ("Rollout",),
+    "rollout": ("Rollout",),
     "truvar.policy": ("LevelSetSearch", "TruVaR"),
 }
-if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+if TYPE_CHECKING:
+    from .autobct.policy import AutoBCT as AutoBCT
+    from .bayesopt import EI as EI
+    from .bayesopt import GPUCB as GPUCB
+    from .bayesopt import CostCooledEI as CostCooledEI
+    from .bayesopt import EIPerCost as EIPerCost
+    from .bobos.policy import BOBOS as BOBOS
+    from .bobos.policy import Halting as Halting
+    from .guided import Guided as Guided
+    from .hyperband.policy import Hyperband as Hyperband
+    from .hyperband.policy import InfiniteHyperband as InfiniteHyperband
+    from .hyperband.policy import Ladder as Ladder
+    from .hyperband.policy import SuccessiveHalving as SuccessiveHalving
+    from .multifidelity.policy import MultiFidelity as MultiFidelity
+    from .random import RandomSearch as RandomSearch
+    from .rollout import Rollout as Rollout
+    from .truvar.policy import LevelSetSearch as LevelSetSearch
+    from .truvar.policy import TruVaR as TruVaR
+else:  # who checks types hears of a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
-__all__ = [
-    "BOBOS",
-    "EI",
-    "GPUCB",
-    "AutoBCT",
-    "Guided",
-    "Halting",
-    "Hyperband",
-    "InfiniteHyperband",
-    "Ladder",
-    "MultiFidelity",
-    "Policy",
-    "RandomSearch",
-    "Rollout",
-    "SuccessiveHalving",
-    "TruVaR",
-]
-POLICY_NAMES = tuple(name for name in __all__ if name != "Policy")  # of the policies that there are
+_OLD_NAMES = ("CostCooledEI", "EIPerCost", "LevelSetSearch")  # until version 0.2, with a warning
+POLICY_NAMES = tuple(sorted({name for names in _ROOMS.values() for name in names} - {*_OLD_NAMES}))
+__all__ = ["Policy", *POLICY_NAMES]

@@ -26,21 +26,20 @@ from scipy.special import ndtr
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
-from haltune._utils.words import amount, short
+from haltune.display import amount, short
 from haltune.errors import InvalidInput, warn
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import FinishedTrials, Policy, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.log.scores import measured, plausible
 from haltune.space import Space
 
 from .acquisition import Proposal, Surface, expected_improvement, log_ei, maximise, ucb
-from .costs import EARLY, UNITS, CostFunction, CostOption, LogCost, RemainingBudget
+from .costs import EARLY, UNITS, CostFunction, CostOption, CostOptions, LogCost, RemainingBudget
 from .random import fresh
 
 TrainingRows = tuple[Array, Array]  # inputs (k, d), targets (k,)
@@ -56,46 +55,98 @@ _MIDDLE = 0.5  # of every coordinate, that they are drawn in
 
 @dataclass(eq=False)
 class Surrogate:
-    """Gaussian processes over the scores of finished trials, by their data.
+    """Gaussian processes over the scores of finished trials, by their data, and the GP-UCB that chooses by them.
 
     Fitted on the first m trials: m is all while these are fewer than `refit_every`, because a fit to six trials is a
     guess that would mislead the next ten, then its largest multiple. Later trials condition the fit one by one.
     """
 
     rows: Callable[[History, TrialRecord], TrainingRows]  # what one trial contributes
-    refit_every: int  # trials; until the first so many, every trial is a fit
-    minimum: int  # trials before the first fit
+    refit_every: int = 10  # trials; until the first so many, every trial is a fit
+    initial: int = 6  # trials of a Sobol design before the first fit
+    beta: Beta = "scaled"
+    delta: float = 0.1
     _fits: Memo[Posterior | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self._fits = Memo(2 * self.refit_every + 1)
 
+    def check(self, name: str) -> None:
+        """Raise InvalidInput for options outside what is allowed; name: of the policy that has them."""
+        check_whole(name, 1, MOST_POINTS, initial=self.initial)
+        check_whole(name, 1, refit_every=self.refit_every)
+        named = isinstance(self.beta, str)
+        good = self.beta in ("scaled", "theorem") if named else is_number(self.beta) and float(self.beta) >= 0
+        if not good:
+            raise InvalidInput(
+                f"{name}(beta={self.beta!r}): give 'scaled', 'theorem', or a number that is not negative"
+            )
+        if not 0 < self.delta < 1:
+            raise InvalidInput(f"{name}(delta={self.delta!r}): give a probability between 0 and 1")
+
+    def check_space(self, name: str, space: Space) -> None:
+        """Raise InvalidInput for theorem 1's beta on an infinite space."""
+        if self.beta == "theorem" and space.size is None:
+            raise InvalidInput(
+                f"{name}(beta='theorem') needs a space with finitely many configurations; use 'scaled'"
+            )
+
     def posterior(self, history: History, finished: FinishedTrials) -> Posterior | None:
-        """The posterior after `finished`; None while fewer than `minimum` trials have data."""
-        if len(finished) < self.minimum:
+        """The posterior after `finished`; None while fewer than `initial` trials have data."""
+        if len(finished) < self.initial:
             return None
-        trials = (history.trial(i) for i in finished)
+        trials = [history.trial(i) for i in finished]
         # A schedule shows the same trials up to another rung, or trained again.
         data = tuple((t.id, t.attempt, len(t.values), last_value(t)) for t in trials)
         every = self.refit_every if len(finished) >= self.refit_every else 1
-        fitted = max(self.minimum, every * (len(finished) // every))
+        fitted = max(self.initial, every * (len(finished) // every))
         scale = history.scale
         known = (history.seed, history.problem.space, (scale.low, scale.high) if scale else (0.0, 0.0))
-        posterior = self._fits((known, data[:fitted]), partial(self._fitted, history, finished[:fitted]))
+
+        def fit_to_first() -> Posterior | None:
+            rows = [self.rows(history, t) for t in trials[:fitted]]
+            x, y = np.vstack([x for x, _ in rows]), np.concatenate([y for _, y in rows])
+            return fit(x, y, rng=history.rng("fit", fitted), learn_from=400) if len(y) else None
+
+        def extended(trial: TrialRecord, before: Posterior) -> Posterior:
+            x, y = self.rows(history, trial)
+            return before.condition(x, y) if len(y) else before
+
+        posterior = self._fits((known, data[:fitted]), fit_to_first)
         for n in range(fitted, len(finished)):
             if posterior is not None:
-                extended = partial(self._extended, history, finished[n], posterior)
-                posterior = self._fits((known, data[: n + 1]), extended)
+                posterior = self._fits((known, data[: n + 1]), partial(extended, trials[n], posterior))
         return posterior
 
-    def _fitted(self, history: History, finished: FinishedTrials) -> Posterior | None:
-        rows = [self.rows(history, history.trial(i)) for i in finished]
-        x, y = np.vstack([x for x, _ in rows]), np.concatenate([y for _, y in rows])
-        return fit(x, y, rng=history.rng("fit", len(finished)), learn_from=400) if len(y) else None
+    def propose(
+        self, history: History, finished: FinishedTrials, at: tuple[float, ...], rng: Generator
+    ) -> Start:
+        """The initial design, then the configuration of highest UCB; `at` ends every input of the process.
 
-    def _extended(self, history: History, trial: int, before: Posterior) -> Posterior:
-        x, y = self.rows(history, history.trial(trial))
-        return before.condition(x, y) if len(y) else before
+        Pending trials are hallucinated.
+        """
+        posterior, space = self.posterior(history, finished), history.problem.space
+        if len(history) < self.initial or posterior is None:
+            return initial_design(history, self.initial, rng)
+        beta = beta_t(self.beta, space, len(history) + 1, self.delta)
+        points = [history.points[t.id] for t in history.pending]
+        pending = np.array(points).reshape(len(points), space.dim)
+        believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
+        surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
+        top = history.best()
+        around = [top.config] if top else []
+        choice = maximise(surface, space, rng, tried=history.tried, around=around)
+        point = np.append(space.encode(choice.config), at)[None]
+        mean, variance = (float(v[0]) for v in believed.predict(point))
+        scale, sign = history.scale, history.problem.goal.sign
+        width, zero = (1.0, 0.0) if scale is None else (scale.high - scale.low, scale.low)
+        value, bound = (sign * (zero + score * width) for score in (mean, choice.value))
+        reason = (
+            f"{chosen_to(history, value, width * math.sqrt(variance))}; "
+            f"{'highest' if sign > 0 else 'lowest'} of all {math.sqrt(beta):.2f} deviations away: {short(bound)}"
+        )
+        evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
+        return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
 
 
 def hallucinate(posterior: Posterior, points: Array) -> Posterior:
@@ -144,27 +195,6 @@ def beta_t(beta: Beta, space: Space, t: int, delta: float) -> float:
     return theorem if beta == "theorem" else theorem / 5.0
 
 
-def check_options(name: str, initial: int, beta: Beta, delta: float, refit_every: int) -> None:
-    """Raise InvalidInput for options of GP-UCB outside what is allowed."""
-    check_whole(name, 1, MOST_POINTS, initial=initial)
-    check_whole(name, 1, refit_every=refit_every)
-    good = beta in ("scaled", "theorem") if isinstance(beta, str) else is_number(beta) and beta >= 0
-    if not good:
-        raise InvalidInput(
-            f"{name}(beta={beta!r}): give 'scaled', 'theorem', or a number that is not negative"
-        )
-    if not 0 < delta < 1:
-        raise InvalidInput(f"{name}(delta={delta!r}): give a probability between 0 and 1")
-
-
-def check_ucb(name: str, problem: Problem, beta: Beta) -> None:
-    """Raise InvalidInput for theorem 1's beta on an infinite space."""
-    if beta == "theorem" and problem.space.size is None:
-        raise InvalidInput(
-            f"{name}(beta='theorem') needs a space with finitely many configurations; use 'scaled'"
-        )
-
-
 def initial_design(history: History, initial: int, rng: Generator) -> Start:
     """The next of `initial` scrambled Sobol configurations; a random one when that was tried already."""
     space = history.problem.space
@@ -173,31 +203,6 @@ def initial_design(history: History, initial: int, rng: Generator) -> Start:
     if space.key(config) in history.tried:
         config = fresh(history, rng)
     return Start(config, reason=f"first design: {initial} spread over the space")
-
-
-def propose_ucb(
-    history: History, posterior: Posterior, at: tuple[float, ...], beta: float, rng: Generator
-) -> Start:
-    """The configuration of highest UCB, pending trials hallucinated; `at` ends every GP input."""
-    space = history.problem.space
-    points = [history.points[t.id] for t in history.pending]
-    pending = np.array(points).reshape(len(points), space.dim)
-    believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
-    surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
-    top = history.best()
-    around = [top.config] if top else []
-    choice = maximise(surface, space, rng, tried=history.tried, around=around)
-    point = np.append(space.encode(choice.config), at)[None]
-    mean, variance = (float(v[0]) for v in believed.predict(point))
-    scale, sign = history.scale, history.problem.goal.sign
-    width, zero = (1.0, 0.0) if scale is None else (scale.high - scale.low, scale.low)
-    value, bound = (sign * (zero + score * width) for score in (mean, choice.value))
-    reason = (
-        f"{chosen_to(history, value, width * math.sqrt(variance))}; "
-        f"{'highest' if sign > 0 else 'lowest'} of all {math.sqrt(beta):.2f} deviations away: {short(bound)}"
-    )
-    evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
-    return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
 
 
 def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -> str:
@@ -261,25 +266,19 @@ class GPUCB(Policy[FinishedTrials]):
     _surrogate: Surrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_options("GPUCB", self.initial, self.beta, self.delta, self.refit_every)
-        object.__setattr__(self, "_surrogate", Surrogate(_final_score, self.refit_every, self.initial))
+        surrogate = Surrogate(_final_score, self.refit_every, self.initial, self.beta, self.delta)
+        surrogate.check("GPUCB")
+        object.__setattr__(self, "_surrogate", surrogate)
 
     def start(self, problem: Problem) -> FinishedTrials:
-        """No trial has finished. Raises InvalidInput for theorem 1's beta on an infinite space."""
-        check_ucb("GPUCB", problem, self.beta)
+        self._surrogate.check_space("GPUCB", problem.space)
         return ()
 
     def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        """The trials that ended, in log order."""
         return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
-        """The initial design, then the highest UCB."""
-        posterior = self._surrogate.posterior(history, state)
-        if len(history) < self.initial or posterior is None:
-            return initial_design(history, self.initial, rng)
-        beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
-        return propose_ucb(history, posterior, (), beta, rng)
+        return self._surrogate.propose(history, state, (), rng)
 
 
 def _final_score(history: History, trial: TrialRecord) -> TrainingRows:
@@ -310,7 +309,6 @@ class Squash:
 
     @classmethod
     def of(cls, results: Array, sign: float) -> Squash:
-        """From finite results (n,), n at least 1."""
         best = float(results.max())
         spread = best - float(np.median(results))
         if not spread > 1e-12 * abs(best):  # half of the results are the best
@@ -325,7 +323,6 @@ class Squash:
         return np.asarray(-np.log((self.best - known) / self.spread + _FLOOR))
 
     def value(self, y: float) -> float:
-        """In the metric's own units."""
         return self.sign * (self.best - self.spread * (float(np.exp(-y)) - _FLOOR))
 
 
@@ -356,7 +353,6 @@ class Improvement:
         return {"predicted": self.squash.value(mean), "beats": float(ndtr(d)), "gain": gain}
 
     def in_words(self, prediction: dict[str, float], metric: str) -> str:
-        """The same as a sentence."""
         best, beats = self.squash.value(self.best), prediction["beats"]
         chance = f"= {beats:.2f}" if beats >= 0.005 else "< 0.01"
         gain, predicted = prediction["gain"], prediction["predicted"]
@@ -384,17 +380,17 @@ class ImprovementSurrogate:
         squash = Squash.of(results[np.isfinite(results)], sign)
         x = history.points[list(finished)]
         y = squash.squashed(results)
-        key = (history.seed, x.tobytes(), y.tobytes())
-        posterior = self._fits(key, partial(self._fitted, history, x, y))
+
+        def fitted() -> Posterior:
+            m = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)
+            posterior = fit(x[:m], y[:m], rng=history.rng("fit", m), learn_from=400)
+            if m == len(y):
+                return posterior
+            return condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=float(y.mean()))
+
+        posterior = self._fits((history.seed, x.tobytes(), y.tobytes()), fitted)
         pending = history.points[[t.id for t in history.pending]]
         return Improvement(hallucinate(posterior, pending), float(y.max()), squash)
-
-    def _fitted(self, history: History, x: Array, y: Array) -> Posterior:
-        fitted = len(y) if len(y) <= EARLY else max(EARLY, len(y) - len(y) % self.refit_every)
-        posterior = fit(x[:fitted], y[:fitted], rng=history.rng("fit", fitted), learn_from=400)
-        if fitted == len(y):
-            return posterior
-        return condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=float(y.mean()))
 
 
 def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> Start:
@@ -482,7 +478,7 @@ class EI(Policy[FinishedTrials]):
     cost_model: CostOption = "gp"
     _first: int = field(init=False, repr=False, compare=False)
     _surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
-    _remaining: RemainingBudget = field(init=False, repr=False, compare=False)
+    _costs: CostOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.cost not in (None, "per", "cooled"):
@@ -495,43 +491,37 @@ class EI(Policy[FinishedTrials]):
         first = self.initial if self.initial is not None else 3 if self.cost else 4
         check_whole("EI", 1, MOST_POINTS, initial=first)
         check_whole("EI", 1, refit_every=self.refit_every)
-        remaining = RemainingBudget("EI", self.cost_function, self.cost_model, refit_every=self.refit_every)
+        costs = CostOptions("EI", self.cost_function, self.cost_model, refit_every=self.refit_every)
         object.__setattr__(self, "_first", first)
         object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
-        object.__setattr__(self, "_remaining", remaining)
+        object.__setattr__(self, "_costs", costs)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, functions apart."""
         return {**super().spec, "initial": self._first}
 
     @property
     def plans(self) -> bool:
-        """True when it goes by the study's budget."""
         return self.cost == "cooled"
 
     def start(self, problem: Problem) -> FinishedTrials:
-        """No trial has finished. Raises InvalidInput when the cost model does not suit the space."""
-        self._remaining.check(problem)
+        self._costs.check(problem)
         return ()
 
     def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        """The trials that ended, in log order."""
         return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
-        """The initial design, then the largest EI / cost^alpha."""
         improvement = self._surrogate.improvement(history, state)
-        log_cost = self._remaining.log_cost(history, state) if self.cost else None
+        remaining = RemainingBudget(self._costs, history, state)
+        log_cost = remaining.log_cost() if self.cost else None
         if len(history) < self._first or improvement is None:
-            return (
-                cheap_design(history, log_cost, rng)
-                if self.cost
-                else initial_design(history, self._first, rng)
-            )
+            if self.cost:
+                return cheap_design(history, log_cost, rng)
+            return initial_design(history, self._first, rng)
         alpha = 1.0 if self.cost else 0.0
         if self.cost == "cooled":
-            alpha = min((left.share for left in self._remaining.lefts(history, state)), default=1.0)
+            alpha = min((left.share for left in remaining.lefts), default=1.0)
 
         def cooled(points: Array) -> tuple[Array, Array]:
             assert log_cost is not None
@@ -544,14 +534,11 @@ class EI(Policy[FinishedTrials]):
         words = improvement.in_words(prediction, history.problem.goal.metric)
         evidence = {"ei": float(improvement.expected(point)[0]), **prediction, "alpha": alpha}
         reason = f"largest expected improvement: {words}"
-        unit = self._remaining.unit(history)
-        if self.cost and (model := self._remaining.model(history, state, unit)) is not None:
-            cost = float(model.predict(point, self._remaining.standing(history)).mean[0])
-            evidence["cost"] = cost
+        if self.cost and (model := remaining.model(remaining.unit)) is not None:
+            cost = evidence["cost"] = float(model.predict(point, remaining.standing).mean[0])
             power = "" if alpha == 1.0 else f"^{alpha:.2f}"
-            reason = (
-                f"largest expected improvement per cost{power}: {words}, for {amount(cost, UNITS[unit], 3)}"
-            )
+            taking = amount(cost, UNITS[remaining.unit], 3)
+            reason = f"largest expected improvement per cost{power}: {words}, for {taking}"
         return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
 
 
@@ -559,9 +546,7 @@ def EIPerCost(
     initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
 ) -> EI:
     """The name of EI(cost="per") until version 0.2."""
-    warn(
-        "EIPerCost is EI(cost='per') now. Write EI(cost='per'), and cost_function= for a cost that you know."
-    )
+    warn("EIPerCost is EI(cost='per') now. Write that, with cost_function= for a cost that you know.")
     return EI(initial, refit_every, "per", cost, cost_model)
 
 
@@ -569,9 +554,7 @@ def CostCooledEI(
     initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
 ) -> EI:
     """The name of EI(cost="cooled") until version 0.2."""
-    warn(
-        "CostCooledEI is EI(cost='cooled') now. Write EI(cost='cooled'), and cost_function= for a cost that you know."
-    )
+    warn("CostCooledEI is EI(cost='cooled') now. Write that, with cost_function= for a cost that you know.")
     return EI(initial, refit_every, "cooled", cost, cost_model)
 
 

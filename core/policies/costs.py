@@ -16,7 +16,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,9 @@ from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Posterior, fit, sample
 from haltune.log.events import Status
-from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
-from haltune.log.policy import name_of
-from haltune.log.problem import Budget, Problem
-from haltune.log.records import TrialRecord
-from haltune.log.spending import Spent
+from haltune.log.policy import FinishedTrials, name_of
+from haltune.log.problem import Problem
 from haltune.space import Space
 
 CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None before the first trial
@@ -79,12 +76,6 @@ def trained_share(history: History, finished: FinishedTrials) -> float:
     return max(1.0 - missing / (len(ended) + 1.0), 1e-3)
 
 
-def _spent_by(history: History, trial: TrialRecord, unit: str) -> float:
-    if unit == "epochs":
-        return trial.epoch
-    return history.worker_seconds(trial.id) if unit == "seconds" else history.cost(trial.id) or 0.0
-
-
 def within_reach(costs: Array) -> Array:
     """Limit costs (n,) to a billion times their median: a clock that jumped must not set the scale of all others."""
     return np.minimum(costs, 1e9 * float(np.median(costs))) if len(costs) else costs
@@ -102,12 +93,10 @@ class PredictedCost:
 
     @property
     def median(self) -> Array:
-        """(m,) exp(m)."""
         return _exp(self.log_median)
 
     @property
     def mean(self) -> Array:
-        """(m,) exp(m + s^2 / 2)."""
         return _exp(self.log_median + 0.5 * self.deviation**2)
 
     def quantile(self, share: float) -> Array:
@@ -173,13 +162,11 @@ class LineCost:
     noise: float  # variance
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
-        """The line and its uncertainty."""
         design = _design(points, self.columns)
         spread = np.einsum("ij,jk,ik->i", design, self.covariance, design) + self.noise
         return PredictedCost(design @ self.weights, np.sqrt(spread))
 
     def expected(self, points: Array) -> tuple[Array, Array]:
-        """The line and half of its variance, with derivatives."""
         design, slopes = _design(points, self.columns), np.zeros_like(points)
         slopes[:, list(self.columns)] = self.weights[1:]
         slopes[:, list(self.columns)] += (design @ self.covariance)[:, 1:]
@@ -251,12 +238,10 @@ class ScaledCost:
     deviation: float  # of a single training's log cost, the offset's own included
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
-        """The function, rescaled."""
         log_shape = self.shape.predict(points, after).log_median
         return PredictedCost(log_shape + self.offset, np.full(len(log_shape), self.deviation))
 
     def expected(self, points: Array) -> tuple[Array, Array]:
-        """That of the function, and half the variance."""
         value, slopes = self.shape.gradient(points)
         return value + self.offset + 0.5 * self.deviation**2, slopes
 
@@ -355,7 +340,6 @@ class Left:
 
     @property
     def share(self) -> float:
-        """Of the limit, from 0 to 1."""
         return min(max(self.amount / self.limit, 0.0), 1.0)
 
 
@@ -386,8 +370,8 @@ class PlanningBudget:
 
 
 @dataclass(frozen=True)
-class RemainingBudget:
-    """The costs and budgets that a policy plans with.
+class CostOptions:
+    """What a policy is told of costs.
 
     cost: a function (config) or (config, previous), known in advance, exact. cost_model: how costs are learnt:
     "gp", names of parameters in which log cost is linear, or a function whose scale is learnt. Both are in the unit of
@@ -402,10 +386,11 @@ class RemainingBudget:
     cost_model: CostOption = "gp"
     affordable: float = 0.5
     refit_every: int = 10
-    _fits: Memo[CostModel] = field(init=False, repr=False, compare=False)
+    fits: Memo[CostModel] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for option in (self.cost, self.cost_model):
+        model = self.cost_model
+        for option in (self.cost, model):
             if isinstance(option, dict):
                 raise NotSupported(
                     f"{self.name} holds the function {option.get('function')!r}, and a log keeps only its name. "
@@ -417,27 +402,30 @@ class RemainingBudget:
             )
         if callable(self.cost):
             takes_previous(self.cost)
-        model = self.cost_model
         listed = isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model)
         if model != "gp" and not callable(model) and not listed:
             raise InvalidInput(
-                f"{self.name}(cost_model={self.cost_model!r}): give 'gp', a list of parameters in which log cost is "
-                "linear, or a function of the configuration"
+                f"{self.name}(cost_model={model!r}): give 'gp', a list of parameters in which log cost is linear, or a "
+                "function of the configuration"
             )
         if not 0.0 < self.affordable < 1.0:
             raise InvalidInput(
                 f"{self.name}(affordable={self.affordable!r}): give a probability between 0 and 1"
             )
-        object.__setattr__(self, "_fits", Memo(2 * self.refit_every + 1))
+        object.__setattr__(self, "fits", Memo(2 * self.refit_every + 1))
+
+    @property
+    def columns(self) -> Sequence[str] | None:
+        """The parameters in which log cost is linear, where it is."""
+        return None if isinstance(self.cost_model, str) or callable(self.cost_model) else self.cost_model
 
     def check(self, problem: Problem) -> None:
         """Raise InvalidInput when the cost model names a parameter that the space does not have."""
-        if not isinstance(self.cost_model, str) and not callable(self.cost_model):
-            known = problem.space.columns
-            if not self.cost_model or any(name not in known for name in self.cost_model):
-                raise InvalidInput(
-                    f"{self.name}(cost_model={list(self.cost_model)!r}): give parameters of the space, of {list(known)}"
-                )
+        known, columns = problem.space.columns, self.columns
+        if columns is not None and (not columns or any(name not in known for name in columns)):
+            raise InvalidInput(
+                f"{self.name}(cost_model={list(columns)!r}): give parameters of the space, of {list(known)}"
+            )
 
     def unit(self, history: History) -> str:
         """What `cost` and `cost_model` count: "cost" or "seconds"."""
@@ -447,158 +435,154 @@ class RemainingBudget:
         reported = any(history.cost(id) is not None for id in range(min(len(history), 3)))
         return "cost" if reported or (budget is not None and budget.cost) else "seconds"
 
-    def model(self, history: History, finished: FinishedTrials, unit: str) -> CostModel | None:
+    def standing(self, history: History) -> Array | None:
+        """The configuration that was started last, where the cost depends on it."""
+        moving = self.cost is not None and takes_previous(self.cost)
+        return history.points[len(history) - 1] if moving and len(history) else None
+
+
+class RemainingBudget:
+    """The costs and budgets of a search after these trials, that a policy plans with."""
+
+    def __init__(self, options: CostOptions, history: History, finished: FinishedTrials) -> None:
+        self.options, self.history, self.finished = options, history, finished
+        self.unit, self.standing = options.unit(history), options.standing(history)
+        self.share = trained_share(history, finished)
+
+    def model(self, unit: str) -> CostModel | None:
         """The model of the cost of a full training; None while nothing is known of it."""
-        own = unit == self.unit(history)
-        space = history.problem.space
-        if self.cost is not None and own:
-            return KnownCost(self.cost, space)
-        shape = KnownCost(self.cost_model, space) if callable(self.cost_model) and own else None
-        costs = [(id, c) for id in finished if (c := full_cost(history, id, unit)) > 0.0]
+        options, history, space = self.options, self.history, self.history.problem.space
+        own = unit == self.unit
+        if options.cost is not None and own:
+            return KnownCost(options.cost, space)
+        shape = KnownCost(options.cost_model, space) if callable(options.cost_model) and own else None
+        costs = [(id, c) for id in self.finished if (c := full_cost(history, id, unit)) > 0.0]
         if not costs and shape is None:
             return None
-        key = (history.seed, space, unit, tuple(costs))
-        return self._fits(key, partial(self._learnt, history, costs, shape))
 
-    def _learnt(self, history: History, costs: list[tuple[int, float]], shape: KnownCost | None) -> CostModel:
-        space = history.problem.space
-        x = history.points[[id for id, _ in costs]]
-        c = within_reach(np.array([cost for _, cost in costs]))
-        if shape is not None:
-            return fit_scale(shape, x, c)
-        if not isinstance(self.cost_model, str) and not callable(self.cost_model):
-            return fit_line(x, c, [k for n in self.cost_model for k in range(space.dim)[space.columns[n]]])
-        n = len(costs)
-        fitted = n if n <= EARLY else max(EARLY, n - n % self.refit_every)
-        model = sample_gp(x[:fitted], c[:fitted], rng=history.rng("fit", fitted, 1))
-        if fitted == n:
-            return model
-        return GPCost(tuple(part.condition(x[fitted:], _log(c[fitted:])) for part in model.parts))
+        def learnt() -> CostModel:
+            x = history.points[[id for id, _ in costs]]
+            c = within_reach(np.array([cost for _, cost in costs]))
+            if shape is not None:
+                return fit_scale(shape, x, c)
+            if options.columns is not None:
+                return fit_line(
+                    x, c, [k for n in options.columns for k in range(space.dim)[space.columns[n]]]
+                )
+            n = len(costs)
+            fitted = n if n <= EARLY else max(EARLY, n - n % options.refit_every)
+            model = sample_gp(x[:fitted], c[:fitted], rng=history.rng("fit", fitted, 1))
+            if fitted == n:
+                return model
+            return GPCost(tuple(part.condition(x[fitted:], _log(c[fitted:])) for part in model.parts))
 
-    def lefts(self, history: History, finished: FinishedTrials) -> list[Left]:
-        """What is left of each budget that is limited, less the expected costs of running trials."""
-        budget, spent = history.budget, history.spent
+        return options.fits((history.seed, space, unit, tuple(costs)), learnt)
+
+    @cached_property
+    def lefts(self) -> list[Left]:
+        """What is left of each budget that is limited, less the expected costs of running trials.
+
+        Of the budgets that are spent by the second the tightest. Workers spend wall-clock time together: nothing of it
+        is set aside.
+        """
+        budget, spent = self.history.budget, self.history.spent
         if budget is None:
             return []
-        aside = {unit: self._aside(history, finished, unit) for unit in ("seconds", "cost", "epochs")}
-        found = []
-        if seconds := _seconds(budget, spent, aside["seconds"]):
+        aside, seconds, found = self._aside("seconds"), [], []
+        if budget.time is not None:
+            seconds.append(Left("seconds", float(budget.time) - spent.time, float(budget.time)))
+        if budget.worker_time is not None:
+            limit = float(budget.worker_time)
+            seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
+        if budget.money is not None and budget.price:
+            # within 1e-300 and 1e300, so that shares of it are numbers whatever the price
+            limit = min(max(budget.money / budget.price * 3600.0, 1e-300), 1e300)
+            seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
+        if seconds:
             found.append(min(seconds, key=lambda left: left.amount))
-        for unit, limit, gone in (("cost", budget.cost, spent.cost), ("epochs", budget.epochs, spent.epochs)):
-            if limit is not None:
-                found.append(Left(unit, limit - gone - aside[unit], limit, aside[unit]))
+        for unit, most, gone in (("cost", budget.cost, spent.cost), ("epochs", budget.epochs, spent.epochs)):
+            if most is not None:
+                aside = self._aside(unit)
+                found.append(Left(unit, most - gone - aside, most, aside))
         if budget.trials is not None:
             found.append(Left("trials", float(budget.trials - spent.trials), float(budget.trials)))
         return found
 
-    def _aside(self, history: History, finished: FinishedTrials, unit: str) -> float:
+    def _aside(self, unit: str) -> float:
         """What pending trials are still expected to take."""
-        pending = history.pending
-        if not pending:
+        history, pending = self.history, self.history.pending
+        costs = self.costs(unit, history.points[[t.id for t in pending]]) if pending else None
+        if costs is None:
             return 0.0
-        costs = self.costs(history, finished, unit, history.points[[t.id for t in pending]])
-        gone = [_spent_by(history, t, unit) for t in pending]
-        return 0.0 if costs is None else float(np.maximum(costs - gone, 0.0).sum())
+        if unit == "epochs":
+            gone = [t.epoch for t in pending]
+        else:
+            gone = [
+                history.worker_seconds(t.id) if unit == "seconds" else history.cost(t.id) or 0.0
+                for t in pending
+            ]
+        return float(np.maximum(costs - gone, 0.0).sum())
 
     def costs(
-        self, history: History, finished: FinishedTrials, unit: str, points: Array, after: Array | None = None,
-        expected: bool = False,
-    ) -> Array | None:  # fmt: skip
+        self, unit: str, points: Array, after: Array | None = None, expected: bool = False
+    ) -> Array | None:
         """(m,) the planned (or expected) costs of trials at points (m, dim); None while nothing is known."""
-        share = trained_share(history, finished)
         if unit == "trials":
             return np.ones(len(points))
         if unit == "epochs":
-            horizon = history.problem.max_epochs
-            return None if horizon is None else np.full(len(points), horizon * share)
-        model = self.model(history, finished, unit)
-        if model is None:
+            horizon = self.history.problem.max_epochs
+            return None if horizon is None else np.full(len(points), horizon * self.share)
+        if (model := self.model(unit)) is None:
             return None
         found = model.predict(points, after)
-        return share * (found.mean if expected else found.quantile(self.affordable))
+        return self.share * (found.mean if expected else found.quantile(self.options.affordable))
 
-    def log_cost(self, history: History, finished: FinishedTrials) -> LogCost | None:
+    def log_cost(self) -> LogCost | None:
         """Log expected cost and its derivatives, for a maximiser; None while nothing is known of it."""
-        model = self.model(history, finished, self.unit(history))
-        standing = self.standing(history)
+        model, standing = self.model(self.unit), self.standing
         if model is None or standing is None:
             return None if model is None else model.expected
         return lambda points: (np.log(model.predict(points, standing).mean), np.zeros_like(points))
 
-    def planning(
-        self,
-        history: History,
-        finished: FinishedTrials,
-        points: Array,
-        lefts: Sequence[Left],
-        pairs: bool = True,
-    ) -> PlanningBudget:
+    def planning(self, points: Array, lefts: Sequence[Left], pairs: bool = True) -> PlanningBudget:
         """The budgets, in the order of `lefts`, and what points (m, dim) cost of each.
 
         Unknown costs count as 0. Without a budget none is limited, and costs only weigh.
         pairs: False leaves out the costs from point to point, of a cost that depends on the one before.
         """
-        units, amounts, first = self._of_each(history, finished, points, lefts, expected=False)
-        if self.cost is None or not (pairs and self.moving):
+        units, amounts, first = self._of_each(points, lefts, expected=False)
+        function, space = self.options.cost, self.history.problem.space
+        if function is None or not (pairs and takes_previous(function)):
             return PlanningBudget(amounts, first)
-        known = KnownCost(self.cost, history.problem.space)
-        configs = history.problem.space.decode_many(points)
-        between = np.array([known.of(configs, previous) for previous in configs])
-        moved = trained_share(history, finished) * between
-        own = self.unit(history)
+        known, configs = KnownCost(function, space), space.decode_many(points)
+        moved = self.share * np.array([known.of(configs, previous) for previous in configs])
         after = [
-            moved if u == own else np.tile(row, (len(points), 1)) for u, row in zip(units, first, strict=True)
+            moved if unit == self.unit else np.tile(row, (len(points), 1))
+            for unit, row in zip(units, first, strict=True)
         ]
         return PlanningBudget(amounts, first, np.array(after))
 
-    def price(
-        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left]
-    ) -> Array:
+    def price(self, points: Array, lefts: Sequence[Left]) -> Array:
         """(m,) one expected cost of a trial at points (m, dim): with several budgets a share of what is left."""
-        _, amounts, costs = self._of_each(history, finished, points, lefts, expected=True)
+        _, amounts, costs = self._of_each(points, lefts, expected=True)
         return PlanningBudget(amounts, costs).price(costs)
 
     def _of_each(
-        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left], expected: bool
+        self, points: Array, lefts: Sequence[Left], expected: bool
     ) -> tuple[list[str], Array, Array]:
         """Units, what is left (b,) and costs (b, m) of each budget."""
-        units, after = [left.unit for left in lefts] or [self.unit(history)], self.standing(history)
-        found = [self.costs(history, finished, unit, points, after, expected) for unit in units]
+        units = [left.unit for left in lefts] or [self.unit]
+        found = [self.costs(unit, points, self.standing, expected) for unit in units]
         costs = np.array([np.zeros(len(points)) if row is None else row for row in found])
         return units, np.array([left.amount for left in lefts] or [math.inf]), costs
 
-    def chance(
-        self, history: History, finished: FinishedTrials, points: Array, lefts: Sequence[Left]
-    ) -> Array:
+    def chance(self, points: Array, lefts: Sequence[Left]) -> Array:
         """(m,) the probability that a trial at points (m, dim) keeps to what is left: one that does not is lost."""
-        least, after = np.ones(len(points)), self.standing(history)
-        share = trained_share(history, finished)
+        least = np.ones(len(points))
         for left in lefts:
-            model = self.model(history, finished, left.unit) if left.unit in ("seconds", "cost") else None
+            model = self.model(left.unit) if left.unit in ("seconds", "cost") else None
             if model is not None and left.amount > 0.0:
-                least = np.minimum(least, model.predict(points, after).below(left.amount / share))
+                least = np.minimum(
+                    least, model.predict(points, self.standing).below(left.amount / self.share)
+                )
         return least
-
-    @property
-    def moving(self) -> bool:
-        """True when the cost depends on the configuration before."""
-        return self.cost is not None and takes_previous(self.cost)
-
-    def standing(self, history: History) -> Array | None:
-        """The configuration that was started last, where costs depend on it."""
-        return history.points[len(history) - 1] if self.moving and len(history) else None
-
-
-def _seconds(budget: Budget, spent: Spent, aside: float) -> list[Left]:
-    """The budgets that are spent by the second. Workers spend wall-clock time together: nothing is set aside."""
-    found = []
-    if budget.time is not None:
-        found.append(Left("seconds", float(budget.time) - spent.time, float(budget.time)))
-    if budget.worker_time is not None:
-        limit = float(budget.worker_time)
-        found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
-    if budget.money is not None and budget.price:
-        # Within 1e-300 and 1e300, so that shares of it are numbers whatever the price.
-        limit = min(max(budget.money / budget.price * 3600.0, 1e-300), 1e300)
-        found.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
-    return found

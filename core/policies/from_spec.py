@@ -8,10 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 from haltune.errors import NotSupported
-from haltune.errors.old_names import renamed
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.old_names import renamed
 
 _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them
 

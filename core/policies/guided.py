@@ -16,7 +16,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune._utils.memo import Memo
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, fit
 from haltune.log.decisions import AUDIT, Move, Start
@@ -90,22 +90,18 @@ class Guided(Wrapper):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
         options = {name: getattr(self, name) for name in ("initial", "deviations", "share", "candidates")}
         return {"policy": "Guided", "inner": self.policy.spec, **options}
 
     def inside(self, state: State) -> Any:
-        """The state of the policy inside."""
         return state[0]
 
     def start(self, problem: Problem) -> State:
-        """Nothing seen. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput("Guided needs a horizon: give the Problem max_epochs")
         return self.policy.start(problem), CurveRows(problem.goal)
 
     def fold(self, state: State, event: Event) -> State:
-        """The policy's fold, and what the model learns from."""
         state[1].take(event)
         return self.policy.fold(state[0], event), state[1]
 

@@ -50,23 +50,19 @@ class RandomSearch(Policy[None]):
 
     @property
     def predicts(self) -> bool | None:
-        """False: no model chooses."""
         return False
 
     @property
     def endless(self) -> bool:
-        """True without a number of trials."""
         return self.trials is None
 
     def start(self, problem: Problem) -> None:
-        """Nothing: the history is enough."""
         return
 
     def fold(self, state: None, event: Event) -> None:
         """Nothing changes."""
 
     def propose(self, state: None, history: History, rng: Generator) -> Move:
-        """A new configuration, or the end after `trials` of them."""
         if self.trials is not None and len(history) >= self.trials:
             return Finish(f"all {self.trials} random configurations were started")
         return Start(fresh(history, rng), reason="drawn at random")

@@ -35,19 +35,16 @@ import numpy as np
 from numpy.random import Generator
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import short
+from haltune.display import short
 from haltune.errors import InvalidInput
-from haltune.log.comparison import front_at
 from haltune.log.decisions import FULL, Action, Move, Resume, Start, Verdict, Wait, stop
 from haltune.log.events import Event, Reported, Rescaled
-from haltune.log.fold import Fold
 from haltune.log.history import History
-from haltune.log.policy import Policy, Wrapper, in_words
-from haltune.log.problem import Goal, Maximize, Problem
-from haltune.log.problem.constraints import latest, violation
-from haltune.log.problem.dominance import non_dominated
+from haltune.log.outcomes import front_at
+from haltune.log.policy import Fold, Policy, Wrapper, in_words
+from haltune.log.problem import Goal, Maximize, Problem, latest, violation
 from haltune.log.records import TrialRecord
-from haltune.log.scores import Scale, Span
+from haltune.log.scores import Scale, Span, non_dominated
 
 Weights = tuple[float, ...]
 RHO = 0.05
@@ -91,13 +88,11 @@ class Scalarization:
 
     @classmethod
     def at(cls, history: History, weights: Weights) -> Scalarization:
-        """By the scales in force."""
         problem = history.problem
         spans = tuple(map(history.span, problem.goals)) if problem.further else ()
         return cls(problem, weights, spans, None if spans else history.scale)
 
     def of(self, problem: Problem) -> Problem:
-        """The problem for one goal."""
         goal: Goal = problem.goal
         if self.problem.further:
             goal = Maximize(f"the score of {in_goals(self.weights, self.problem)}", (0.0, 1.0))
@@ -178,11 +173,9 @@ class View:
 
     @property
     def history(self) -> History:
-        """Of the one goal."""
         return self.fold.history
 
     def read(self, events: list[Event], end: int) -> None:
-        """Fold the log up to a position."""
         for event in events[self.taken : end]:
             if isinstance(event, Rescaled) and self.by.problem.further:
                 self.history.position += 1  # the one goal has a scale of its own
@@ -277,13 +270,11 @@ class SeveralGoals(Wrapper):
         return in_words(self.policy)
 
     def inside(self, state: LogPrefix) -> Any:
-        """Raise InvalidInput: there is a state for each weights."""
         raise InvalidInput(
             "A search for several goals has a state for each weights. Ask it, not the policy inside."
         )
 
     def start(self, problem: Problem) -> LogPrefix:
-        """An empty log. Raises InvalidInput for a policy that cannot search for several goals."""
         if problem.further and not self.policy.several_goals:
             raise InvalidInput(
                 f"{in_words(self.policy)} searches for one goal, and the problem has {len(problem.goals)}. Use "
@@ -296,7 +287,6 @@ class SeveralGoals(Wrapper):
         return LogPrefix(SharedLog(problem, self.policy))
 
     def fold(self, state: LogPrefix, event: Event) -> LogPrefix:
-        """The log with one event more."""
         return state.after(event)
 
     def propose(self, state: LogPrefix, history: History, rng: Generator) -> Move:
@@ -364,9 +354,7 @@ class SeveralGoals(Wrapper):
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
 
     def alive(self, state: LogPrefix) -> frozenset[int] | None:
-        """All: what one goal leaves behind another may resume."""
         return None
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any]:
-        """Raise InvalidInput: prior studies have one number a trial."""
         raise InvalidInput("learn_from= needs one goal and no constraints. Leave it out.")

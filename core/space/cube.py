@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haltune._utils.arrays import Array, Mask
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
 
 from .domains import (

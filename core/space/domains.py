@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from haltune.errors import InvalidSpace
-from haltune.errors.foreign_words import KnowsArguments
+from haltune.hints import KnowsArguments
 
 LARGEST_INT = 2**53
 _LARGEST_FLOAT = 1e300  # so that high - low is finite

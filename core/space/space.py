@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput, InvalidSpace
-from haltune.errors.foreign_words import KnowsArguments
+from haltune.hints import KnowsArguments
 
 from .cube import (
     MOST_ROWS,

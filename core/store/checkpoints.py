@@ -1,21 +1,25 @@
 """Where the checkpoints of a study lie, written whole or not at all, and deleted when nobody needs them.
 
-    FOLDER/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt
-    FOLDER/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt     of its best epoch, where that counts
+    digits.checkpoints/study-5f0c9a31b2d4/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt     beside a SQLite file
+    haltune.checkpoints/NAME-IDENTITY/...                                   here, for a store on a server
+    FOLDER/NAME-IDENTITY/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt       in Study(checkpoints=FOLDER)
 
-A checkpoint is written under a temporary name in its trial's folder, forced to the disk
-and renamed; it counts once the log says so. What is written beside it under its name and
-an ending (NAME.random) belongs to it. The log keeps paths relative to FOLDER, so
-that a search moves with its folder.
+The identity is drawn when a study is made, and its log keeps it: two studies never meet, whatever they and their
+stores are called, and the log and the folder may move: the log keeps paths relative to the study's folder.
+
+A checkpoint is written under a temporary name in its trial's folder, forced to the disk and renamed; it counts once the
+log says so. What is written with it under its name and an ending (NAME.random) belongs to it. "best-" is the state
+after a trial's best epoch, where that counts.
 
 No name is given twice. So what the log has made useless stays useless, and is deleted by its name however late
-that happens; what a later attempt has saved is never an earlier one's to delete. Whatever else lies in FOLDER is
+that happens; what a later attempt has saved is never an earlier one's to delete. Whatever else lies in the folder is
 not haltune's: it is not counted, followed or deleted.
 """
 
 from __future__ import annotations
 
-import errno
+import hashlib
+import json
 import os
 import re
 import secrets
@@ -24,21 +28,51 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from urllib.parse import quote
 
 from haltune._utils import disk
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NoRoom
-from haltune.log.events import OVER, Status
+from haltune.log.events import OVER, Created, Status, to_json
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 
+from .base import Store
+
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_LONGEST_NAME = 60  # characters of a study's name in its folder's
 _PART = "part-"  # what is being written
-_KEPT = "best-"  # the state after a trial's best epoch, beside what it goes on from
 _FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
 _FILE = re.compile(
     r"(?:part-)?(best-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?", re.S
 )
+
+
+def own_folder(
+    store: Store, name: str, created: Created, shared: str | os.PathLike[str] | None = None
+) -> Path:
+    """The folder of one study's checkpoints, which need not exist.
+
+    created: its first event. shared: the folder given, or the study's own one; None: beside the store's file, else
+    where the program runs.
+    """
+    if shared is not None and (not isinstance(shared, str | os.PathLike) or "\0" in str(shared)):
+        raise InvalidInput(f"checkpoints={shared!r}: a folder's path, without the character 0")
+    base = (store.folder or Path("haltune.checkpoints") if shared is None else Path(shared)).absolute()
+    there = next(path for path in (base, *base.parents) if os.path.lexists(path))
+    if shared is not None and not there.is_dir():
+        raise InvalidInput(f"checkpoints={str(shared)!r}: {there} is a file, not a folder; name a folder")
+    identity = created.id
+    if not re.fullmatch("[0-9a-f]{1,64}", identity):
+        text = json.dumps([name, to_json(created)], sort_keys=True)
+        identity = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+    own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
+    if base.name == own:
+        return base
+    # of a version without identities: the folder that it had
+    before = base / quote(name, safe=" ", errors="replace") if shared is None else base
+    old = not created.id and any(_FOLDER.fullmatch(path.name) for path in disk.listed(before))
+    return before if old and not (base / own).is_dir() else base / own
 
 
 class Checkpoints:
@@ -70,20 +104,13 @@ class Checkpoints:
     def temporary(self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False) -> Path:
         """A path to write a checkpoint to; its folder exists. Raises OSError when it cannot be made.
 
-        keep: one of the trial's best epoch, to lie beside what it goes on from.
+        keep: one of the trial's best epoch, to lie beside what it continues from.
         """
         if os.path.basename(suffix) != suffix or "\0" in suffix:
             raise InvalidInput(f"suffix={suffix!r}: the end of a file's name, such as '.ckpt'")
-        disk.make(self.folder)
-        if not disk.is_own(self.folder):  # to write there might be to write anywhere
-            what = "a link or a file of somebody else is where haltune keeps checkpoints: remove it"
-            raise NotADirectoryError(errno.ENOTDIR, what, str(self.folder))
         folder = self.of(trial)
         disk.make(folder)
-        if not disk.is_usable(folder):  # a link, a file or a folder that somebody put there: it is left alone
-            folder = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}")
-            disk.make(folder)
-        kind = _KEPT if keep else ""
+        kind = "best-" if keep else ""
         return folder / f"{_PART}{kind}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
 
     def publish(self, temporary: Path) -> Path:
@@ -151,29 +178,31 @@ class Checkpoints:
 
     def supersede(self, latest: Path) -> None:
         """Delete what a checkpoint that was just recorded makes useless: of its kind, attempt, and earlier ones."""
-        trial = _FOLDER.fullmatch(latest.parent.name)
+        trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
+        if trial is None or found is None:
+            return
         spared = {latest.name, *self._undecided}
-        for folder in self._folders().get(int(trial[1]), []) if trial else ():
-            for path in _files(folder):
-                same = _is_kept(path) == _is_kept(latest) and _attempt(path) <= _attempt(latest)
-                if same and not _belongs(path, spared):
+        for folder in self._folders().get(int(trial[1]), []):
+            for path, kind, attempt in _files(folder):
+                belongs = any(path.name == name or path.name.startswith(name + ".") for name in spared)
+                if kind == found[1] and attempt <= int(found[2]) and not belongs:
                     disk.delete(path)
 
     def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
-        """Delete the checkpoints of trials that will not go on, but those of the best `keep`.
+        """Delete the checkpoints of trials that will not continue, but those of the best `keep`.
 
         alive: the paused trials that the policy may still resume; None: all of them.
-        for_good: False where a policy that ended the search may take it up again, under a larger budget.
+        for_good: False where a policy that ended the search may continue it, under a larger budget.
         """
         spared = set(keepers(history, self.keep))
 
-        def goes_on(t: TrialRecord) -> bool:
+        def continues(t: TrialRecord) -> bool:
             if t.status in OVER or (for_good and _is_over(history, t)):
                 return False
             return t.status is not Status.PAUSED or alive is None or t.id in alive
 
         there = [n for n in self.trials() if n < len(history) and n not in spared]
-        self.forget(*(n for n in there if not goes_on(history.trial(n))))
+        self.forget(*(n for n in there if not continues(history.trial(n))))
         for t in map(history.trial, spared):  # its worker may have been killed before it had superseded
             for path in filter(None, (t.checkpoint, t.kept)):
                 self.supersede(self.folder / path)
@@ -186,7 +215,7 @@ class Checkpoints:
         """Delete all checkpoints of trials that are over."""
         found = self._folders() if trials else {}
         for folder in (folder for trial in trials for folder in found.get(trial, [])):
-            for path in _files(folder):
+            for path, _, _ in _files(folder):
                 disk.delete(path)
             with suppress(OSError):  # somebody keeps something there
                 folder.rmdir()
@@ -198,12 +227,12 @@ class Checkpoints:
     def sizes(self) -> list[int]:
         """Bytes of each checkpoint, and of each that is being written."""
         folders = (folder for found in self._folders().values() for folder in found)
-        return [disk.size(path) for folder in folders for path in _files(folder)]
+        return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
 
     def _folders(self) -> dict[int, list[Path]]:
-        """The folders of each trial: one, but where somebody had taken its name."""
+        """The folders of each trial; links are somebody else's."""
         found: dict[int, list[Path]] = {}
-        for path in disk.listed(self.folder) if disk.is_own(self.folder) else ():
+        for path in disk.listed(self.folder):
             if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
                 found.setdefault(int(match[1]), []).append(path)
         return found
@@ -219,25 +248,10 @@ def _final(temporary: Path) -> Path:
     return temporary.with_name(temporary.name.removeprefix(_PART))
 
 
-def _files(folder: Path) -> list[Path]:
-    """What haltune wrote into the folder of a trial."""
-    return [path for path in disk.listed(folder) if _attempt(path) > -1]
-
-
-def _attempt(path: Path) -> int:
-    """The attempt that wrote a file, by its name; -1: none did."""
-    match = _FILE.fullmatch(path.name)
-    return int(match[2]) if match else -1
-
-
-def _is_kept(path: Path) -> bool:
-    match = _FILE.fullmatch(path.name)
-    return bool(match and match[1])
-
-
-def _belongs(path: Path, names: set[str]) -> bool:
-    """True for checkpoints of these names, and what is beside them."""
-    return any(path.name == name or path.name.startswith(name + ".") for name in names)
+def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
+    """What haltune wrote into the folder of a trial: path, kind, attempt."""
+    found = ((path, _FILE.fullmatch(path.name)) for path in disk.listed(folder))
+    return [(path, match[1], int(match[2])) for path, match in found if match]
 
 
 def keepers(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
@@ -248,11 +262,8 @@ def keepers(history: History, count: int, also: int | None = None, cut: bool = F
     if count == 0:
         return []
     if history.problem.further:
-        return [
-            id
-            for id in history.front(None if cut else also)
-            if id == also or _is_over(history, history.trial(id))
-        ]
+        front = history.front(None if cut else also)
+        return [id for id in front if id == also or _is_over(history, history.trial(id))]
     ranked = (history.trial(id) for group in history.ranked(None if cut else also) for id in group)
     kept = (t.id for t in ranked if t.id == also or (_is_over(history, t) and _worked(t)))
     return list(islice(kept, min(count, len(history))))
@@ -263,7 +274,7 @@ def _worked(t: TrialRecord) -> bool:
 
 
 def _is_over(history: History, t: TrialRecord) -> bool:
-    """True when a trial will never go on: a policy that finished resumes none."""
+    """True when a trial will never continue: a policy that finished resumes none."""
     return t.status in OVER or (history.finished is not None and t.status is not Status.RUNNING)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from haltune.errors import InvalidInput, StoreError
 
 from .base import Store
 from .memory import MemoryStore
+
+if TYPE_CHECKING:
+    from .sql import SqlStore
 
 
 def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = False) -> Store:
@@ -41,8 +46,6 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
                     f"store={url!r}: a URL such as 'sqlite:///search.db', or a path ending in .db{memory}"
                 )
             url = f"sqlite:///{url}"
-        from .sql.open import open_sql  # SQLAlchemy: a study in memory does without
-
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):
         policy = "; a policy is said by its name, policy=" if hasattr(where, "propose") else ""
@@ -51,6 +54,25 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
             f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}"
         )
     return where
+
+
+def open_sql(url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> SqlStore:
+    """A store in SQLite or PostgreSQL, by its URL. clock: seconds since the epoch; None: the store's own."""
+    match url.partition("://")[0]:
+        case "sqlite" | "sqlite+pysqlite":
+            from .sqlite import SqliteStore  # SQLAlchemy: a study in memory does without
+
+            return SqliteStore(url, clock, reading=reading)
+        case "postgresql" | "postgresql+psycopg":
+            from .postgres import PostgresStore
+
+            return PostgresStore(url, clock, reading=reading)
+    from .sql import shown
+
+    raise StoreError(
+        f"cannot open {shown(url)}: a study is kept in SQLite or PostgreSQL; write 'sqlite:///search.db', or "
+        "'postgresql+psycopg://user:password@host/database'"
+    )
 
 
 def only_study(store: Store, name: str | None) -> str:

@@ -1,25 +1,50 @@
-"""A study as its log alone has it: its problem, what holds it, and what users ask of it while it runs.
+"""A study in a store: how it is made or found, its problem, what holds it, and what users ask of it while it runs.
 
 While it is held nobody begins a trial, and those that train are saved at their next report, on all machines.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from haltune._utils.words import one_line
-from haltune.errors import InvalidInput, StoreError
-from haltune.log.codec import plain
-from haltune.log.events import OVER, Asked, Created, Enqueued, Held, Raised, Status
+from haltune._utils.differences import differences
+from haltune._utils.process import checkable, surely_gone
+from haltune.display import one_line
+from haltune.errors import InvalidInput, StoreError, StudyMismatch
+from haltune.log.events import (
+    ADVICE,
+    OVER,
+    Asked,
+    Budgeted,
+    Created,
+    Ended,
+    Enqueued,
+    Expired,
+    Finished,
+    Held,
+    Raised,
+    Resumed,
+    Slept,
+    Started,
+    Status,
+    plain,
+)  # fmt: skip
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
-from haltune.log.validity import ADVICE
+from haltune.old_names import renamed
 
 from .base import Store
 
+_log = logging.getLogger("haltune")
 _ANY = 2**31 - 1  # a position beyond every log: the event conflicts with nothing
+# without a report nothing was learnt
+_UNREPORTED = (Created, Budgeted, Started, Resumed, Slept, Ended, Expired, Finished)
 
 
 def recorded_problem(created: Created) -> Problem:
@@ -29,13 +54,96 @@ def recorded_problem(created: Created) -> Problem:
     """
     try:
         names: list[str] = created.problem["space"]["constraints"]
-        return Problem.from_json(created.problem, dict.fromkeys(names, _allowed))
+        return Problem.from_json(created.problem, dict.fromkeys(names, lambda config: True))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise StoreError(f"the problem in the log is none, {one_line(error)}. {ADVICE}") from error
 
 
-def _allowed(config: dict[str, Any]) -> bool:
-    return True
+def make(
+    store: Store, name: str, created: Created, seed: int | None, given: Problem, policy: Policy[Any]
+) -> Created:
+    """The first event of a study, which is `created` if there is none yet, or none but one without a report.
+
+    Raises StudyMismatch for a study that was made with other settings, but for its space, of which the whole log says
+    what it is; seed: None is any. given, policy: what `created` tells of; what the policy was taught when the study was
+    made stays.
+    """
+    if store.create(name, created):
+        return created
+    first = next(store.read(name, stop=1), None)
+    if not isinstance(first, Created):
+        raise StoreError(f"event 0 of the study {name!r} in {store.url} does not make it. {ADVICE}")
+    found = differences(renamed(first.policy), plain(policy.as_recorded(first.policy).spec), "policy.")
+    if seed is not None and seed != first.seed:
+        found.append(f"seed: recorded {first.seed}, given {seed}")
+    differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
+    if not differs:
+        with suppress(StudyMismatch):  # its space lacks some of the one recorded first
+            widens(store, name, given, recorded_problem(first))
+            return first
+    found = differences(first.problem, created.problem) + found
+    if (length := _length_of_nothing(store, name)) and store.replace(name, created, length):
+        _log.info(
+            "the study %r in %s is made anew, for nothing was ever reported to it: %s",
+            name, store.url, "; ".join(found),
+        )  # fmt: skip
+        return created
+    if differs:
+        raise _mismatch(store, name, found)
+    return first
+
+
+def _length_of_nothing(store: Store, name: str) -> int:
+    """How many events a log has that nobody can miss; 0 for one that has others, or a worker who may live."""
+    length = 0
+    for event in store.read(name):
+        if not isinstance(event, _UNREPORTED):
+            return 0
+        if isinstance(event, Started | Resumed):
+            mine = checkable(event.worker) and event.worker.split("/")[3] == str(os.getpid())
+            if not (mine or surely_gone(event.worker)):  # this process begins again
+                return 0
+        length += 1
+    return length
+
+
+def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
+    """Whether the space given has more than the one that the study has by now.
+
+    Raises StudyMismatch when it lacks some of that, and for other configurations to start with.
+    """
+    if given.of_log:  # whatever the log says is meant
+        return False
+    found = [f"space: {said}" for said in given.space.lacking(now.space)]
+    if not found:
+        begun = replace(now, space=given.space.widening(now.space)).start
+        wider = list(given.space.canonical_many(begun))
+        found = differences(
+            {"start": wider} if wider else {}, {"start": list(given.start)} if given.start else {}
+        )
+    if found:
+        raise _mismatch(store, name, found)
+    return given.space != now.space
+
+
+def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a problem stays, however its space is widened."""
+    space = problem.get("space")
+    named = space.get("constraints") if isinstance(space, Mapping) else space
+    return {**problem, "space": named, "start": None}
+
+
+def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
+    listing = "\n  - ".join(found)
+    begin = (
+        f"; it may begin with what {name!r} found, start=[load_study(...).best_params]. A space that contains the "
+        "recorded one is taken: the search continues in it"
+    )
+    return StudyMismatch(
+        f"{store.url} already holds a study {name!r} with other settings:\n  - {listing}\n"
+        "Open it with the settings it was recorded with, or give the new one another name= or store="
+        + (begin if any(text.startswith("space") for text in found) else "")
+    )
 
 
 def hold(store: Store, name: str, reason: str) -> None:

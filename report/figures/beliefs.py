@@ -15,7 +15,7 @@ import numpy as np
 
 from haltune._utils.arrays import Array
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural, settings, short
+from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
@@ -23,7 +23,7 @@ from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
 from haltune.policies.truvar.answers import LevelSet, Maximisers
 from haltune.policies.truvar.members import MemberSet
-from haltune.study.results import Results
+from haltune.study.view import StudyView
 
 from ..digest import need_study
 from ..metric_model import line_through
@@ -46,7 +46,7 @@ _BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
 _DEARER = [(0.0, RULE), (1.0, MUTED)]
 
 
-def posterior(study: Results, across: str | None = None) -> go.Figure:
+def posterior(study: StudyView, across: str | None = None) -> go.Figure:
     """What AutoBCT believes: the metric and the time of a training, what another training is worth, and its path.
 
     Of a study that `AutoBCT()` searches, once it knows enough to weigh score against cost. By one parameter, or over
@@ -92,7 +92,6 @@ class Weighing:
 
     @property
     def stops(self) -> bool:
-        """Whether going on does not pay."""
         return self.last is not None and self.last >= self.going
 
 
@@ -107,12 +106,10 @@ class Beliefs:
 
     @property
     def now(self) -> Weighing:
-        """What is weighed now."""
         return self.weighed[len(self.assessment.done)]
 
     @property
     def last(self) -> Array:
-        """(dim,) the point of the configuration trained last; the middle before there is one."""
         done = self.assessment.done
         if not done:
             return np.full(self.history.problem.space.dim, 0.5)
@@ -132,12 +129,10 @@ class Beliefs:
         return ruler.zero + ruler.unit * mean, ruler.unit * np.sqrt(np.maximum(np.diag(cov), 0.0))
 
     def raw(self, scores: Any) -> Array:
-        """Scores in the metric's units."""
         return np.array([self.assessment.ruler.raw(float(h)) for h in np.atleast_1d(scores)])
 
 
-def beliefs_of(study: Results) -> Beliefs | None:
-    """Of a study that AutoBCT searches; None for another, and while it knows too little to weigh anything."""
+def beliefs_of(study: StudyView) -> Beliefs | None:
     policy = study.policy.part(AutoBCT)
     if policy is None:
         return None
@@ -158,7 +153,6 @@ def beliefs_of(study: Results) -> Beliefs | None:
 
 
 def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
-    """`posterior` as plain data: expected score, cost, and worth by configuration; and the trainings in their order."""
     names = list(found.history.problem.space.columns) if found else []
     if found is None or not names:
         return empty("Score against cost", _TOO_EARLY, order=11)
@@ -224,7 +218,6 @@ class _Landscape:
 
     @cached_property
     def unit(self) -> tuple[float, str]:
-        """That costs are drawn in, and its name."""
         if self.found.assessment.own:
             return 1.0, "cost"
         return time_unit(max((t.seconds for _, t in self.numbered), default=0.0))
@@ -233,11 +226,9 @@ class _Landscape:
         return self.found.history.trial(training.trials[0]).config
 
     def there(self, config: Mapping[str, Any]) -> bool:
-        """Whether a configuration has a place: its parameters are active."""
         return all(config.get(name) is not None for name in (self.across, self.along) if name)
 
     def traces(self) -> list[Trace]:
-        """Score, cost and worth, panel by panel."""
         return [*(self._lines() if self.along is None else self._surfaces(self.along)), self._worth()]
 
     def _lines(self) -> list[Trace]:
@@ -387,7 +378,7 @@ _CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are 
 
 
 def region(
-    found: LevelSet | Maximisers | Results, across: str | None = None, along: str | None = None
+    found: LevelSet | Maximisers | StudyView, across: str | None = None, along: str | None = None
 ) -> go.Figure:
     """Configurations by two parameters (by default the first two), coloured by their probability.
 
@@ -414,13 +405,13 @@ def region(
 
             region(study.level_set(), "width", "dropout").write_html("region.html")
     """
-    spec = region_spec(answer_of(found) if isinstance(found, Results) else found, across, along)
+    spec = region_spec(answer_of(found) if isinstance(found, StudyView) else found, across, along)
     figure = drawn(spec)
     figure.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
     return figure
 
 
-def answer_of(study: Results) -> LevelSet | Maximisers:
+def answer_of(study: StudyView) -> LevelSet | Maximisers:
     """What a study's own policy searches. Raises InvalidInput where it searches neither, or it is too early to say."""
     searches = study.policy.part(MemberSet)
     if searches is None:
@@ -487,7 +478,6 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
 
 
 def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:
-    """Where the probability is a half, on a mesh."""
     xs, ys, field = found.boundary(across, along)
     if not field.size or np.isnan(field).any() or min(field.shape) < 2:
         return []
@@ -499,7 +489,6 @@ def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:
 
 
 def _candidates(found: Maximisers, across: str, along: str | None, shown: list[int]) -> list[Trace]:
-    """What may be the best, over what cannot be any more."""
     everyone = zip(found.others, found.others_mean, strict=True)
     there = [(config, mean) for config, mean in everyone if {across, along} <= {*config, None}]
     cannot = {

@@ -17,26 +17,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune._utils.words import amount, clipped, plural
+from haltune.display import amount, clipped, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
 from haltune.log.problem import Goal
-from haltune.policies.bobos.halting import Posed, Stopper
 from haltune.policies.bobos.optimal_stopping import DecisionTable
-from haltune.study.results import Results
-from haltune.study.session.judging import with_report
-from haltune.study.telling.rate import Rate
+from haltune.policies.bobos.policy import Posed, Stopper
+from haltune.study.explain import Rate
+from haltune.study.judging import with_report
+from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, digest, need_study, story_of
 from ..story import Story, tells
 
 # isort: off
 from .drawing import (
-    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, drawn, empty, layout, nothing, on,
-    padded, plotly_text,
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, drawn, empty, first_view,
+    layout, nothing, on, padded, plotly_text,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RungEntry:
     fate: str = "left"  # one of _FATES
 
 
-def rungs(study: Results) -> go.Figure:
+def rungs(study: StudyView) -> go.Figure:
     """The ladder of a search that compares runs at rungs: who went on from each, who waits there, who was left.
 
     Args:
@@ -90,14 +90,12 @@ def rungs(study: Results) -> go.Figure:
 
 
 def rungs_spec(story: Story, facts: Digest) -> Spec:
-    """`rungs` as plain data."""
     found, sign = rung_entries(story, facts), facts.problem.goal.sign
     steps = sorted({p.rung for p in found})
     later = len({p.row.record.id for p in found} - {p.row.record.id for p in found if p.rung == steps[0]})
     metric = plotly_text(facts.problem.goal.metric)
     spots: dict[tuple[int, float], float] = {}  # where each stands in its rung's column, the best on the left
     counts: dict[float, str] = {}
-    heights: dict[float, list[float]] = {}
     for k, step in enumerate(steps):
         column = sorted(
             (p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id)
@@ -108,15 +106,11 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         counts[step] = (
             f"{fates['on']} of {fates.total()}" if fates["end"] < fates.total() else f"{fates['end']}"
         )
-        heights[step] = [sign * p.value for p in column]
     data = [*_climbs(found, spots), *_marks(found, spots, metric)]
-    shown = None
-    if found:  # all values, but without bounds not the worst tenth of each rung, which may have diverged
-        share = 0.0 if facts.problem.goal.bounds else 0.1
-        low = min(float(np.quantile(column, share, method="lower")) for column in heights.values())
-        high = max(max(column) for column in heights.values())
-        pad = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
-        shown = sorted([sign * (low - pad), sign * (high + 2 * pad)])
+    values = [p.value for p in found]
+    shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
+    if shown:  # room for what stands above the columns
+        shown[1] += 0.1 * (shown[1] - shown[0])
     heads = [
         {"x": k, "y": 1.0, "yref": "paper", "yanchor": "top", "text": counts[step], "showarrow": False,
          "font": {"color": MUTED, "size": 12}}
@@ -185,7 +179,6 @@ def _fate(p: RungEntry, horizon: int | None, closed: dict[BracketRung, set[int]]
 
 
 def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> list[Trace]:
-    """A line for each run that came to more than one rung, the best on top."""
     runs: dict[int, list[RungEntry]] = {}
     for p in found:
         runs.setdefault(p.row.record.id, []).append(p)
@@ -201,7 +194,6 @@ def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> li
 
 
 def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric: str) -> list[Trace]:
-    """A trace for each of what became of runs at rungs."""
     traces = []
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
@@ -253,14 +245,13 @@ class Decided:
         return np.asarray(self.posed.scale.raw(1.0 - np.asarray(errors)))
 
     def epochs(self, first: int, last: int) -> list[int]:
-        """Those at which the steps `first` to `last` end."""
         return [self.posed.epoch(step) for step in range(first, last + 1)]
 
 
 class Decisions:
     """Decisions of a search by its optimal stopping, made again as they are asked for; the last is kept."""
 
-    def __init__(self, study: Results, stopper: Stopper) -> None:
+    def __init__(self, study: StudyView, stopper: Stopper) -> None:
         self._study, self._stopper = study, stopper
         self._history = History(study.history.problem)
         self._last: tuple[ev.Reported, Decided | None] | None = None
@@ -292,7 +283,7 @@ class Decisions:
         return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
 
 
-def decisions(study: Results, trial: int | None = None) -> go.Figure:
+def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
     """A run's last decision: what it might still become, and the regions of stopping and going on ahead of it.
 
     Of a study that decides by `BOBOS()` or `Halting()`. It is made again from the log, some tenths of a second.
@@ -444,7 +435,7 @@ class Group:
     won: Rate  # of the runs
 
 
-def calibration(study: Results) -> go.Figure:
+def calibration(study: StudyView) -> go.Figure:
     """P(beats) as it was stated against the share of the runs that won, where runs were audited.
 
     An audited run trains on where it would be stopped, so that its end is known; others would tell of those alone that
@@ -463,7 +454,6 @@ def calibration(study: Results) -> go.Figure:
 
 
 def calibration_spec(story: Story, history: History) -> Spec:
-    """`calibration` as plain data."""
     groups = grouped(story, history)
     ideal = {
         "type": "scatter", "mode": "lines", "x": [0.0, 1.0], "y": [0.0, 1.0], "hoverinfo": "skip",

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import keep, need_folder
-from haltune.display.notebook import escaped
+from haltune.display import escaped
 from haltune.errors import InvalidInput
-from haltune.study.results import Results
+from haltune.study.view import StudyView
 
 from ..digest import Digest, Source
 from ..figures.drawing import COLOURS
@@ -58,7 +58,7 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
         'study.html'
     """
     if path is None:
-        name, url = (study.name, study.store.url) if isinstance(study, Results) else ("", "")
+        name, url = (study.name, study.store.url) if isinstance(study, StudyView) else ("", "")
         if name in ("", _DEFAULT) and url.startswith("sqlite:///"):
             name = Path(url.removeprefix("sqlite:///")).stem
         title = re.sub(r"[^\w. -]+", "_", name).strip(". ") or _DEFAULT

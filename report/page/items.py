@@ -14,13 +14,12 @@ from functools import partial
 from typing import Any
 
 from haltune.errors import InvalidInput
-from haltune.log.codec import plain
-from haltune.log.events import Status
+from haltune.log.events import Status, plain
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
-from haltune.policies.bobos.halting import Stopper
+from haltune.policies.bobos.policy import Stopper
 from haltune.policies.truvar.members import MemberSet
-from haltune.study.results import Results
+from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest
 from ..figures import curves
@@ -55,7 +54,7 @@ class ToldSearch:
         """The facts up to the newest event."""
         self.facts = digest(self.source, MOST_TRIALS)
         self.position = self.facts.history.position
-        if isinstance(self.source, Results):
+        if isinstance(self.source, StudyView):
             self.story = self.story or Story(self.source.history.problem)
             self.story.fold(self.source.events(self.story.position))
         return self.facts
@@ -73,7 +72,7 @@ class ToldSearch:
     def quick(self) -> Items:
         """All that needs no model of the trials."""
         facts = self.facts
-        policy = in_words(self.source.policy) if isinstance(self.source, Results) else ""
+        policy = in_words(self.source.policy) if isinstance(self.source, StudyView) else ""
         told: Items = {
             "head": words.head(facts),
             "stats": words.stats(facts),
@@ -128,7 +127,7 @@ class ToldSearch:
 
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
-        model, study = MetricModel.of(facts.history), source if isinstance(source, Results) else None
+        model, study = MetricModel.of(facts.history), source if isinstance(source, StudyView) else None
         told: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
         names: tuple[str, ...] = ()  # of parameters, the one that matters most first
         if model is not None:

@@ -13,14 +13,14 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from haltune._utils.words import clipped, duration, plural, settings, short
-from haltune.display.notebook import escaped
+from haltune.display import clipped, duration, escaped, plural, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.fate import FATES, shared_error
+from haltune.log.outcomes import OUTCOMES
 from haltune.log.policy import Policy
 from haltune.policies.multifidelity.policy import MultiFidelity
-from haltune.study.telling.outlook import outlook as estimated
-from haltune.study.telling.receipt import short_receipt
+from haltune.study.explain import outlook as estimated
+from haltune.study.explain import short_explanation
+from haltune.study.messages import shared_error
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -109,7 +109,6 @@ def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None
 
 
 def best(facts: Digest) -> str:
-    """The best configuration; with several goals all that are on the front, the best in the first goal first."""
     if not facts.problem.further:
         if facts.best is None:
             return ""
@@ -141,7 +140,6 @@ def best(facts: Digest) -> str:
 
 
 def audit(facts: Digest) -> str:
-    """What runs came to that would have been stopped, where a share of them trains on."""
     if facts.audit is None:
         return ""
     found = "<br>".join(escaped(line) for line in str(facts.audit).splitlines())
@@ -194,7 +192,7 @@ def foot(facts: Digest) -> str:
 
 def table(facts: Digest, rows: Sequence[str]) -> str:
     """The heading, the filters and the table with rows made by `row`."""
-    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in FATES.items())
+    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in OUTCOMES.items())
     return (
         f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
         '<div class="filters">'
@@ -211,7 +209,6 @@ def table(facts: Digest, rows: Sequence[str]) -> str:
 
 
 def heading(facts: Digest) -> str:
-    """What stands above the table."""
     count = len(facts.rows)
     some = f' <small class="quiet">{count:,} of {facts.trials:,}</small>' if count < facts.trials else ""
     return f"Trials{some}"
@@ -272,7 +269,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     ]
     lasts = [(name, float(values[-1])) for name, values in t.metrics.items() if len(values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
-    receipt = clipped(short_receipt(facts.comparisons, t.id), 6000)
+    receipt = clipped(short_explanation(facts.comparisons, t.id), 6000)
     receipt += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
     receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     chosen = f"Proposed: {t.proposed}" if t.proposed else ""

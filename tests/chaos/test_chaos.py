@@ -20,7 +20,7 @@ TRIALS, EPOCHS = 14, 12
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), EPOCHS)
 SCRIPT = """
 import os, random, signal, sys, time
-import haltune.store.sql.open  # what each worker would have to load
+import haltune.store.open  # what each worker would have to load
 from haltune import *
 from haltune.policies import RandomSearch
 

@@ -43,7 +43,7 @@ def trained(path: Path, when: Callable[[Study, int], None]) -> list[str]:
 
 def test_a_file_that_may_not_be_written_for_a_while_costs_one_warning(tmp_path: Path) -> None:
     def when(study: Study, epoch: int) -> None:
-        engine = study.store._database.engine
+        engine = study.store.engine
         if epoch in (4, 8):  # SQLite's own switch: the superuser may write files that are read-only
             engine.dispose()
             only = "ON" if epoch == 4 else "OFF"
@@ -52,7 +52,7 @@ def test_a_file_that_may_not_be_written_for_a_while_costs_one_warning(tmp_path: 
     told = trained(tmp_path / "a.db", when)
     assert len(told) == 1
     assert "check the permissions" in told[0]
-    assert "training continues" in told[0]
+    assert "raining continues" in told[0]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a process")
@@ -73,7 +73,7 @@ def test_a_full_disk_costs_one_warning(tmp_path: Path) -> None:
         told = trained(tmp_path / "a.db", when)
         assert len(told) == 1
         assert "othing recorded is lost" in told[0]
-        assert "training continues" in told[0]
+        assert "raining continues" in told[0]
 
     assert os.waitpid(chaos.in_fork(life), 0)[1] == 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import chaos
 import pytest
 
-import haltune.store.sql.open  # noqa: F401  what each worker would have to load
+import haltune.store.open  # noqa: F401  what each worker would have to load
 
 pytestmark = [
     pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""`haltune watch`, `haltune track` and `haltune maps`: what they ask for, what they refuse and what they print."""
+"""`haltune watch` and `haltune track`: what they ask for, what they refuse and what they print."""
 
 import os
 import re
@@ -12,7 +12,6 @@ from haltune import Float, Study
 from haltune.cli.actions import kept_token, names_of
 from haltune.cli.app import app
 from haltune.errors import InvalidInput
-from haltune.policies.autobct.value_maps import load_map
 
 
 def haltune(*arguments):
@@ -81,13 +80,13 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
         begun.set()
         assert serves.wait(60)
 
-    def serving(app, listening):
+    def serving(server, sockets):
         serves.set()
         assert begun.wait(60)
-        listening.close()
+        sockets[0].close()
 
     monkeypatch.setattr("webbrowser.open", a_browser_in_the_terminal)
-    monkeypatch.setattr("haltune.report.watch.serve.serve", serving)
+    monkeypatch.setattr("uvicorn.Server.run", serving)
     said = haltune("watch", log, "--port", 0).output
     (address,) = opened
     assert address.rpartition("/0/")[1] == "/0/"
@@ -100,11 +99,11 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
 def test_ctrl_c_says_that_the_page_is_no_longer_served(log, monkeypatch):
     pytest.importorskip("uvicorn", reason="haltune watch serves with it")
 
-    def interrupted(app, listening):
-        listening.close()
+    def interrupted(server, sockets):
+        sockets[0].close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("haltune.report.watch.serve.serve", interrupted)
+    monkeypatch.setattr("uvicorn.Server.run", interrupted)
     found = haltune("watch", log, "--port", 0, "--no-open")
     assert found.exit_code == 130
     assert found.output.splitlines()[-1] == "The page is no longer served. The search continues."
@@ -119,15 +118,3 @@ def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path):
     assert done.exit_code == 0, done.output
     assert done.output.startswith("told of 2 trials: the budget of 2 trials is spent")
     assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
-
-
-def test_a_map_that_was_built_is_read_back_with_what_was_asked_for(tmp_path):
-    out = tmp_path / "map.npz"
-    done = haltune("maps", "build", "--out", out, "--states", 120, "--seed", 3)
-    assert done.exit_code == 0, done.output
-    header = load_map(out).header
-    assert (header["dim"], header["depth"], header["states"]) == (1, 3, 120)
-    assert f"{header['error']:.4f}" in done.stdout
-    done = haltune("maps", "build", "--out", out, "--dim", 3)
-    assert done.exit_code == 2
-    assert "one or two coordinates" in done.stderr

@@ -5,7 +5,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from trainings import PROBLEM, a_study, steady
@@ -13,7 +15,6 @@ from typer.testing import CliRunner
 from worlds import POLICIES, problem
 
 from haltune import Float, Space, Study
-from haltune._utils.scratch import base
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.cli.doctor import Finding
@@ -291,7 +292,7 @@ def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_
     assert finds in told, told
     assert ended == code
     assert not (tmp_path / "search.db").exists()
-    left = list(base().glob("look-*"))
+    left = list(Path(tempfile.gettempdir()).glob("haltune-doctor-*"))
     assert [folder.exists() for folder in left] == [
         True
     ] * code  # what the program printed, where that matters
@@ -306,7 +307,7 @@ def test_a_rehearsal_that_is_interrupted_leaves_nothing(doctor, tmp_path, monkey
     monkeypatch.setattr("haltune.cli.doctor.rehearse", interrupted)
     (tmp_path / "digits.toml").write_text(TOML)
     assert doctor(tmp_path / "digits.toml", "--", "train.py")[1] == 130
-    assert list(base().glob("look-*")) == []
+    assert list(Path(tempfile.gettempdir()).glob("haltune-doctor-*")) == []
 
 
 @pytest.mark.parametrize("told", [None, '{"backend": "jax"}', "[]"])

@@ -95,10 +95,10 @@ def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log
     assert told["lr"].number_value == config["lr"]
     assert told["flag"].bool_value == config["flag"]
     again = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "runs", code=2)
-    assert "has a run trial-0 already" in again
+    assert "already has a run trial-0" in again
     (tmp_path / "a file").touch()
     no_folder = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "a file", code=2)
-    assert f"cannot write {tmp_path / 'a file'}: File exists" in no_folder
+    assert f"Cannot write {tmp_path / 'a file'}: File exists" in no_folder
 
 
 @pytest.mark.parametrize("to", ["parquet", "tensorboard"])

@@ -20,20 +20,11 @@ from haltune import Budget, Choice, Float, Maximize, Minimize, OptimalStopping, 
 from haltune.cli import listings
 from haltune.cli.app import app
 from haltune.log.events import Budgeted
-from haltune.policies import (
-    BOBOS,
-    EI,
-    GPUCB,
-    Halting,
-    Ladder,
-    RandomSearch,
-    Rollout,
-    SuccessiveHalving,
-)
+from haltune.policies import BOBOS, EI, GPUCB, Halting, Ladder, RandomSearch, Rollout, SuccessiveHalving
 from haltune.store.open import open_store
 from haltune.store.studies import hold
-from haltune.study import reading
-from haltune.study.reading import read_study
+from haltune.study import view
+from haltune.study.view import read_study
 
 LISTINGS = ("status", "trials", "best", "explain", "export")
 
@@ -109,7 +100,7 @@ def test_the_status_of_an_audited_search_tells_what_it_found(tmp_path):
         with trial:
             for epoch in trial.epochs():
                 trial.report((0.9, 0.3)[trial.id] - 0.1 / epoch, seconds=1.0)
-    assert "audit of 100% of the runs: 2 drawn so far, 1 of them would have been stopped" in haltune(
+    assert "audit of 100% of the trials: 2 drawn so far, 1 of them would have been stopped" in haltune(
         "status", path
     )
     told = strict(haltune("status", path, "--format", "json"))["audit"]
@@ -402,7 +393,7 @@ def test_of_a_log_without_a_budget_only_its_program_knows_whether_it_is_over(tmp
         study.session.replica.store.append("study", [event], seen=10**6, about=None)
     told = strict(haltune("status", tmp_path / "a.db", "--format", "json"))
     assert told["state"] == "continues"
-    assert "its program knows" in told["reason"]
+    assert "search's own program" in told["reason"]
 
 
 def test_a_run_that_ended_by_itself_is_said_to_have(tmp_path):
@@ -480,7 +471,7 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     host = study.session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
     monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study.session.holder)
-    monkeypatch.setattr(reading, "surely_gone", lambda holder: holder == study.session.holder)
+    monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study.session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
     assert ": nobody trains now\n" in told

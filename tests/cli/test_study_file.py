@@ -391,10 +391,7 @@ def test_infinite_options_are_read(file):
         ),
         (GOOD.replace('"BOBOS"', '"BOBOS"\nstopping = "x"').encode(), "line 22: policy.stopping"),
         (GOOD.replace('"BOBOS"', '"AutoBCT"\nprior = {}').encode(), "line 22: policy.prior"),
-        (
-            GOOD.replace('"BOBOS"', '"EI"\ncost_model = [[1]]').encode(),
-            "line 22: policy.cost_model",
-        ),
+        (GOOD.replace('"BOBOS"', '"EI"\ncost_model = [[1]]').encode(), "line 22: policy.cost_model"),
         (GOOD.replace('"BOBOS"', '"TruVaR"\nkernel = {}').encode(), "line 22: policy"),
         (
             b'budget = "2 trials"\n' + GOOD.replace('[budget]\ntime = "30min"\n', "").encode(),

@@ -15,7 +15,7 @@ from haltune.cli.app import app
 from haltune.cli.common import find
 from haltune.log.events import Reported, Status
 from haltune.store.studies import hold
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 TOML = """
 [study]

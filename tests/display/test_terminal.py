@@ -17,12 +17,12 @@ import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.cli.common import as_json
-from haltune.display.terminal import visible
+from haltune.display import visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.crew import LiveTable
 from haltune.policies import RandomSearch
 from haltune.report import live, summary
-from haltune.study.telling.receipt import receipt
+from haltune.study.explain import explanation
 
 rich_console = pytest.importorskip("rich.console")
 
@@ -146,7 +146,7 @@ def test_the_tables_that_renew_themselves_show_names_as_typed(study):
 
 def test_summaries_and_receipts_are_made_visible(study):
     assert SHOWN in harmless(summary(study))
-    assert SHOWN in harmless(receipt(study.history, 1, study.events()))
+    assert SHOWN in harmless(explanation(study.history, 1, study.events()))
 
 
 def test_errors_warnings_and_the_log_are_made_visible(caplog):
@@ -174,9 +174,7 @@ def test_nothing_prints_by_another_door():
             if said.split(".")[-1] in ("print", "echo", "secho") and name not in doors:
                 fine = all(a.startswith(("visible(", "cell(", "_picture(", "table", "line(")) for a in shown)
                 found += [] if fine else [f"{name}:{call.lineno} {ast.unparse(call)}"]
-            if said in ("Text", "Text.from_markup", "warnings.warn") and name not in (
-                "core/display/terminal.py",
-            ):
+            if said in ("Text", "Text.from_markup", "warnings.warn") and name not in ("core/display.py",):
                 fine = said == "warnings.warn" and "visible(text)" in shown[0]
                 found += [] if fine else [f"{name}:{call.lineno} {ast.unparse(call)}"]
     assert found == []

@@ -12,7 +12,7 @@ from haltune import load_study
 pytest.importorskip("hydra", reason="Hydra is not installed")
 pytest.importorskip("typer", reason="the command line is not installed")
 
-PAGE = ROOT / "docs/recipes/hydra.md"
+PAGE = ROOT / "docs/howto/hydra.md"
 
 
 @pytest.fixture

@@ -372,15 +372,6 @@ def test_the_same_data_and_generator_give_the_same_bits():
     assert first.constant == second.constant
 
 
-def test_an_earlier_posterior_is_a_start():
-    X, y = targets(40)
-    good = fit(X, y, starts=6)
-    again = fit(X, y, starts=1, start_from=good)
-    np.testing.assert_allclose(again.kernel.lengthscales, good.kernel.lengthscales, rtol=0.05)
-    with pytest.raises(InvalidInput, match="start_from has 3 coordinates"):
-        fit(X[:, :2], y, start_from=good)
-
-
 def test_long_histories_keep_a_subset():
     X, y = targets(300)
     ours = fit(X, y, limit=60, learn_from=40)

@@ -6,7 +6,7 @@ import pytest
 
 from haltune import Choice, Constant, Float, Int, Space
 from haltune.errors import InvalidSpace
-from haltune.keras_tuner.tuner import explored, hyperparameter_values, space_of
+from haltune.keras_tuner import explored, hyperparameter_values, space_of
 
 SAME = [
     (lambda hp: hp.Float("x", 0.1, 0.9), Float(0.1, 0.9)),
@@ -113,8 +113,8 @@ def other_parents(hp):
         (lambda hp: None, "nothing to search"),
         (lambda hp: hp.Float("x", 0.1, 1.0, sampling="reverse_log"), "'x'.*reverse_log"),
         (lambda hp: hp.Float("x", 0.0, 1.0, step=1e-5), "more than 1000 steps"),
-        (other_ranges, "'rate' is asked for in several scopes with other ranges"),
-        (other_parents, "'rate' is asked for in scopes of several parameters, deep, kind"),
+        (other_ranges, "'rate' has different ranges"),
+        (other_parents, "'rate' is declared in scopes of several parameters, deep, kind"),
     ],
 )
 def test_what_has_no_counterpart_is_named(ask, said):

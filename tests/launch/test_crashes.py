@@ -36,8 +36,7 @@ def test_the_search_ends_as_if_no_worker_had_died(survived):
 
 
 @pytest.mark.parametrize(
-    ("trial", "why"),
-    [(1, "killed by SIGSEGV (a fault in compiled code)"), (3, "ended with exit status 3")],
+    ("trial", "why"), [(1, "killed by SIGSEGV (a fault in compiled code)"), (3, "ended with exit status 3")]
 )
 def test_a_run_whose_process_died_is_offered_again_and_the_log_says_how_it_died(survived, trial, why):
     study, _ = survived

@@ -20,7 +20,7 @@ from haltune.launch.crew import Slot
 from haltune.launch.scripts import Script
 from haltune.log.events import Status
 from haltune.policies import EI, Hyperband, RandomSearch
-from haltune.study.joining.current import VARIABLE
+from haltune.study.loading import VARIABLE
 
 TRAIN = """
 import os, signal, sys
@@ -141,11 +141,11 @@ def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_bac
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     """Puts the next trial of a study into the environment, as a launcher does."""
-    monkeypatch.setattr(haltune.study.joining.current, "_trials", {})
+    monkeypatch.setattr(haltune.study.loading, "_trials", {})
 
     def tell(study):
         trial = study.ask()
-        monkeypatch.setenv(VARIABLE, haltune.study.joining.current.told(study, trial, tmp_path / "marker"))
+        monkeypatch.setenv(VARIABLE, haltune.study.loading.told(study, trial, tmp_path / "marker"))
         return trial
 
     return tell

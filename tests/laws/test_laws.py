@@ -37,9 +37,8 @@ from worlds import (
 )
 
 from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
-from haltune.log.codec import to_json
 from haltune.log.decisions import Action
-from haltune.log.events import OVER, Finished, Reported, Resumed, Started, Status
+from haltune.log.events import OVER, Finished, Reported, Resumed, Started, Status, to_json
 from haltune.log.policy import Wrapper
 from haltune.policies import BOBOS, RandomSearch
 from haltune.store.memory import MemoryStore
@@ -80,7 +79,7 @@ def test_another_process_makes_the_same_decisions(names: list[str], tmp_path: Pa
     script = (
         "import json, sys; sys.path.insert(0, sys.argv[2])\n"
         "from worlds import *\n"
-        "from haltune.log.codec import from_json\n"
+        "from haltune.log.events import from_json\n"
         "from haltune.study.replay import replay\n"
         "for name, log in json.load(open(sys.argv[1])).items():\n"
         "    decisions = list(replay(problem_for(LAWFUL[name]()), LAWFUL[name](), map(from_json, log)))\n"

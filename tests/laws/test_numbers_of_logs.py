@@ -22,7 +22,7 @@ from worlds import POLICIES, problem
 from examples import many
 from haltune import Budget, Study, Trial, load_study
 from haltune.errors import HaltuneError
-from haltune.log.codec import from_json, to_json
+from haltune.log.events import from_json, to_json
 from haltune.report.page import page
 from haltune.store.memory import MemoryStore
 

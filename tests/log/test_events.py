@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Verdict
 from haltune.errors import InvalidInput
-from haltune.log.codec import from_json, plain, to_json
 from haltune.log.decisions import Action, go_on
-from haltune.log.events import Created, Event, Reported, Status
-from haltune.store.sql.sqlite.store import SqliteStore
+from haltune.log.events import Created, Event, Reported, Status, from_json, plain, to_json
+from haltune.store.sqlite import SqliteStore
 
 
 @given(some_event)

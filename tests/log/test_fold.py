@@ -10,7 +10,7 @@ from worlds import search, small_study
 
 from haltune.errors import StoreError
 from haltune.log.events import Event, Reported
-from haltune.log.fold import Fold
+from haltune.log.policy import Fold
 from haltune.policies import RandomSearch
 
 

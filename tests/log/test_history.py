@@ -24,7 +24,7 @@ from haltune.log.decisions import Action
 from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.store.memory import MemoryStore
-from haltune.store.sql.sqlite.store import SqliteStore
+from haltune.store.sqlite import SqliteStore
 from haltune.study.replay import replay
 
 values = st.sampled_from([0.1, 0.2, 0.5, 0.25, 0.75, 0.9, math.nan, math.inf, -math.inf, -1e300])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +15,8 @@ from worlds import POLICIES, problem, quick, small_study
 
 import haltune
 from examples import many
-from haltune import Budget, Finish, Float, Minimize, OptimalStopping, Problem, Space, Start, Study, policies
+from haltune import Budget, OptimalStopping, policies
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.log.events import Event, Started
-from haltune.log.history import History
 from haltune.log.policy import Policy, Wrapper, in_words
 from haltune.policies import (
     EI,
@@ -157,42 +155,6 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
         small_study(Duck())
     with pytest.raises(InvalidInput, match=r"write EI\(\)"):
         small_study(EI)
-
-
-class ByItsMethods:
-    """Of no class of haltune's: the questions alone."""
-
-    spec: ClassVar = {"policy": "ByItsMethods"}
-    endless = False
-
-    def start(self, problem: Problem) -> int:
-        return 0
-
-    def fold(self, state: int, event: Event) -> int:
-        return state + isinstance(event, Started)
-
-    def propose(self, state: int, history: History, rng: Any) -> Any:
-        return Finish("three are enough") if state == 3 else Start({"x": rng.random()})
-
-
-@pytest.mark.parametrize("around", [lambda policy: policy, Halting, Guided])
-def test_an_object_with_the_methods_of_a_policy_is_one(around: Any) -> None:
-    study = Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), around(ByItsMethods()), seed=0)
-    for trial in study:
-        for _ in trial.epochs():
-            assert not trial.report(trial.config["x"]).stops
-        trial.finish()
-    assert len(study.trials) == 3
-    assert study.outcome.reason == "three are enough"
-
-
-def test_what_lacks_a_method_of_a_policy_is_none() -> None:
-    class Mute:
-        spec: ClassVar = {"policy": "Mute"}
-        propose = start = ByItsMethods.start
-
-    with pytest.raises(InvalidInput, match="the second argument is a policy"):
-        Study(Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 2), Mute(), seed=0)
 
 
 @pytest.mark.parametrize("name", [n for n in POLICIES if n not in ("truvar-grid", "multifidelity-taught")])

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haltune import Budget
-from haltune.log.spending import Spent
-from haltune.log.spending.held_time import HeldTime
+from haltune.log.spending import HeldTime, Spent
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=12)
 

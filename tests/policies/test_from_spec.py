@@ -9,7 +9,7 @@ from worlds import POLICIES, search, small_study
 
 import haltune
 from haltune.errors import NotSupported
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.policies import EI, GPUCB, Halting, RandomSearch, Rollout, TruVaR
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
@@ -19,6 +19,12 @@ def holds_a_function(spec):
     """Functions are recorded as {"function": name}."""
     parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
     return (isinstance(spec, dict) and "function" in spec) or any(map(holds_a_function, parts))
+
+
+def test_every_policy_has_a_form_that_the_laws_hold():
+    """What a new policy needs: a row of POLICIES in tests/support/worlds.py."""
+    made = [make() for make in POLICIES.values()]
+    assert {type(policy).__name__ for policy in made} >= set(haltune.policies.POLICY_NAMES)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -10,7 +10,7 @@ import pytest
 from laboratory import Lab, Worker, differences, problem, rising, rough
 
 from haltune import Budget, Finish, Study
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import StudyMismatch
 from haltune.log.events import Budgeted, Created, Finished, Reported, Started, Status
 from haltune.policies import Guided, Halting, Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving

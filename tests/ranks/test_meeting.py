@@ -13,14 +13,10 @@ from pathlib import Path
 import pytest
 from two_ranks import SUPPORT
 
-from haltune._utils.process import new_holder
-from haltune._utils.scratch import base
+from haltune import ranks
+from haltune._utils.process import base, new_holder
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import meeting
-from haltune.ranks import place as ranks
-from haltune.ranks.handover import Reader, Writer
-from haltune.ranks.meeting import Entrance
-from haltune.ranks.place import ThisProcess, place
+from haltune.ranks import Entrance, Reader, ThisProcess, Writer, place
 
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
 RANK_0 = RANK_1 | {"RANK": "0"}
@@ -183,11 +179,11 @@ def test_a_rank_0_on_another_machine_is_joined_once_it_shows_a_sign_of_life(scen
 def test_rank_0_shows_signs_of_life_to_other_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "_BEAT", 0.001)
+    monkeypatch.setattr(ranks, "_BEAT", 0.001)
     lines = tmp_path / "lines"
     lines.touch()
     os.utime(lines, (OLD, OLD))
-    enough = meeting.beat(lines)
+    enough = ranks.beat(lines)
     while lines.stat().st_mtime == OLD:
         pass
     enough.set()
@@ -284,7 +280,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, *, shared: bool) -> lis
         monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         folder = base()
-    made, file = meeting.begin(folder / "run-new")
+    made, file = ranks.begin(folder / "run-new")
     os.close(file)
     return sorted(path.name for path in folder.iterdir() if path != made)
 
@@ -342,5 +338,5 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "theirs").mkdir()
     base().symlink_to(tmp_path / "theirs")
     with pytest.raises(PermissionError, match=r"belongs to somebody else, or is a link"):
-        meeting.begin(base() / "run-new")
+        ranks.begin(base() / "run-new")
     assert list((tmp_path / "theirs").iterdir()) == []

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from haltune.ranks.programs import before_programs
+from haltune.ranks import before_programs
 
 
 def start_a_program() -> None:

@@ -20,9 +20,8 @@ from whims import Whims
 from haltune import Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
-from haltune.ranks.handover import error_from_json, error_to_json
-from haltune.ranks.place import Mark, Place, ThisProcess, place
-from haltune.store.sql.open import open_sql
+from haltune.ranks import Mark, Place, ThisProcess, error_from_json, error_to_json, place
+from haltune.store.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
 Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
@@ -365,7 +364,7 @@ def test_the_folder_is_for_its_user_alone_small_and_gone_at_the_end(tmp_path: Pa
         """
 import stat, subprocess
 from pathlib import Path
-from haltune.ranks import handover
+from haltune import ranks as handover
 study = Study(PROBLEM, Whims(), budget=Budget(trials=200))
 subprocess.run([sys.executable, "-c", ""], check=True)
 with study.ask() as first:
@@ -394,9 +393,9 @@ def test_a_process_by_itself_writes_and_converts_nothing_until_it_starts_a_progr
         """
 import subprocess
 from pathlib import Path
-from haltune.log import codec
-from haltune.ranks import handover
-from haltune.study.session import attempt, local
+from haltune.log import events as codec
+from haltune import ranks as handover
+from haltune.study import attempt, session as local
 converted = []
 plain = codec.verdict_to_json
 for room in (codec, attempt, local):
@@ -427,7 +426,7 @@ def test_what_is_kept_for_other_ranks_is_written_when_it_grows_long(tmp_path: Pa
         tmp_path,
         """
 from pathlib import Path
-from haltune.ranks import handover
+from haltune import ranks as handover
 handover._LINES_KEPT = 20
 sizes = []
 for trial in Study(PROBLEM, Whims(), budget=Budget(trials=20)):

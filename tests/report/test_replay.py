@@ -14,8 +14,8 @@ from told_rules import At, Behind, Scripted, Told, written
 
 from haltune import HaltuneError, Maximize, Minimize, OptimalStopping, Study
 from haltune.errors import InvalidInput
-from haltune.log.codec import to_json
 from haltune.log.decisions import Action
+from haltune.log.events import to_json
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
 from haltune.report import replay
 from haltune.report.replay import RuleOutcome
@@ -272,7 +272,7 @@ def test_what_is_no_study_and_no_rule_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_schedule_cannot_judge_runs_that_it_has_no_place_for() -> None:
-    with pytest.raises(InvalidInput, match="Hyperband cannot take up"):
+    with pytest.raises(InvalidInput, match="Hyperband cannot judge"):
         replay(written(CURVES), Hyperband(eta=2))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -16,10 +15,9 @@ from whims import PROBLEM, Whims
 from haltune import Budget, Study, Trial
 from haltune.errors import StoreError
 from haltune.log import events as ev
-from haltune.store.folders import own_folder
+from haltune.store.checkpoints import own_folder
 from haltune.store.memory import MemoryStore
-from haltune.store.open import open_store
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 Open = Callable[[], Study]
 
@@ -140,9 +138,7 @@ def test_what_opens_a_study_in_another_process_names_the_same_folder(tmp_path: P
     assert beside.checkpoints.folder.parent == tmp_path / "s.checkpoints"
 
 
-@pytest.mark.parametrize(
-    "store", ["sqlite:///é%20b.db", "sqlite:///a.db?timeout=1.5", "sqlite:///file:a.db?uri=true"]
-)
+@pytest.mark.parametrize("store", ["sqlite:///é%20b.db", "sqlite+pysqlite:///a.db"])
 @pytest.mark.parametrize("folder", ["here", "50%25 # é", "\udcff"])
 def test_a_store_names_its_folder_wherever_the_process_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, folder: str
@@ -200,7 +196,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(store: Path, folder: Path, text: str, name: str = "study") -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("haltune.study.session.replica.secrets.token_hex", lambda n: "")
+            patch.setattr("haltune.study.replica.secrets.token_hex", lambda n: "")
             study = opened(store, name=name, checkpoints=store.parent / "aside")
         assert next(study.events()) == replace(next(study.events()), id="")  # type: ignore[type-var]
         trial = asked(study)
@@ -232,62 +228,3 @@ def test_an_old_study_goes_on_in_the_folder_it_had(
     assert again.checkpoints.folder == folder
     assert Study(**vars(again.settings)).checkpoints.folder == folder
     assert Path(str(asked(again).checkpoint)).read_text() == "new"
-
-
-def test_of_two_old_studies_in_one_folder_the_first_to_be_opened_has_it(
-    tmp_path: Path, before: Callable[..., None]
-) -> None:
-    folder = tmp_path / "ck"
-    for name in ("a", "b"):
-        before(tmp_path / "s.db", folder, f"of {name}", name)
-
-    def study(name: str) -> Study:
-        return opened(tmp_path / "s.db", name=name, checkpoints=folder)
-
-    assert study("b").checkpoints.folder == folder
-    assert study("a").checkpoints.folder.parent == folder
-    with pytest.warns(UserWarning, match="begins anew"):
-        assert asked(study("a")).checkpoint is None
-    assert Path(str(asked(study("b")).checkpoint)).read_text() == "of b"
-
-
-def test_an_old_study_without_checkpoints_of_its_own_takes_nobody_elses_folder(
-    tmp_path: Path, before: Callable[..., None]
-) -> None:
-    before(tmp_path / "s.db", tmp_path / "ck", "of a", "a")
-    before(tmp_path / "s.db", tmp_path / "other", "of b", "b")
-    (tmp_path / "ck" / "trial-0").rename(tmp_path / "ck" / "trial-7")
-    assert (
-        opened(tmp_path / "s.db", name="b", checkpoints=tmp_path / "ck").checkpoints.folder != tmp_path / "ck"
-    )
-
-
-def test_who_only_reads_marks_nothing(tmp_path: Path, before: Callable[..., None]) -> None:
-    folder = tmp_path / "s.checkpoints" / "study"
-    before(tmp_path / "s.db", folder, "old")
-    store = open_store(tmp_path / "s.db")
-    created = next(store.read("study", stop=1))
-    assert isinstance(created, ev.Created)
-    assert own_folder(store, "study", created, mark=False) == folder
-    assert os.listdir(folder) == ["trial-0"]
-    assert own_folder(store, "study", created) == folder
-    assert sorted(os.listdir(folder)) == [".haltune-study", "trial-0"]
-
-
-def test_two_processes_that_open_an_old_study_at_once_agree(
-    tmp_path: Path, before: Callable[..., None]
-) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    folder = tmp_path / "ck"
-    for name in ("a", "b"):
-        before(tmp_path / "s.db", folder, f"of {name}", name)
-    store = open_store(tmp_path / "s.db")
-    created = {name: next(store.read(name, stop=1)) for name in ("a", "b")}
-    names = ["a", "b"] * 8
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda name: own_folder(store, name, created[name], folder), names))  # type: ignore[arg-type]
-    having = {name for name, at in zip(names, found, strict=True) if at == folder}
-    assert len(having) == 1
-    assert all((at == folder) == (name in having) for name, at in zip(names, found, strict=True))
-    assert sorted(os.listdir(folder)) == [".haltune-study", "trial-0"]

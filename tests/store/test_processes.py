@@ -17,7 +17,7 @@ from haltune import Budget, Study, Trial
 from haltune.errors import NotSupported
 from haltune.log.events import OVER, Reported, Started
 from haltune.store.memory import MemoryStore
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 
 def test_nothing_is_pickled_but_the_address(tmp_path: Path) -> None:

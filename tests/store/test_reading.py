@@ -14,11 +14,10 @@ from locking import END, linux, locked
 from whims import PROBLEM, Whims
 from workers import created
 
-from haltune import Budget, HaltuneWarning, Study, Trial
+from haltune import Budget, Study, Trial
 from haltune.errors import StoreError
-from haltune.store.open import open_store
-from haltune.store.sql.open import open_sql
-from haltune.study.reading import read_study
+from haltune.store.open import open_sql, open_store
+from haltune.study.view import read_study
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_a_search_that_runs_is_read_while_another_keeps_its_file_locked(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = searched(path)
-    monkeypatch.setattr("haltune.store.sql.database.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("haltune.store.sql.BUSY_TIMEOUT", 0.0)
     with locked(path):
         store = open_store(path, reading=True)
         assert list(read_study(store).history.trial(0).values) == [0.5]
@@ -143,11 +142,9 @@ def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: st
 
 
 def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) -> None:
-    study = searched(path)
-    copy = path.with_name("copy.db")
-    with sqlite3.connect(copy) as c:
+    study, copy = searched(path), path.with_name("copy.db")
+    with closing(sqlite3.connect(copy)) as c:
         c.execute("PRAGMA journal_mode=WAL")  # as far as an older version wrote to the file at first
-    c.close()
     with pytest.raises(StoreError, match="it holds nothing; if it is a copy of one, its -wal file was left"):
         open_store(copy, reading=True)
     shutil.copy(path, copy)
@@ -155,33 +152,31 @@ def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) 
     assert len(read_study(copy).history) == len(study.trials) == 1
 
 
-@pytest.mark.parametrize("ends", [["-wal"], ["-shm"], ["-wal", "-shm"]])
-def test_a_journal_that_is_deleted_under_a_search_is_saved(path: Path, ends: list[str]) -> None:
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_is_deleted_or_replaced_under_a_search_is_an_error_and_is_not_written_to(
+    path: Path, how: str
+) -> None:
+    trial = searched(path).ask()
+    assert isinstance(trial, Trial)
+    path.rename(path.with_name("kept.db"))
+    if how == "replaced":
+        searched(path).store.close()
+    with pytest.raises(StoreError, match="the file was deleted or replaced while it was in use"):
+        trial.report(0.5)
+
+
+@pytest.mark.parametrize("ends", [["-wal"], ["-wal", "-shm"]])
+def test_what_a_deleted_journal_held_is_saved(path: Path, ends: list[str]) -> None:
     store = open_sql(f"sqlite:///{path}")
     store.create("s", created())
     for position in range(1, 9):
         if position == 5:
             for end in ends:
                 Path(f"{path}{end}").unlink()
-            with pytest.warns(HaltuneWarning, match="was deleted while it was in use"):
-                store.append("s", [END], seen=position, about=0)
-        else:
-            store.append("s", [END], seen=position, about=0)
+        store.append("s", [END], seen=position, about=0)
     assert len(list(open_sql(f"sqlite:///{path}").read("s"))) == 9
     store.close()
     assert len(list(open_store(path, reading=True).read("s"))) == 9
-
-
-def test_a_journal_in_the_place_of_ours_is_an_error(path: Path) -> None:
-    store = open_sql(f"sqlite:///{path}")
-    store.create("s", created())
-    journal = Path(f"{path}-wal")
-    journal.rename(path.with_name("kept"))
-    journal.write_bytes(b"")
-    with pytest.raises(StoreError, match="another process has begun a new one"):
-        store.append("s", [END], seen=1, about=0)
-    path.with_name("kept").rename(journal)
-    assert store.append("s", [END], seen=1, about=0) == 1
 
 
 @linux

@@ -19,9 +19,8 @@ from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Event, Expired, Finished, Reported, Rescaled, Started, Status
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.memory import MemoryStore
-from haltune.store.open import only_study
-from haltune.store.sql.open import open_sql
-from haltune.store.sql.store import SqlStore
+from haltune.store.open import only_study, open_sql
+from haltune.store.sql import SqlStore
 
 
 def report(trial: int, epoch: float = 1.0) -> Reported:

@@ -73,12 +73,6 @@ def test_a_policy_imported_from_haltune_is_answered_by_the_import_that_has_it(na
         exec(f"from haltune import {name}")
 
 
-def test_a_parameter_read_by_its_long_name_is_answered_by_its_short_one() -> None:
-    with pytest.raises(KeyError) as raised, asked(opened()) as trial:
-        trial.config["learning_rate"]
-    assert "it has 'lr': trial.config['lr'] is near to 'learning_rate'" in raised.value.__notes__[0]
-
-
 @pytest.mark.parametrize("folder", [0, [], "a\0b"])
 def test_a_folder_of_checkpoints_that_is_no_path_is_refused_in_words(folder: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^checkpoints=.*a folder's path"):

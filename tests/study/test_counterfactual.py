@@ -18,7 +18,7 @@ from haltune.log.decisions import Action
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch, SuccessiveHalving
-from haltune.study.counterfactual import Lived
+from haltune.study.replay import Replayed
 
 STOPPING = [name for name, make in POLICIES.items() if type(make()).judge is not Policy.judge]
 
@@ -39,14 +39,14 @@ def told(history: History) -> list[Any]:
     ]
 
 
-def lived_again(study: Study, policy: Any) -> Lived:
+def lived_again(study: Study, policy: Any) -> Replayed:
     study.sync()
-    return Lived(study.problem, list(study.events()), policy)
+    return Replayed(study.problem, list(study.events()), policy)
 
 
 def assert_the_same(study: Study, policy: Any) -> None:
     lived = lived_again(study, policy)
-    log = Lived(study.problem, list(study.events()))
+    log = Replayed(study.problem, list(study.events()))
     assert told(lived.history) == told(study.history)
     assert lived.trained == log.trained
     assert lived.ended == log.ended

@@ -8,9 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from notebooks import notebook
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
-from haltune.display import terminal
-from haltune.display.notebook import display
+from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, display
+from haltune.display import notebook as shown_in
 from haltune.policies import RandomSearch, TruVaR
 
 EVIL = "<script>alert('x')</script><b>&\x1b[2J\u202e\""
@@ -76,11 +75,11 @@ def test_a_level_set_and_maximisers_show_their_words():
 
 
 def test_a_terminal_of_ipython_is_no_notebook(monkeypatch):
-    assert display() is None
+    assert shown_in() is None
     ipython = ModuleType("IPython")
     ipython.get_ipython = SimpleNamespace
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert display() is None
+    assert shown_in() is None
 
 
 def test_a_study_without_trials_shows_no_empty_table():
@@ -90,7 +89,7 @@ def test_a_study_without_trials_shows_no_empty_table():
 
 def test_what_the_log_says_is_no_error_there_but_its_warnings(monkeypatch, capsys):
     notebook(monkeypatch)
-    monkeypatch.setattr(terminal, "is_set_up", lambda: False)
+    monkeypatch.setattr(display, "is_set_up", lambda: False)
     for level in (logging.INFO, logging.WARNING):
-        terminal._said.emit(logging.makeLogRecord({"msg": f"at {level}", "levelno": level}))
+        display._stderr.emit(logging.makeLogRecord({"msg": f"at {level}", "levelno": level}))
     assert capsys.readouterr() == ("at 20\n", "at 30\n")

@@ -8,7 +8,7 @@ from haltune import Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.policies import GPUCB, Halting, Hyperband, MultiFidelity, RandomSearch
-from haltune.study.telling.outlook import outlook
+from haltune.study.explain import outlook
 
 RNG = np.random.default_rng(0)
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
-from haltune.log.codec import from_json, to_json
-from haltune.log.events import Reported, Status
+from haltune.log.events import Reported, Status, from_json, to_json
 from haltune.log.history import History
 from haltune.policies import RandomSearch
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 GOALS = [Maximize("acc"), Minimize("ms")]
@@ -85,7 +84,7 @@ def test_the_best_of_several_goals_is_said_to_be_a_front() -> None:
         lambda: study.best_value,
         lambda: study.best_trial,
     ):
-        with pytest.raises(InvalidInput, match=r"in acc and ms together: study.pareto_front\(\)"):
+        with pytest.raises(InvalidInput, match=r"acc and ms.*study.pareto_front\(\)"):
             ask()
     for ask in (
         study.recommend,

@@ -17,7 +17,7 @@ from examples import many
 from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.codec import from_json, to_json
+from haltune.log.events import from_json, to_json
 from haltune.log.history import History
 from haltune.log.spending import Spent
 from haltune.store.memory import MemoryStore

@@ -46,8 +46,8 @@ from haltune.log.events import Event, Finished, Started, Widened
 from haltune.log.history import History
 from haltune.policies import Policy, RandomSearch
 from haltune.store.memory import MemoryStore
-from haltune.study.reading import read_study
 from haltune.study.replay import replay
+from haltune.study.view import read_study
 
 
 @pytest.fixture

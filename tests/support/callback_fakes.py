@@ -10,8 +10,7 @@ from typing import Any
 
 from haltune.errors import StoreError, warn
 from haltune.log.decisions import Action, Verdict, go_on, stop
-from haltune.log.problem import Maximize, Minimize
-from haltune.log.problem.measures import Measures
+from haltune.log.problem import Maximize, Measures, Minimize
 
 
 class FakeTrial:

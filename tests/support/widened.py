@@ -11,7 +11,7 @@ from haltune import Choice, Float, Int, Space, Study, Trial
 from haltune.errors import StoreError
 from haltune.log.events import Event, Widened
 from haltune.policies import RandomSearch
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 THIRD = 1 / 3  # on no decimal grid
 NARROW = Space({

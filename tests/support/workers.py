@@ -12,7 +12,7 @@ from haltune import Budget, Study
 from haltune.log.decisions import go_on
 from haltune.log.events import Created, Finished, Reported
 from haltune.store.base import Conflict
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 
 def together(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:

@@ -29,7 +29,7 @@ from haltune.log.events import Event
 from haltune.policies.several_goals import SeveralGoals
 from haltune.store.base import Lease, Release
 from haltune.store.memory import MemoryStore
-from haltune.study.session import replica
+from haltune.study import replica
 
 EPOCHS = 6
 

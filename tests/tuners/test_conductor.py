@@ -2,21 +2,20 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 
 from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, installing
 from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
-from haltune.tuners.conductor import (
+from haltune.tuners import (
     UNLIMITED,
     Conductor,
-    anonymous,
     conductor_of,
     goal_of,
-    read_state,
     state_of,
-    write_state,
 )
 
 SPACE = Space({"lr": Float(0.001, 1.0, log=True)})
@@ -164,11 +163,10 @@ def test_a_search_that_is_read_back_goes_on_where_it_was_and_decides_alike(kind,
     trial = c.begin("t5")
     c.report("t5", value(trial.config, 1), 1)
     state = state_of(c)
-    write_state(state, tmp_path / "state.json")
-    assert json.loads((tmp_path / "state.json").read_text()) == state
+    assert json.loads(json.dumps(state, allow_nan=False)) == state
     assert ("events" in state) == (kind == "memory")
     del c, trial
-    back = conductor_of(read_state(tmp_path / "state.json"))
+    back = conductor_of(state)
     assert set(back.held) == {"t5"}
     (trial,) = back.held.values()
     assert (trial.attempt, trial.epoch) == (whole.study.trials[trial.id].attempt, 1)
@@ -220,15 +218,11 @@ def test_a_trial_that_ended_after_the_state_was_written_stays_as_it_ended(tmp_pa
     assert curves(back) == curves(c)
 
 
-def test_a_search_that_has_not_begun_and_what_is_no_search(tmp_path):
+def test_a_search_that_has_not_started_and_what_is_no_search():
     assert conductor_of(state_of(None)) is None
-    (tmp_path / "pickle").write_bytes(b"\x80\x04}")
-    (tmp_path / "list").write_text("[]")
-    for name in ("pickle", "list"):
+    for other in ([], {"haltune": 99}):
         with pytest.raises(InvalidInput, match="no state of a search"):
-            read_state(tmp_path / name)
-    with pytest.raises(InvalidInput, match="no state of a search"):
-        conductor_of({"haltune": 99})
+            conductor_of(other)
 
 
 def test_goals_by_the_words_of_others():
@@ -240,4 +234,31 @@ def test_goals_by_the_words_of_others():
     ):
         with pytest.raises(InvalidInput, match=said):
             goal_of("X", metric, mode, None, "last")
-    assert anonymous(Maximize("acc"), 4).max_epochs == 4
+
+
+# Where the other library is not installed, its bridge says what to install
+
+
+CODE = """
+import sys
+sys.modules[{library!r}] = None
+import haltune
+try:
+    haltune.{bridge}.{name}
+except ImportError as error:
+    print(error)
+"""
+
+BRIDGES = [
+    ("ray_tune", "HaltuneSearch", "ray", "Ray Tune", "ray-tune"),
+    ("syne_tune", "HaltuneScheduler", "syne_tune", "Syne Tune", "syne-tune"),
+    ("keras_tuner", "Tuner", "keras_tuner", "Keras Tuner", "keras-tuner"),
+    ("optuna", "HaltunePruner", "optuna", "Optuna", "optuna"),
+]
+
+
+@pytest.mark.parametrize(("bridge", "name", "library", "called", "extra"), BRIDGES)
+def test_it_is_named_with_what_to_type(bridge, name, library, called, extra):
+    code = CODE.format(bridge=bridge, library=library, name=name)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"haltune.{bridge} needs {called}: {installing(extra)}"

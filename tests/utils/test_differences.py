@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from haltune import Choice, Float, Int, Maximize, Minimize, Problem, Space
 from haltune._utils.differences import differences
-from haltune.log.codec import plain
+from haltune.log.events import plain
 
 
 def between(old: Problem, new: Problem) -> list[str]:

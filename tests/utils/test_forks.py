@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from callback_fakes import FakeTrial
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
 from haltune._utils import forks, threads
-from haltune._utils.forks import Doors
-from haltune.callbacks.reporter import Heartbeat
+from haltune._utils.forks import HeldOff
+from haltune.callbacks.reporter import Reporter
 from haltune.errors import StoreError
 from haltune.store.memory import MemoryStore
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 LONG = 60  # seconds: a child that takes so long hangs
@@ -115,7 +116,7 @@ def test_a_fork_waits_for_a_transaction_of_another_thread(tmp_path: Path) -> Non
     thread = threading.Thread(target=store._run, args=(transaction,))
     thread.start()
     started.wait(LONG)
-    assert in_child(lambda: (done, store.names(), forks.doors.torn)) == "([1], [], False)"
+    assert in_child(lambda: (done, store.names(), forks.held_off.torn)) == "([1], [], False)"
     thread.join()
 
 
@@ -181,28 +182,21 @@ def test_a_study_in_memory_is_read_in_a_child_whoever_was_appending() -> None:
 
 
 def test_a_heartbeat_of_the_parent_is_not_waited_for() -> None:
-    class Owner:
-        ended = None
-        heartbeat_seconds = 1e6
-
-    owner, trial = Owner(), Owner()
-    beat = Heartbeat(owner)
-    beat.start(trial)
-    event = beat._enough
+    reporter = Reporter(FakeTrial())
+    reporter.begin()
+    event = reporter._enough
 
     def hold(pause: Callable[[], None]) -> None:
         with event._cond:
             pause()
 
     def life() -> str:
-        beat.stop()
-        nonlocal owner
-        del owner  # its finalizer is the parent's
+        reporter.release()
         return "stopped"
 
     with meanwhile(hold):
         assert in_child(life) == "stopped"
-    beat.stop()
+    reporter.release()
 
 
 # -- one thread for linear algebra
@@ -263,40 +257,12 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
     assert library.threads == 8
 
 
-# -- the doors themselves
-
-
-def test_who_is_within_may_go_deeper_while_a_fork_waits() -> None:
-    doors, seen = Doors(), []
-
-    def work(pause: Callable[[], None]) -> None:
-        with doors.within():
-            pause()
-            with doors.within():
-                seen.append("deeper")
-
-    def fork() -> None:
-        doors.before_fork()
-        seen.append("forked")
-        doors.after_fork_in_parent()
-
-    with meanwhile(work):
-        thread = threading.Thread(
-            target=lambda: (doors.before_fork(), seen.append("forked"), doors.after_fork_in_parent())
-        )
-        thread.start()
-    thread.join(LONG)
-    assert seen.index("deeper") < seen.index("forked")
-    with doors.within():
-        pass
-
-
-def test_a_fork_by_the_one_within_waits_for_nobody_and_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    doors = Doors()
-    with doors.within():
-        doors.before_fork()
-        doors.after_fork_in_child()
-        assert doors.torn
+def test_a_fork_by_the_one_within_waits_for_nobody_and_is_torn() -> None:
+    held_off = HeldOff()
+    with held_off:
+        held_off.before_fork()
+        held_off.after_in_child()
+        assert held_off.torn
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune._utils.words import amount, chance, counted, one_line, plural, short
+from haltune.display import amount, chance, counted, one_line, plural, short
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
 from haltune.log.events import Ended, Event, Expired, Status
@@ -32,8 +32,7 @@ from haltune.policies.bobos.curves import decay_posterior, fit_decay
 from haltune.space import Space
 
 from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends
-from .value import ONE, TWO, GridBelief, expected_cost, grid_belief, nested, values
-from .value_maps import cautious, mapped, shipped
+from .value import ONE, TWO, GridBelief, cautious, expected_cost, grid_belief, mapped, nested, shipped, values
 
 TAG = "training"  # of a trial: the number of its training, from 0
 _ENDED = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
@@ -172,7 +171,6 @@ class Assessment:
 
     @property
     def warning(self) -> str | None:
-        """That the last training lies far outside the maps, or None."""
         return self.ruler.outside(self.done[-1].value, self.done[-1].seconds) if self.done else None
 
     def span(self, seconds: float) -> str:
@@ -180,7 +178,6 @@ class Assessment:
         return f"{seconds:.3g} of cost" if self.own else f"{seconds:.3g} s"
 
     def seconds_of(self, cost: float) -> str:
-        """In words the seconds, or the cost, behind gamma x cost."""
         return self.span(self.ruler.seconds(cost / self.gamma))
 
 
@@ -267,7 +264,6 @@ class AutoBCT(Policy[Trials]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, a basis that is a function apart: that is named."""
         prior = self.prior.to_json() if isinstance(self.prior, Prior) else self.prior
         return {**super().spec, "prior": prior}
 
@@ -296,13 +292,11 @@ class AutoBCT(Policy[Trials]):
             )
         if self.value_map is not None and (known := shipped(self.value_map).header["dim"]) != space.dim:
             raise InvalidInput(
-                f"the value map is for {known} coordinates, this space has {space.dim}: leave value_map out, or build "
-                "one with build_map"
+                f"the value map is for {known} coordinates, this space has {space.dim}: leave value_map out"
             )
         return ()
 
     def fold(self, state: Trials, event: Event) -> Trials:
-        """The trials that ended, in log order."""
         if isinstance(event, Ended | Expired) and event.status in _ENDED:
             return (*state, event.trial)
         return state
@@ -479,7 +473,6 @@ def _ending(history: History, found: Assessment, why: str) -> str:
 
 
 def _check(policy: AutoBCT) -> None:
-    """Raises InvalidInput for options outside what is allowed."""
     counts = {"initial": policy.initial, "repeats": policy.repeats, "min_trainings": policy.min_trainings}
     if policy.max_trainings is not None:
         counts["max_trainings"] = policy.max_trainings

@@ -32,12 +32,8 @@ CostTrend = Literal["any", "increasing", "decreasing", "flat"]
 
 
 class Basis(Protocol):
-    """Functions of a control."""
-
     @property
-    def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds it; of a function of the user's, its name."""
-        ...
+    def spec(self) -> dict[str, Any]: ...
 
     def __call__(self, points: Array) -> Array:
         """(g, J) at points (g, p)."""
@@ -205,7 +201,6 @@ class Prior:
         return replace(self, score=score, cost=cost)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON; `prior_from_json` is the inverse."""
         score, cost = self.score, self.cost
         return {
             "score_mean": score.mean.tolist(), "score_root": score.root.tolist(),
@@ -400,11 +395,9 @@ class Ruler:
         return f"a factor of {math.exp(min(width, 700.0)):.3g}" if self.kind == "log" else f"{width:.2g}"
 
     def t(self, seconds: float) -> float:
-        """The cost of so many seconds."""
         return (seconds - self.zero) / self.unit
 
     def seconds(self, t: float) -> float:
-        """The seconds of a cost."""
         return self.zero + t * self.unit
 
     def outside(self, value: float, seconds: float) -> str | None:
@@ -420,7 +413,6 @@ class Ruler:
 
 
 def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:
-    """Raises InvalidInput for ends that make no map."""
     if kind not in ("linear", "log"):
         raise InvalidInput(f"{name}(score_scale={kind!r}): 'linear' or 'log'")
     if (worst is None) != (best is None):

@@ -48,7 +48,6 @@ class Paths:
         return np.asarray((self.values.min(axis=0) >= 0.0) & (self.values.max(axis=0) <= 1.0))
 
     def kept(self) -> Paths:
-        """Only the paths that stay in [0, 1]."""
         if self.inside.all():
             return self
         # not values[:, inside]: that turns epochs into columns, and reading an epoch takes five times longer
@@ -410,7 +409,6 @@ class ReferenceCurves:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self.errors)
 
     def beyond(self, epoch: int) -> int:

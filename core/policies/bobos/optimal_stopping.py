@@ -558,7 +558,6 @@ class OptimalStopping:
         return self.decide(y, horizon, table, reference)[0] or _undecided("waiting", losses)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` rebuilds these settings from."""
         return {**asdict(self), "resolve_at": list(self.resolve_at or ())}
 
     @classmethod

@@ -1,45 +1,497 @@
-"""BO-BOS: GP-UCB chooses the configuration, optimal stopping halts runs that will not win (Dai et al. 2019).
+"""BO-BOS and Halting: optimal stopping inside the trials of a search (Dai et al. 2019).
 
-Algorithm 1 there. The Gaussian process lives on [x, n], the configuration and the epochs trained, these
-on a log scale; the next configuration maximises its UCB at n = N. A run stops at epoch n when
-C1, the stopping rule says so, and C2, sigma_{t-1}([x, N]) <= kappa sigma_{t-1}([x, n]): the surrogate
-is not much less certain about the end than about now.
+BO-BOS, algorithm 1 there: the Gaussian process lives on [x, n], the configuration and the epochs trained, these on a
+log scale; the next configuration maximises its UCB at n = N. A run stops at epoch n when C1, the stopping rule says so,
+and C2, sigma_{t-1}([x, N]) <= kappa sigma_{t-1}([x, n]): the surrogate is not much less certain about the end than
+about now. `Halting` puts the same rule inside the trials of any policy.
+
+From a trial's record to a verdict: scores become errors, the incumbent is found, the decision table is solved or
+recalled (`Stopper`), condition C2 asks the surrogate (`Marked`), and an audited trial trains on (`ruled`). The paper's
+symbols: incumbent y*_{t-1}, costs K_{1,t}, K_2, c_{d_0}, noise correction xi_t.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
+import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.arrays import Array
+from haltune._utils.checks import is_number
+from haltune._utils.memo import Memo
+from haltune.display import chance, plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import AUDIT, Move, Verdict
-from haltune.log.events import Event
-from haltune.log.fold import FinishedTrials, fold_over
+from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, go_on, stop
+from haltune.log.events import Event, Reported, Started, Status
 from haltune.log.history import History
-from haltune.log.policy import Policy, T
+from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.policies.bayesopt import (
-    Beta,
-    Surrogate,
-    beta_t,
-    check_options,
-    check_ucb,
-    initial_design,
-    propose_ucb,
+from haltune.log.scores import FALL, Scale, measured
+from haltune.policies.bayesopt import Beta, Surrogate, TrainingRows, epoch_coordinate, targets
+
+from .curves import ReferenceCurves
+from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision
+
+_FINEST = 120  # epochs that a stopping problem tells apart
+_SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
+_NEW = (
+    "slopes",
+    "missing",
+    "beside",
+)  # options of OptimalStopping that studies may have been started without
+_LOST = 3  # whole epochs in a row without a finite value: diverged
+_AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # a running trial would change with each report
+_FALLING = (
+    "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
+    "running best; where you keep the best weights, say so and that is exact: Maximize('val_acc', of='best')"
 )
 
-from .halting import Audited, Marked, Stopper, check_share, declare, fold_audited, ruled
-from .optimal_stopping import OptimalStopping
 
-State = tuple[FinishedTrials, Audited]  # the trials that ended in log order, and the audited ones
+class Runs(Protocol):
+    """What optimal stopping asks of a study: a `History` answers, and so may the trials of another library."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def trials(self) -> Sequence[TrialRecord]: ...
+    def with_status(self, *status: Status) -> list[TrialRecord]: ...
+    def incumbent(self, exclude: int | None = None) -> float: ...
+    def scale_of(self, trial: int) -> Scale | None: ...
+    def rng(self, purpose: str, *keys: int) -> np.random.Generator: ...
+
+
+def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
+    """Errors 1 - score of epochs 1..n, gaps filled along straight lines; and whether the curve falls.
+
+    Where a trial counts for its best epoch (peaks), it is the curve of the running best, which never falls. Else one
+    whose last finite value lies well below its best is replaced by that. scale: the trial's own if None.
+    """
+    epochs = trial.epochs[trial.whole]
+    scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
+    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
+    finite = scores[np.isfinite(trial.values[trial.whole])]
+    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
+    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
+
+
+def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
+    """The trials at rest that were trained as this one is, on as many samples."""
+    alike = (trial.partial, trial.resource)
+    return [
+        t
+        for t in history.with_status(*_AT_REST)
+        if t.id != trial.id and len(t.epochs) and (t.partial, t.resource) == alike
+    ]
+
+
+def reference_curves(
+    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice
+) -> ReferenceCurves:
+    """Their errors on the scale of the trial that is judged, at those of epochs 1, 2, ... that `steps` takes."""
+    curves = [errors_of(t, peaks, scale)[0][steps] for t in trials if t.whole.any()]
+    return ReferenceCurves.of(curves, horizon)
 
 
 @dataclass(frozen=True)
-class BOBOS(Policy[State]):
+class Posed:
+    """The stopping problem of a trial.
+
+    Beyond 120 epochs it is solved on every second, third, ... of them, the last among them; between two steps the
+    decision of the last one stands.
+    """
+
+    errors: Array  # (n,) of its steps so far
+    falls: bool  # whether the curve falls, so that its errors are those of its running best
+    horizon: int  # steps
+    before: int  # epochs before the first
+    stride: int  # epochs a step
+    scale: Scale
+    best: float  # the incumbent, raw
+    losses: Losses  # of an epoch
+    others: ReferenceCurves | None
+    table: Callable[[int], DecisionTable]  # solved after so many steps
+
+    def epoch(self, step: int) -> int:
+        return self.before + self.stride * step
+
+
+@dataclass(frozen=True)
+class Stopper:
+    """When to stop trial t: settings of the decision problem and how they change over trials.
+
+    growth: K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1. certain_from: from this trial on K_1 is infinite and
+    nothing is stopped (theorem 2). epoch_cost: "seconds" multiplies c by this trial's median epoch over the median
+    trial's. noise: sigma of xi_t in score units, 0 ignores noise as the paper's experiments do; delta: its probability.
+    """
+
+    settings: OptimalStopping
+    growth: float = 1.0
+    certain_from: int | None = None
+    epoch_cost: Literal["epochs", "seconds"] = "epochs"
+    noise: float = 0.0
+    delta: float = 0.1
+    _tables: Memo[DecisionTable] = field(default_factory=lambda: Memo(64), repr=False, compare=False)
+    _curves: Memo[ReferenceCurves] = field(default_factory=lambda: Memo(8), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.settings, OptimalStopping):
+            raise InvalidInput(f"stopping={self.settings!r}: its settings, such as OptimalStopping(K1=500)")
+        if not self.growth >= 1.0:
+            raise InvalidInput(f"growth={self.growth!r}: K1 may not shrink from trial to trial; at least 1")
+        if self.epoch_cost not in ("epochs", "seconds"):
+            raise InvalidInput(f"epoch_cost={self.epoch_cost!r}: 'epochs' or 'seconds'")
+        losses = self.settings.losses()
+        if losses.K2 + losses.c > losses.K1:
+            raise InvalidInput(
+                f"K1={losses.K1:g} is below K2 + c = {losses.K2 + losses.c:g}: theorem 2 needs K1 >= K2 + c"
+            )
+        if not (0.0 <= self.noise < 1e60 and 0.0 < self.delta < 1.0):
+            raise InvalidInput(f"noise={self.noise!r}, delta={self.delta!r}: noise >= 0 and 0 < delta < 1")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        names = ("growth", "certain_from", "epoch_cost", "noise", "delta")
+        usual = OptimalStopping(self.settings.mode).to_json()  # what a log of an earlier version does not say
+        settings = {k: v for k, v in self.settings.to_json().items() if k not in _NEW or v != usual[k]}
+        return settings | {name: getattr(self, name) for name in names}
+
+    def verdict(self, history: Runs, trial: TrialRecord) -> Verdict:
+        """CONTINUE or STOP for a trial whose last entry is the report being judged."""
+        if history.problem.max_epochs is None:
+            raise InvalidInput("optimal stopping needs a horizon: give the Problem max_epochs")
+        posed = self.posed(history, trial)
+        if posed is None:
+            return go_on("nothing to beat yet: no other trial has ended with a finite value")
+        epoch = int(trial.epoch)
+        last = trial.values[trial.whole][-_LOST:]
+        if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
+            return stop(f"the last {_LOST} epochs gave no finite value", incumbent=posed.best)
+        decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
+        warning = {"warning": _FALLING} if posed.falls else {}
+        if decision is None:
+            return go_on(f"epoch {epoch}: too early to judge", incumbent=posed.best, **warning)
+        return _explained(decision, at, posed, epoch, warning)
+
+    def posed(self, history: Runs, trial: TrialRecord) -> Posed | None:
+        """The stopping problem that `verdict` solves; None before there is an incumbent."""
+        scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
+        if scale is None or math.isnan(best) or not trial.whole.any():
+            return None
+        goal, t, losses = history.problem.goal, trial.id + 1, self.settings.losses()
+        certain = self.certain_from is not None and t >= self.certain_from
+        weight = _relative_epoch(history, trial) if self.epoch_cost == "seconds" else 1.0
+        try:
+            k1 = math.inf if certain else losses.K1 * self.growth ** (t - 1)
+        except OverflowError:  # at 1/0.95 after 13,800 trials
+            k1 = math.inf
+        losses = self.settings.losses(k1, losses.c * weight)
+        threshold = 1.0 - float(scale.score(best))
+        if t > 1 and self.noise > 0.0:
+            # xi_t = sqrt(2 sigma^2 log(pi^2 t^2 (t - 1) / (6 delta''))), theorem 1, at least 0
+            inside = math.log(math.pi**2 * t**2 * (t - 1) / (6.0 * self.delta))
+            threshold += math.sqrt(2.0 * self.noise**2 * max(inside, 0.0))
+        errors, falls = errors_of(trial, goal.of == "best")
+        stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
+        horizon, before = divmod(history.problem.max_epochs or 1, stride)
+        steps = slice(before + stride - 1, None, stride)
+        errors = errors[steps]
+        # the c of a faithful rule is an epoch's at every horizon
+        each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses
+        curves_key, others = None, None
+        if self.settings.beside:
+            # Records are told apart as objects: one policy may serve several studies, whose trials look alike by number
+            beside = reference_trials(history, trial)
+            curves_key = (tuple(beside), scale, horizon, goal.of)
+            others = self._curves(
+                curves_key, lambda: reference_curves(beside, goal.of == "best", scale, horizon, steps)
+            )
+
+        def table(at: int) -> DecisionTable:
+            def solved() -> DecisionTable:
+                rng = history.rng("stopping", trial.id, at)
+                return self.settings.solve_at(errors[:at], horizon, threshold, each, rng, others)
+
+            key = (history.seed, trial.id, horizon, threshold, each, errors[:at].tobytes(), curves_key)
+            return self._tables(key, solved)
+
+        return Posed(errors, falls, horizon, before, stride, scale, best, losses, others, table)
+
+
+def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
+    """This trial's median epoch over the median of all trials' medians; 1 when there is nothing to compare."""
+    own = float(np.median(trial.epoch_seconds))
+    others = [
+        float(np.median(t.epoch_seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)
+    ]
+    typical = float(np.median([*others, own]))
+    # coarse on purpose: each new weight is another stopping problem to solve
+    return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
+
+
+def _explained(d: StopDecision, at: int, posed: Posed, epoch: int, warning: Mapping[str, str]) -> Verdict:
+    """A decision by the table of step `at` as a verdict, in words and numbers."""
+    used = full = known = (
+        0  # trials trained further: that the curves were drawn by, of these to the end; and all
+    )
+    if posed.others is not None:
+        near = posed.others.near(posed.errors[:at])
+        used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(at)
+    solved, seen, best, losses = posed.epoch(at), posed.epoch(len(posed.errors)), posed.best, posed.losses
+    evidence = {
+        "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
+        "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
+        "basis": d.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
+        "paths": d.paths, "beside": used, "beside_full": full, "beside_known": known, **warning,
+    }  # fmt: skip
+    if d.basis == "saturated" and d.d == "stop":
+        return stop(
+            f"the score was the worst possible in all {epoch} epochs: it counts as losing to {best:.4g}", **evidence
+        )  # fmt: skip
+    if math.isnan(d.p_win):
+        few = "too few simulated curves look like this one"
+        return go_on(f"P(beats {best:.4g}) is not known at epoch {epoch}: {few}", **evidence)
+    others = f"{used} of {plural(known, 'run')}" if known > used else plural(used, "run")
+    others += f" trained further, {full or 'none'} of them to the end"
+    if full == known:
+        others = f"{plural(used, 'run')} trained to the end"
+    basis = f"its {'own' if seen == epoch else 'first'} {plural(seen, 'epoch')}"
+    if solved == seen:
+        basis += f" and {others}" if used else ""
+    else:
+        basis += f", by curves drawn at epoch {solved}{f' from {others}' if used else ''}"
+    reason = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at epoch {epoch}, from {basis}"
+    if d.d == "stop":
+        reason += f"; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of training on"
+        return stop(reason, **evidence)
+    if d.d == "win":
+        return go_on(f"{reason}: likely to win, so it continues", **evidence)
+    reason += f"; expected loss of training on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
+    return go_on(reason, **evidence)
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Rows [x, epoch_coordinate(n)] with scores of a trial, at the marked epochs before the last and at the last."""
+
+    shares: tuple[float, ...] = (
+        0.02,
+        0.2,
+        0.4,
+        0.6,
+        0.8,
+    )  # epochs 1, 10, 20, 30, 40 of 50: BO-BOS, appendix D
+
+    def __call__(self, history: History, trial: TrialRecord) -> TrainingRows:
+        """Inputs (k, d) and targets (k,), those that are known."""
+        horizon = float(history.problem.max_epochs or 1)
+        if trial.status is Status.FAILED:  # whatever value it had reached, no training ends well there
+            coordinates, y = np.ones(1), targets(history, np.array([np.nan]))
+        else:
+            marks = {max(1.0, float(round(share * horizon))) for share in self.shares}
+            chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
+            coordinates = epoch_coordinate(trial.epochs[chosen], horizon)
+            y = targets(history, trial.counting(history.problem.goal)[chosen])
+        known = np.isfinite(y)
+        x = np.tile(history.points[trial.id], (len(y), 1))
+        return np.column_stack([x, coordinates])[known], y[known]
+
+
+# An audit: a share of the trials, drawn before they start, trains on where the rule would stop it. How often a stop was
+# wrong no log can tell, because a stopped trial has no end; an audited one has. It is declared in the event that starts
+# it; the report at which it would have been stopped records so, with the numbers of that decision, and the rule is not
+# asked of it again. `Study.audit` counts the outcomes.
+
+Audited = Mapping[
+    int, float | None
+]  # trial -> the epoch at which it would have been stopped; None: not so far
+
+
+def check_share(owner: str, share: Any) -> None:
+    if not (is_number(share) and 0.0 <= share <= 1.0):
+        raise InvalidInput(
+            f"{owner}(audit={share!r}): the share of runs that train on where they would be stopped, from 0 to 1; "
+            "0.05 is one in twenty"
+        )
+
+
+def declare(move: Move, share: float, history: History) -> Move:
+    """The same move; a new trial that is drawn for the audit says so."""
+    drawn = share > 0.0 and history.rng("audit", len(history)).random() < share
+    if not drawn or not isinstance(move, Start) or AUDIT in move.evidence:
+        return move
+    words = f"drawn for the audit of {100.0 * share:.3g}% of the runs: it trains on where it would be stopped"
+    reason = f"{move.reason}; {words}" if move.reason else words
+    return replace(move, reason=reason, evidence={**move.evidence, AUDIT: share})
+
+
+def fold_audited(audited: Audited, event: Event, share: float) -> Audited:
+    """The trials that were declared, and where each would have been stopped first.
+
+    None without a share: a rule that audits nothing may be replayed on an audited search.
+    """
+    if not share:
+        return audited
+    if isinstance(event, Started) and AUDIT in event.evidence:
+        return {**audited, event.trial: None}
+    if not isinstance(event, Reported) or AUDIT not in event.verdict.evidence:
+        return audited
+    first = event.trial in audited and audited[event.trial] is None
+    return {**audited, event.trial: event.epoch} if first else audited
+
+
+def ruled(
+    stopper: Stopper, surrogate: Surrogate, kappa: float | None, finished: FinishedTrials, audited: Audited,
+    history: History, trial: TrialRecord,
+) -> Verdict:  # fmt: skip
+    """The stopping rule's verdict: C1 and, with kappa, C2; an audited trial trains on.
+
+    C2 of BO-BOS: a stop at epoch n stands only if sigma([x, N]) <= kappa sigma([x, n]), by the surrogate of the trials
+    that ended before this one; without a surrogate it stands.
+    """
+    if (at := audited.get(trial.id)) is not None:
+        reason = f"audit: would have been stopped at epoch {at:g}; trains on to see whether that is right"
+        return go_on(reason, **{AUDIT: at})
+    verdict = stopper.verdict(history, trial)
+    if not verdict.stops:
+        return verdict
+    if kappa is not None and (before := surrogate.posterior(history, finished)) is not None:
+        x = history.points[trial.id]
+        place = epoch_coordinate(trial.epoch, float(history.problem.max_epochs or 1))
+        end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, place)])))
+        evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}
+        if end > kappa * now:
+            why = f"sd {end:.3g} at the end > {kappa:g} x {now:.3g} now"
+            return go_on(f"would stop, but the surrogate knows too little: {why}", **evidence)
+        verdict = replace(verdict, evidence=evidence)
+    if trial.id in audited:
+        reason = f"audit: would stop here, {verdict.reason}; trains on to see whether that is right"
+        return go_on(reason, **{**verdict.evidence, AUDIT: float(trial.epoch)})
+    return verdict
+
+
+State = tuple[Any, FinishedTrials, Audited]  # the inner policy's, the trials that ended, the audited ones
+
+
+@dataclass(frozen=True)
+class Halting(Wrapper):
+    """Any policy, with optimal stopping inside its trials; proposals are the inner policy's.
+
+    A STOP of either wins over a PAUSE; a stopped trial is never promoted by the inner policy, which sees it as
+    stopped.
+
+    Args:
+        policy: what chooses configurations, such as GPUCB() or Hyperband().
+        stopping: how the stopping problem is set and solved. Default: OptimalStopping().
+        growth: factor by which K1 grows from trial to trial. Default: 1, K1 is constant.
+        certain_from: from this trial on, counted from 1, K1 is infinite and nothing is stopped, as theorem 2's
+            guarantee asks. Default: None, never.
+        epoch_cost: "epochs": each costs c; "seconds": c is weighed by the measured time of the trial's epochs
+            against the others'. Default: "epochs".
+        noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
+            do. Default: 0.
+        kappa: a trial is stopped only where a Gaussian process over the finished trials is at most so many times as
+            uncertain of its end as of now. Default: None, without one.
+        audit: share of the trials, drawn by the study's seed and declared when they start, that train on where they
+            would be stopped: `study.audit()` then reports how often a stop is wrong. Default: 0.
+
+    Notes:
+        kappa is BO-BOS's condition C2.
+
+    Raises:
+        InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
+
+    Example:
+        >>> from haltune import Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Halting, RandomSearch
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Halting(RandomSearch(trials=3)), seed=0)
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
+    """
+
+    policy: Policy[Any]
+    stopping: OptimalStopping = field(default_factory=OptimalStopping)
+    growth: float = 1.0
+    certain_from: int | None = None
+    epoch_cost: Literal["epochs", "seconds"] = "epochs"
+    noise: float = 0.0
+    kappa: float | None = None
+    audit: float = 0.0
+    _stopper: Stopper = field(init=False, repr=False, compare=False)
+    _surrogate: Surrogate = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        policy = check_policy("Halting wraps a policy such as RandomSearch()", self.policy)
+        object.__setattr__(self, "policy", policy)
+        stopper = Stopper(self.stopping, self.growth, self.certain_from, self.epoch_cost, self.noise)
+        if self.kappa is not None and not self.kappa >= 1.0:
+            raise InvalidInput(
+                f"Halting(kappa={self.kappa!r}): at least 1, or None to stop whatever the finished trials say"
+            )
+        check_share("Halting", self.audit)
+        object.__setattr__(self, "_stopper", stopper)
+        object.__setattr__(self, "_surrogate", Surrogate(Marked()))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        audit = {AUDIT: self.audit} if self.audit else {}  # logs from before there was one say nothing of it
+        own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec}
+        return {"policy": "Halting", **own, **audit}
+
+    def start(self, problem: Problem) -> State:
+        if problem.max_epochs is None:
+            raise InvalidInput(
+                "Halting needs a horizon: give the Problem max_epochs, the epochs of a full training"
+            )
+        return self.policy.start(problem), (), {}
+
+    def fold(self, state: State, event: Event) -> State:
+        inner, finished, audited = state
+        inner = self.policy.fold(inner, event)
+        return inner, fold_finished(finished, event), fold_audited(audited, event, self.audit)
+
+    def inside(self, state: State) -> Any:
+        return state[0]
+
+    def propose(self, state: State, history: History, rng: Generator) -> Move:
+        return declare(self.policy.propose(state[0], history, rng), self.audit, history)
+
+    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """STOP when either says so; else the inner policy's PAUSE; else the stopping rule's CONTINUE.
+
+        An audited trial is stopped by the inner policy alone.
+        """
+        inner = self.policy.judge(state[0], history, trial, rng)
+        if inner.action is Action.STOP or AUDIT in inner.evidence:
+            return inner
+        own = ruled(self._stopper, self._surrogate, self.kappa, state[1], state[2], history, trial)
+        if own.action is Action.STOP or inner.action is Action.CONTINUE:
+            return replace(own, until=inner.until)
+        if AUDIT in own.evidence:  # recorded though the trial pauses
+            evidence = {**inner.evidence, **own.evidence}
+            return replace(inner, reason=f"{inner.reason}; {own.reason}", evidence=evidence)
+        return inner
+
+    def part(self, kind: type[T]) -> T | None:
+        return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
+
+
+BOBOSState = tuple[FinishedTrials, Audited]  # the trials that ended in log order, and the audited ones
+
+
+@dataclass(frozen=True)
+class BOBOS(Policy[BOBOSState]):
     """BO-BOS: Bayesian optimisation that stops runs which will not win (Dai et al. 2019).
 
     GP-UCB over configurations and epochs chooses, Bayesian optimal stopping halts. "robust", to be recommended,
@@ -115,7 +567,6 @@ class BOBOS(Policy[State]):
     _surrogate: Surrogate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_options("BOBOS", self.initial, self.beta, self.delta, self.refit_every)
         if not self.kappa >= 1.0:
             raise InvalidInput(
                 f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to stop whatever the surrogate believes"
@@ -139,11 +590,12 @@ class BOBOS(Policy[State]):
         object.__setattr__(self, "_stopper", stopper)
         # a robust one without the first epoch: so unlike the others that it shortens the lengthscale for all
         rows = Marked() if settings.mode == "faithful" else Marked(Marked.shares[1:])
-        object.__setattr__(self, "_surrogate", Surrogate(rows, self.refit_every, self.initial))
+        surrogate = Surrogate(rows, self.refit_every, self.initial, self.beta, self.delta)
+        surrogate.check("BOBOS")
+        object.__setattr__(self, "_surrogate", surrogate)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy."""
         names = ("kappa", "initial", "beta", "delta", "refit_every")
         return {
             "policy": "BOBOS",
@@ -152,33 +604,25 @@ class BOBOS(Policy[State]):
             **({AUDIT: self.audit} if self.audit else {}),
         }
 
-    def start(self, problem: Problem) -> State:
-        """No trial has finished or is audited. Raises InvalidInput without a horizon."""
+    def start(self, problem: Problem) -> BOBOSState:
         if problem.max_epochs is None:
             raise InvalidInput(
                 "BOBOS needs a horizon: give the Problem max_epochs, the epochs of a full training"
             )
-        check_ucb("BOBOS", problem, self.beta)
+        self._surrogate.check_space("BOBOS", problem.space)
         return (), {}
 
-    def fold(self, state: State, event: Event) -> State:
-        """The trials that ended, in log order, and the audited ones."""
+    def fold(self, state: BOBOSState, event: Event) -> BOBOSState:
         finished, audited = state
         return fold_over(finished, event), fold_audited(audited, event, self.audit)
 
-    def propose(self, state: State, history: History, rng: Generator) -> Move:
-        """The initial design, then the highest UCB at the full horizon (line 2); it may be declared audited."""
-        posterior = self._surrogate.posterior(history, state[0])
-        if len(history) < self.initial or posterior is None:
-            return declare(initial_design(history, self.initial, rng), self.audit, history)
-        beta = beta_t(self.beta, history.problem.space, len(history) + 1, self.delta)
-        return declare(propose_ucb(history, posterior, (1.0,), beta, rng), self.audit, history)
+    def propose(self, state: BOBOSState, history: History, rng: Generator) -> Move:
+        return declare(self._surrogate.propose(history, state[0], (1.0,), rng), self.audit, history)
 
-    def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+    def judge(self, state: BOBOSState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """C1 and C2 (line 9); an audited trial trains on."""
         kappa = None if math.isinf(self.kappa) else self.kappa
         return ruled(self._stopper, self._surrogate, kappa, *state, history, trial)
 
     def part(self, kind: type[T]) -> T | None:
-        """See Policy; its rule of stopping is one."""
         return self._stopper if isinstance(self._stopper, kind) else super().part(kind)

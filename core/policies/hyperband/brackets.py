@@ -19,11 +19,10 @@ from itertools import count, cycle, islice
 from math import ceil, floor
 from typing import Literal
 
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, StoreError
-from haltune.log.events import Started
+from haltune.log.events import ADVICE, Started
 from haltune.log.history import History
-from haltune.log.validity import ADVICE
 
 Number = float | int | Fraction
 Sizes = Literal["line2", "table1"]
@@ -69,7 +68,6 @@ class Schedule:
     brackets: tuple[Bracket, ...]
 
     def total(self, resume: bool = True) -> float:
-        """The resource that all brackets spend."""
         return sum(b.total(resume) for b in self.brackets)
 
     def table(self) -> str:

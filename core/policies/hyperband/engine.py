@@ -8,7 +8,8 @@ One engine takes the events of a log in order and answers for the policies of th
 - `Asynchronous`: a trial continues as soon as it is among the top 1 / eta of those that have arrived at its rung (Li et
   al. 2020, ASHA). In the promotion form it pauses there until it is; in the stopping form it is decided on arrival.
 
-What is not finite, failed or was stopped arrives at a rung as the worst and never continues.
+What is not finite, failed or was stopped arrives at a rung as the worst and never continues. New configurations come
+from a `Sampler`.
 """
 
 from __future__ import annotations
@@ -19,46 +20,161 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any, Literal
 
-from haltune._utils.words import amount, ordinal, plural
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.memo import Memo
+from haltune.display import amount, ordinal, plural
+from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
+from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
+from haltune.policies.random import fresh
+from haltune.space import Space
 
 from .brackets import Bracket, Plan, Rung
-from .sampler import Sampler
 
+Design = Literal["random", "sobol", "lhs"]
 OUT = -math.inf  # the score of what never continues
 Key = tuple[float, int]  # (-score, trial): the best first, equal ones by their number
 _NO_MORE = "no new trial may begin, and those that continue are still trained"
 
 
-@dataclass(frozen=True, slots=True)
-class RungEntry:
-    """A trial on its way to a rung, or at it."""
+# -- new configurations ------------------------------------------------------------------------
 
-    attempt: int
-    last: float = OUT  # sign * the value that it counts for so far, OUT when there is none
+
+@dataclass(frozen=True)
+class Sampler:
+    """The configurations of brackets.
+
+    source: "random"; "sobol" or "lhs", a design of the bracket's n points; or a policy that proposes, which sees the
+    trials at the highest rung that enough of them have reached, as if they had ended there. Enough are 6, or one more
+    than the space has coordinates. Raises InvalidInput for anything else.
+    """
+
+    source: Design | Policy[Any] = "random"
+    # a design is kept with its space: while the space is here, its id is its own
+    _designs: Memo[tuple[Space, list[dict[str, Any]]]] = field(
+        default_factory=lambda: Memo(8), init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.source not in ("random", "sobol", "lhs") and not isinstance(self.source, Policy):
+            raise InvalidInput(
+                f"sampler={self.source!r}: one of random, sobol, lhs, or a policy such as GPUCB()"
+            )
+
+    def check(self, problem: Problem) -> None:
+        if not isinstance(self.source, str):
+            self.source.start(problem)
+
+    def draw(self, history: History, number: int, bracket: Bracket, index: int, unit: str) -> Start:
+        """The configuration number `index` of bracket `number`, whose resource counts in `unit`.
+
+        Its randomness depends on these two numbers, not on how many decisions came before: a search that
+        was killed draws what it would have drawn.
+        """
+        rng, space = history.rng("design", number, index), history.problem.space
+        if self.source == "random":
+            return Start(fresh(history, rng), reason="drawn at random")
+        if not isinstance(self.source, str):
+            return self._proposed(self.source, history, bracket, unit, rng)
+        n, kind = bracket.rungs[0].n, str(self.source)
+
+        def drawn() -> tuple[Space, list[dict[str, Any]]]:
+            configs = space.sample_up_to(n, history.rng("design", number), design=kind)
+            return space, [dict(c) for c in configs]
+
+        _, design = self._designs((history.seed, number, id(space)), drawn)
+        if index < len(design) and space.key(design[index]) not in history.tried:
+            return Start(design[index], reason=f"point {index + 1} of a {kind} design of {n}")
+        return Start(fresh(history, rng), reason=f"drawn at random: the {kind} design has no new point")
+
+    def _proposed(
+        self, policy: Policy[Any], history: History, bracket: Bracket, unit: str, rng: Generator
+    ) -> Start:
+        seen = highest_rung(history, bracket, unit, max(6, history.problem.space.dim + 1))
+        if seen is None:
+            return Start(fresh(history, rng), reason="drawn at random: too few trials for a model yet")
+        state = policy.start(history.problem)
+        for ids, status in ((seen.ids, Status.COMPLETED), (seen.failed, Status.FAILED)):
+            for id in ids:
+                state = policy.fold(state, ev.Ended(at=0.0, trial=id, attempt=1, status=status))
+        move = policy.propose(state, seen, rng)
+        if not isinstance(move, Start):
+            return Start(
+                fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}"
+            )
+        reason = f"{move.reason}; from {plural(len(seen.ids), 'trial')} at {amount(seen.resource, unit)}"
+        return Start(move.config, reason=reason, evidence=move.evidence)
+
+
+class AtRung(History):
+    """A history as if every trial that reached a rung had ended there; others, running, are pending.
+
+    A trial that failed before the rung has failed. Spending and all that is not of single trials is the history's own.
+    """
+
+    def __init__(self, history: History, resource: float, reports: dict[int, int]) -> None:
+        vars(self).update(vars(history))
+        self._history, self.resource, self._reports = history, resource, reports
+        self.ids = sorted(reports)  # at the rung
+        self.failed = [t.id for t in history.with_status(Status.FAILED) if t.id not in reports]
+
+    def trial(self, id: int) -> TrialRecord:
+        t = self._history.trial(id)
+        if t.status is Status.FAILED and id not in self._reports:
+            return t
+        keep = self._reports.get(id, len(t.epochs))
+        return replace(
+            t, epochs=t.epochs[:keep], values=t.values[:keep], scores=t.scores[:keep], seconds=t.seconds[:keep],
+            metrics={name: column[:keep] for name, column in t.metrics.items()}, status=Status.COMPLETED,
+        )  # fmt: skip
+
+    @property
+    def pending(self) -> list[TrialRecord]:
+        """Those that have not come that far, but may."""
+        return [t for t in self._history.pending if t.id not in self._reports]
+
+
+def highest_rung(history: History, bracket: Bracket, unit: str, enough: int) -> AtRung | None:
+    """The view at the largest resource that `enough` trials have reached; None when none is."""
+
+    def reports_to(t: TrialRecord, resource: float) -> int:
+        """How many reports of a trial lead up to a resource; 0 when it has not had as much."""
+        if unit not in ("epochs", "seconds"):
+            return len(t.epochs) if t.status is Status.COMPLETED and (t.resource or 0.0) >= resource else 0
+        had = t.epochs if unit == "epochs" else np.cumsum(t.seconds)
+        return int(np.searchsorted(had, resource)) + 1 if len(had) and had[-1] >= resource else 0
+
+    for rung in reversed(bracket.rungs):
+        reports = {t.id: n for t in history.trials if (n := reports_to(t, rung.resource))}
+        if len(reports) >= enough:
+            return AtRung(history, rung.resource, reports)
+    return None
+
+
+# -- what both modes share ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RungEntry:
+    """A trial at a rung, or on its way to it."""
+
+    attempt: int = 1
+    value: float = OUT  # sign * the value that it counts for so far, OUT when there is none
     had: float = 0.0  # resource so far
     saved: float = 0.0  # resource at its last checkpoint
-    kept: float = OUT  # `last` at its last checkpoint
+    kept: float = OUT  # `value` at its last checkpoint
     result: float | None = None  # sign * value at the rung; None until it arrives
     whole: bool = False  # trained in full: it cannot continue, and need not
     held: bool = True  # by a worker: what is reported after that is not in its curve
-    before: float = OUT  # its result at the rung before
-    idle: bool = False  # no better than at the rung before: it is only counted (see Promotion.rising)
-
-    def again(self, attempt: int, anew: bool) -> RungEntry:
-        """A later attempt, from the checkpoint or from the beginning."""
-        saved, kept = (0.0, OUT) if anew else (self.saved, self.kept)
-        return replace(self, attempt=attempt, last=kept, kept=kept, had=saved, saved=saved, held=True)
-
-    def checkpointed(self) -> RungEntry:
-        """A later attempt begins here."""
-        return replace(self, saved=self.had, kept=self.last)
 
     def key(self, trial: int) -> Key:
         """Where it ranks at its rung."""
@@ -89,7 +205,6 @@ class Halving(ABC):
         return self.began >= self.limit
 
     def take(self, event: Event) -> None:
-        """Take up the next event of the log."""
         if isinstance(event, ev.Started):
             self._started(event)
             self.began = event.trial + 1
@@ -97,14 +212,41 @@ class Halving(ABC):
         elif isinstance(event, ev.Budgeted) and event.plans:
             self.limit = event.budget.get("trials", math.inf)
             self._counted()
-        elif isinstance(event, ev.TrialEvent):
-            self._trained(event)
+        elif isinstance(event, ev.TrialEvent) and (entry := self.entry(event.trial)) is not None:
+            self._trained(event, entry)
+
+    def _trained(self, e: ev.TrialEvent, entry: RungEntry) -> None:
+        if isinstance(e, ev.Resumed):
+            entry.attempt, entry.held = e.attempt, True
+            if e.anew:
+                entry.saved, entry.kept = 0.0, OUT
+            entry.had, entry.value = entry.saved, entry.kept
+            if e.by_policy:
+                self._climb(e.trial)
+        elif isinstance(e, ev.AttemptEvent) and e.attempt == entry.attempt:  # else superseded
+            if isinstance(e, ev.Reported) and entry.held:
+                self._reported(e)
+            elif isinstance(e, ev.Checkpointed):
+                entry.saved, entry.kept = entry.had, entry.value
+            elif isinstance(e, ev.Ended | ev.Expired):
+                entry.held = False
+                self._over(e)
 
     @abstractmethod
-    def _started(self, event: ev.Started) -> None: ...
+    def entry(self, trial: int) -> RungEntry | None:
+        """Of a trial that may still continue, or arrive at a rung."""
 
     @abstractmethod
-    def _trained(self, event: ev.TrialEvent) -> None: ...
+    def _started(self, e: ev.Started) -> None: ...
+
+    @abstractmethod
+    def _climb(self, trial: int) -> None: ...
+
+    @abstractmethod
+    def _reported(self, e: ev.Reported) -> None: ...
+
+    @abstractmethod
+    def _over(self, e: ev.Ended | ev.Expired) -> None: ...
 
     def _counted(self) -> None:  # noqa: B027 - only brackets that fill up need it
         """After `began` or `limit` changed."""
@@ -117,24 +259,20 @@ class Halving(ABC):
     def judge(self, history: History, trial: TrialRecord) -> Verdict:
         """Whether a trial continues after its last report."""
 
+    @abstractmethod
     def alive(self) -> frozenset[int] | None:
         """The paused trials that may still continue; None: all of them."""
-        return None
-
-    # -- reports ---------------------------------------------------------------------------
 
     def had(self, entry: RungEntry, epoch: float, seconds: float) -> float:
-        """The resource of a trial after a report."""
+        """The resource of a trial after a report; of another unit it has all when it is over."""
         if self.unit == "epochs":
             return epoch
-        return (
-            entry.had + seconds if self.unit == "seconds" else 0.0
-        )  # of another, it has all when it is over
+        return entry.had + seconds if self.unit == "seconds" else 0.0
 
     def scored(self, entry: RungEntry, event: ev.Reported) -> tuple[float, float]:
         """Of a report: sign * value, OUT where it is not finite; and what the trial counts for after it."""
         last = self.sign * event.value if math.isfinite(event.value) else OUT
-        return last, max(entry.last, last) if self.peaks else last
+        return last, max(entry.value, last) if self.peaks else last
 
     def judged(self, trial: TrialRecord, history: History) -> float:
         """sign * the value that a trial counts for at its last report; OUT where that report is not finite."""
@@ -142,7 +280,6 @@ class Halving(ABC):
         return self.sign * trial.result(history.problem.goal) if finite else OUT
 
     def amount(self, resource: float) -> str:
-        """A resource in words."""
         return amount(resource, self.unit)
 
     def until(self, resource: float) -> float | None:
@@ -165,7 +302,7 @@ def refused(score: float, entry: RungEntry) -> Verdict | None:
     return stop("its value is not finite where runs are compared: it never continues")
 
 
-# -- synchronous ---------------------------------------------------------------------------
+# -- synchronous -------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -173,7 +310,8 @@ class BracketState:
     """A bracket under way: the rung that fills, and the trials that may enter it.
 
     Trials that were trained in full carry their value along, and so do those whose last report was beyond the next
-    rung already.
+    rung already. Methods that may complete the rung return the state after it: this one, that of the next rung, or
+    None where the bracket is over.
     """
 
     number: int
@@ -184,10 +322,9 @@ class BracketState:
     members: dict[int, RungEntry] = field(default_factory=dict)
     arrived: int = 0  # of the members
     ranked: list[Key] = field(default_factory=list)  # those that arrived with a finite value
-    queue: list[int] = field(
-        default_factory=list
-    )  # winners of the rung before that have not entered, best first
-    past: dict[int, RungEntry] = field(default_factory=dict)  # the entries of those, from the rung before
+    past: dict[int, RungEntry] = field(
+        default_factory=dict
+    )  # winners of the rung before that have not entered
     planned: Bracket | None = None  # what the bracket was before it was cut to those that began
 
     @property
@@ -197,7 +334,6 @@ class BracketState:
 
     @property
     def last(self) -> bool:
-        """True in the rung that ends the bracket."""
         return self.rung == len(self.bracket.rungs) - 1
 
     @property
@@ -214,48 +350,48 @@ class BracketState:
         """Of a trial in this rung, or in the queue for it."""
         return self.members.get(trial) or self.past.get(trial)
 
-    def put(self, trial: int, entry: RungEntry) -> None:
-        """Another entry of a trial, which stays where it is."""
-        if trial in self.members:
-            self._place(trial, entry)
-        else:
-            self.past[trial] = entry
-
     def enter(self, trial: int, entry: RungEntry, of: int | None = None) -> None:
         """`trial` trains towards this rung; `of`: the winner in whose place it does, when not its own."""
-        self._leave_queue(trial if of is None else of)
-        self._place(trial, entry)
+        self.past.pop(trial if of is None else of, None)
+        self.members[trial] = entry
 
-    def report(self, trial: int, score: float, had: float, out: bool) -> BracketState | None:
-        """A trial of this rung has had so much resource; None when that closes the bracket."""
-        entry = replace(self.members[trial], last=score, had=had)
-        if entry.result is None and (out or had >= self.at.resource):
-            entry = replace(entry, result=OUT if out else score)
-        self._place(trial, entry)
+    def arrive(self, trial: int, result: float) -> None:
+        """A member has come to the rung, or counts for something else there from now on."""
+        entry = self.members[trial]
+        if entry.result is None:
+            self.arrived += 1
+        elif entry.result != OUT:
+            self.ranked.remove(entry.key(trial))
+        entry.result = result
+        if result != OUT:
+            insort(self.ranked, entry.key(trial))
+
+    def report(self, trial: int, out: bool) -> BracketState | None:
+        """A member has reported; out: it never continues."""
+        entry = self.members[trial]
+        if entry.result is None and (out or entry.had >= self.at.resource):
+            self.arrive(trial, OUT if out else entry.value)
         return self.settled()
 
     def leave(self, trial: int) -> BracketState | None:
-        """A trial will never continue; None when that closes the bracket."""
-        if (entry := self.members.get(trial)) is not None:
-            self._place(trial, replace(entry, result=OUT))
+        """A trial will never continue."""
+        if trial in self.members:
+            self.arrive(trial, OUT)
         else:
-            self._leave_queue(trial)
+            self.past.pop(trial)
             self.places -= 1
         return self.settled()
 
-    def done(self, trial: int) -> BracketState | None:
+    def done(self, trial: int, entry: RungEntry) -> BracketState | None:
         """A trial was trained in full: its value counts, in the rungs to come as well if it is carried."""
-        entry = self.entry(trial)
-        assert entry is not None
-        result = entry.last if entry.result is None else entry.result
-        self.enter(trial, replace(entry, result=result, whole=self.carries))
+        entry.whole = self.carries
+        self.enter(trial, entry)
+        if entry.result is None:
+            self.arrive(trial, entry.value)
         return self.settled()
 
     def settled(self, trial: int = -1, arriving: RungEntry | None = None) -> BracketState | None:
-        """The next rung once this one is complete; None when there is nobody to enter it.
-
-        trial, arriving: as if that member of the rung had arrived with this entry.
-        """
+        """The state once all are there. trial, arriving: as if that member had arrived with this entry."""
         arrives = arriving is not None and self.members[trial].result is None
         if len(self.members) < self.places or self.arrived + arrives < len(self.members):
             return self
@@ -268,15 +404,16 @@ class BracketState:
         following = BracketState(self.number, self.bracket, self.carries, len(winners), self.rung + 1)
         for id in winners:
             entry = arriving if arriving is not None and id == trial else self.members[id]
+            entry = replace(entry, result=None)
             if entry.whole or (self.carries and entry.had >= following.at.resource):
-                following._place(id, replace(entry, result=entry.last))
+                following.members[id] = entry
+                following.arrive(id, entry.value)
             else:
-                following.queue.append(id)
-                following.past[id] = replace(entry, result=None)
+                following.past[id] = entry
         return following.settled()
 
     def bounded(self, no_more: bool) -> BracketState | None:
-        """Cut to those that began when no more may, whole again when they may; None when that closes the bracket.
+        """Cut to those that began when no more may, whole again when they may.
 
         Only while the first rung fills: later ones are made of those that arrived there.
         """
@@ -288,22 +425,6 @@ class BracketState:
         if self.rung == 0 and not no_more and self.planned is not None:
             self.bracket, self.places, self.planned = self.planned, self.planned.rungs[0].n, None
         return self
-
-    def _place(self, trial: int, entry: RungEntry) -> None:
-        before = self.members.get(trial)
-        if before is not None and before.result is not None:
-            self.arrived -= 1
-            if before.result != OUT:
-                self.ranked.remove(before.key(trial))
-        if entry.result is not None:
-            self.arrived += 1
-            if entry.result != OUT:
-                insort(self.ranked, entry.key(trial))
-        self.members[trial] = entry
-
-    def _leave_queue(self, trial: int) -> None:
-        if self.past.pop(trial, None) is not None:
-            self.queue.remove(trial)
 
 
 class Synchronous(Halving):
@@ -330,6 +451,10 @@ class Synchronous(Halving):
         """The bracket in which a trial may still continue."""
         return next((b for b in self.open if b.entry(trial) is not None), None)
 
+    def entry(self, trial: int) -> RungEntry | None:
+        bracket = self._holding(trial)
+        return None if bracket is None else bracket.entry(trial)
+
     def _put(self, before: BracketState, after: BracketState | None, planned: Bracket | None) -> None:
         """Another state of a bracket, None: it is over. planned: what it was before it was cut, if it was."""
         if planned is not None and (after is None or after.rung):
@@ -351,8 +476,8 @@ class Synchronous(Halving):
             self.open.append(self._bracket(number, again))
         bracket = next((b for b in self.open if b.number == number), None)
         if bracket is not None:
-            bracket.enter(e.trial, RungEntry(1), e.tags.get("of"))
-            self._aim(bracket, e.trial)
+            bracket.enter(e.trial, RungEntry(), e.tags.get("of"))
+            self._aim(e.trial)
 
     def _bracket(self, number: int, again: Bracket | None) -> BracketState:
         bracket = again or self.plan(number)
@@ -363,64 +488,59 @@ class Synchronous(Halving):
         ends = self.plan.ends
         return self.short[0] if self.short and ends is not None and number >= ends else None
 
-    def _trained(self, e: ev.TrialEvent) -> None:
-        if (bracket := self._holding(e.trial)) is None:
-            return
-        planned = bracket.planned
-        after = self._moved(bracket, e)
-        if after is not bracket:
-            self._put(bracket, after, planned)
-        self._aim(after, e.trial)
+    def _trained(self, e: ev.TrialEvent, entry: RungEntry) -> None:
+        super()._trained(e, entry)
+        self._aim(e.trial)
 
-    def _aim(self, bracket: BracketState | None, trial: int) -> None:
+    def _aim(self, trial: int) -> None:
         """The record of a trial has its aim in epochs; that of one in seconds is kept here."""
-        if self.unit == "seconds" and bracket is not None and trial in bracket.members:
+        bracket = self._holding(trial) if self.unit == "seconds" else None
+        if bracket is not None and trial in bracket.members:
             self.aims[trial] = bracket.at.resource
 
-    def _moved(self, bracket: BracketState, e: ev.TrialEvent) -> BracketState | None:
-        entry = bracket.entry(e.trial)
-        assert entry is not None
-        if isinstance(e, ev.Resumed):
-            again = entry.again(e.attempt, e.anew)
-            (bracket.enter if e.by_policy else bracket.put)(e.trial, again)
-        elif not isinstance(e, ev.AttemptEvent) or e.attempt != entry.attempt:
-            pass  # superseded
-        elif isinstance(e, ev.Reported) and entry.held:
-            return self._reported(bracket, entry, e)
-        elif isinstance(e, ev.Checkpointed):
-            bracket.put(e.trial, entry.checkpointed())
-        elif isinstance(e, ev.Ended | ev.Expired):
-            bracket.put(e.trial, replace(entry, held=False))
-            return self._over(bracket, e)
-        return bracket
+    def _climb(self, trial: int) -> None:
+        if (bracket := self._holding(trial)) is not None and trial in bracket.past:
+            bracket.enter(trial, bracket.past[trial])
 
-    def _reported(self, bracket: BracketState, entry: RungEntry, e: ev.Reported) -> BracketState | None:
-        (last, score), had = self.scored(entry, e), self.had(entry, e.epoch, e.seconds)
+    def _reported(self, e: ev.Reported) -> None:
+        bracket = self._holding(e.trial)
+        assert bracket is not None
+        entry, planned = bracket.entry(e.trial), bracket.planned
+        assert entry is not None
+        (last, entry.value), entry.had = self.scored(entry, e), self.had(entry, e.epoch, e.seconds)
         continues = self.resumes and e.verdict.action is Action.CONTINUE
-        if e.trial in bracket.queue and continues:
+        if e.trial in bracket.past and continues:
             bracket.enter(e.trial, entry)
         if e.trial not in bracket.members or e.epoch < self.min_epochs:
-            bracket.put(e.trial, replace(entry, last=score, had=had))
-            return bracket
+            return
         stopped = e.verdict.action is Action.STOP
         if stopped and e.verdict.resumable:
-            had = min(had, math.nextafter(bracket.at.resource, 0.0))  # cut by the budget: nobody judged it
-        out = stopped and not e.verdict.resumable and (self.resumes or had < bracket.at.resource)
-        out = out or (last == OUT and had >= bracket.at.resource)
-        after = bracket.report(e.trial, score, had, out)
-        if after is not None and continues and (won := after.past.get(e.trial)) is not None:
-            after.enter(e.trial, won)  # the last to arrive, it continues at once
-        return after
+            entry.had = min(
+                entry.had, math.nextafter(bracket.at.resource, 0.0)
+            )  # cut by the budget: nobody judged it
+        out = stopped and not e.verdict.resumable and (self.resumes or entry.had < bracket.at.resource)
+        out = out or (last == OUT and entry.had >= bracket.at.resource)
+        after = bracket.report(e.trial, out)
+        if after is not None and continues and e.trial in after.past:
+            after.enter(e.trial, after.past[e.trial])  # the last to arrive, it continues at once
+        if after is not bracket:
+            self._put(bracket, after, planned)
 
-    def _over(self, bracket: BracketState, e: ev.Ended | ev.Expired) -> BracketState | None:
-        if e.trial in bracket.queue and not self.resumes:
-            return bracket  # another trial continues in its place
+    def _over(self, e: ev.Ended | ev.Expired) -> None:
+        bracket = self._holding(e.trial)
+        assert bracket is not None
+        entry, planned = bracket.entry(e.trial), bracket.planned
+        assert entry is not None
+        if e.trial in bracket.past and not self.resumes:
+            return  # another trial continues in its place
+        after: BracketState | None = bracket
         if e.status is Status.COMPLETED:
-            return bracket.done(e.trial)
-        entry = bracket.members.get(e.trial)
-        if e.status is Status.STOPPED and not self.resumes and entry and entry.result is not None:
-            return bracket  # it had its resource
-        return bracket.leave(e.trial) if e.status in (Status.STOPPED, Status.FAILED) else bracket
+            after = bracket.done(e.trial, entry)
+        elif e.status in (Status.STOPPED, Status.FAILED):
+            had_all = e.status is Status.STOPPED and not self.resumes and entry.result is not None
+            after = bracket if had_all else bracket.leave(e.trial)
+        if after is not bracket:
+            self._put(bracket, after, planned)
 
     def propose(self, history: History) -> Move:
         """A winner, a new configuration, the next bracket, or a wait."""
@@ -442,26 +562,27 @@ class Synchronous(Halving):
 
     def _promotion(self, bracket: BracketState, history: History) -> Move | None:
         resource = bracket.at.resource
-        for id in bracket.queue:
+        for id in bracket.past:
             trial = history.trial(id)
             if self.resumes and trial.status is not Status.PAUSED:
                 continue  # still with its worker, or given back: the study offers it again
             tags = {"bracket": bracket.number, "rung": bracket.rung}
             before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
             reason = f"among the best {bracket.places} after {before}: on to {self.amount(resource)}"
+            end = self.until(resource)
             if self.resumes:
-                return Resume(id, self.until(resource), resource, tags, reason)
-            tags["of"] = id
-            end, partial = self.until(resource), self._partial(bracket)
-            return Start(trial.config, end, resource, tags, reason, partial=partial)
+                return Resume(id, end, resource, tags, reason)
+            return Start(
+                trial.config, end, resource, {**tags, "of": id}, reason, partial=self._partial(bracket)
+            )
         return None
 
     def _new(self, bracket: BracketState, history: History) -> Start:
         drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
         resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
         reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0)}"
-        end, partial = self.until(resource), self._partial(bracket)
-        return Start(drawn.config, end, resource, tags, reason, drawn.evidence, partial)
+        partial = self._partial(bracket)
+        return Start(drawn.config, self.until(resource), resource, tags, reason, drawn.evidence, partial)
 
     def _partial(self, bracket: BracketState) -> bool:
         """True for a trial of this rung that is no full training, though nobody cuts it: on few samples, say."""
@@ -470,12 +591,12 @@ class Synchronous(Halving):
     def judge(self, history: History, trial: TrialRecord) -> Verdict:
         """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
         bracket = self._holding(trial.id)
-        if bracket is None or (trial.id in bracket.queue and not self.resumes):  # another trial continues
+        if bracket is None or (trial.id in bracket.past and not self.resumes):  # another trial continues
             return self._alone(trial)
         entry = bracket.entry(trial.id)
         assert entry is not None
         had, score = self.had(entry, trial.epoch, float(trial.seconds[-1])), self.judged(trial, history)
-        if trial.id in bracket.queue:
+        if trial.id in bracket.past:
             if score == OUT:
                 return stop("offered again, its value is not finite any more: it never continues")
             return self._on(bracket, "it was among the best of its rung")
@@ -489,7 +610,7 @@ class Synchronous(Halving):
             return verdict
         arrived = bracket.arrived + (entry.result is None)
         if entry.result is None:
-            entry = replace(entry, last=score, had=had, result=score)
+            entry = replace(entry, value=score, had=had, result=score)
         rank = 1 + bisect_left(bracket.ranked, entry.key(trial.id))
         place = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
         evidence = {
@@ -499,7 +620,7 @@ class Synchronous(Halving):
         if bracket.last:
             return stop(f"{place}: the last rung of its bracket", **evidence, **full)
         after = bracket.settled(trial.id, entry)
-        if after is not None and trial.id in after.queue:
+        if after is not None and trial.id in after.past:
             why = f"{place}, the last to arrive: among the best {bracket.promotes}"
             return replace(self._on(after, why), evidence=evidence)
         those = plural(bracket.promotes, "continues", "continue")
@@ -523,11 +644,10 @@ class Synchronous(Halving):
         return Verdict(Action.CONTINUE, f"{why}; on to {self.amount(resource)}", {}, self.until(resource))
 
     def alive(self) -> frozenset[int]:
-        """The trials that may still continue."""
-        return frozenset(t for b in self.open for t in (*b.members, *b.queue))
+        return frozenset(t for b in self.open for t in (*b.members, *b.past))
 
 
-# -- asynchronous --------------------------------------------------------------------------
+# -- asynchronous ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -560,8 +680,6 @@ class Promotion:
 
 @dataclass
 class RungState:
-    """One rung."""
-
     arrived: list[Key] = field(default_factory=list)  # finite values
     count: int = 0  # all that arrived, what is not finite and what failed among them
     waiting: list[Key] = field(default_factory=list)  # paused here
@@ -587,31 +705,27 @@ class RungState:
         return (key[1] for key in self.waiting[:top] if self.rank(key) < top)
 
 
-@dataclass(frozen=True, slots=True)
-class OnRung:
-    """A trial on a rung, or on the way to it."""
-
+@dataclass(slots=True, kw_only=True)
+class LadderEntry(RungEntry):
     bracket: Bracket
-    rung: int
-    entry: RungEntry
+    rung: int = 0
+    before: float = OUT  # its result at the rung before
+    idle: bool = False  # no better than at the rung before: it is only counted (see Asynchronous)
 
     @property
     def needed(self) -> float:
-        """The resource of its rung."""
         return self.bracket.rungs[self.rung].resource
 
     @property
     def last(self) -> bool:
-        """True on the last rung."""
         return self.rung == len(self.bracket.rungs) - 1
 
-    def passing(self, had: float) -> Iterator[OnRung]:
-        """Here, and at every further rung that a report of so much resource has passed at once, in their order."""
-        yield self
-        for rung in range(self.rung + 1, len(self.bracket.rungs)):
-            if self.bracket.rungs[rung].resource > had:
-                return
-            yield replace(self, rung=rung)
+    def passed(self, had: float) -> int:
+        """The furthest rung that a report of so much resource has passed at once."""
+        rungs, at = self.bracket.rungs, self.rung
+        while at + 1 < len(rungs) and rungs[at + 1].resource <= had:
+            at += 1
+        return at
 
 
 class Asynchronous(Halving):
@@ -622,24 +736,20 @@ class Asynchronous(Halving):
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        sampler: Sampler,
-        unit: str,
-        promotion: Promotion,
-        ends: bool = True,
+        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, promotion: Promotion, ends: bool = True,
         rising: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(problem, plan, sampler, unit, ends)
         self.promotion, self.rising = promotion, rising
         self.number = 0  # the bracket that new trials belong to
         self.started = 0  # of its configurations
         self.rungs: dict[Bracket, list[RungState]] = {}
-        self.trials: dict[int, OnRung] = {}
+        self.trials: dict[int, LadderEntry] = {}
 
-    def rung(self, on: OnRung) -> RungState:
-        """The rung at which a trial is."""
+    def entry(self, trial: int) -> RungEntry | None:
+        return self.trials.get(trial)
+
+    def rung(self, on: LadderEntry) -> RungState:
         return self.rungs[on.bracket][on.rung]
 
     @property
@@ -649,7 +759,7 @@ class Asynchronous(Halving):
 
     def _coming(self) -> set[tuple[Bracket, int]]:
         """The rungs that somebody is on the way to."""
-        return {(on.bracket, on.rung) for on in self.trials.values() if on.entry.result is None}
+        return {(on.bracket, on.rung) for on in self.trials.values() if on.result is None}
 
     def _started(self, e: ev.Started) -> None:
         number = self.plan.number(e)
@@ -658,72 +768,50 @@ class Asynchronous(Halving):
             self.rungs[bracket] = [RungState() for _ in bracket.rungs]
         self.started = self.started + 1 if number == self.number else 1
         self.number = number
-        self.trials[e.trial] = OnRung(bracket, 0, RungEntry(1))
+        self.trials[e.trial] = LadderEntry(bracket=bracket)
 
-    def _trained(self, e: ev.TrialEvent) -> None:
-        if (on := self.trials.get(e.trial)) is None:
-            return
-        if isinstance(e, ev.Resumed):
-            on = replace(on, entry=on.entry.again(e.attempt, e.anew))
-            if e.by_policy:
-                self._climb(on, e.trial)
-            else:
-                self.trials[e.trial] = on
-        elif not isinstance(e, ev.AttemptEvent) or e.attempt != on.entry.attempt:
-            pass  # superseded
-        elif isinstance(e, ev.Reported) and on.entry.held:
-            self._reported(on, e)
-        elif isinstance(e, ev.Checkpointed):
-            self.trials[e.trial] = replace(on, entry=on.entry.checkpointed())
-        elif isinstance(e, ev.Ended | ev.Expired):
-            self.trials[e.trial] = on = replace(on, entry=replace(on.entry, held=False))
-            if e.status in OVER:
-                self._over(on, e.trial, e.status)
-
-    def _climb(self, on: OnRung, trial: int) -> None:
+    def _climb(self, trial: int) -> None:
         """On to the next rung."""
-        self.rung(on).leave(on.entry.key(trial))
-        before = OUT if on.entry.result is None else on.entry.result
-        entry = replace(on.entry, result=None, before=before, idle=False)
-        self.trials[trial] = replace(on, rung=on.rung + 1, entry=entry)
+        on = self.trials[trial]
+        self.rung(on).leave(on.key(trial))
+        on.before = OUT if on.result is None else on.result
+        on.result, on.idle = None, False
+        on.rung += 1
 
-    def _reported(self, on: OnRung, e: ev.Reported) -> None:
-        (last, score), had = self.scored(on.entry, e), self.had(on.entry, e.epoch, e.seconds)
-        stopped = e.verdict.action is Action.STOP
-        entry = replace(on.entry, last=score, had=had)
-        there = had >= on.needed and e.epoch >= self.min_epochs
-        arrives = there and on.entry.result is None and not (stopped and e.verdict.resumable)
+    def _reported(self, e: ev.Reported) -> None:
+        on = self.trials[e.trial]
+        (last, on.value), on.had = self.scored(on, e), self.had(on, e.epoch, e.seconds)
+        cut = e.verdict.action is Action.STOP and e.verdict.resumable
+        arrives = on.had >= on.needed and e.epoch >= self.min_epochs and on.result is None and not cut
         if arrives:
-            entry = replace(entry, result=score if last > OUT else OUT)
-            for passed in on.passing(had):
-                entry = replace(entry, idle=self._idle(passed, entry, e.trial))
-                counts = last > OUT and not entry.idle
-                self.rung(passed).arrive(entry.key(e.trial) if counts else None)
-            on = passed
-        self.trials[e.trial] = on = replace(on, entry=entry)
-        if entry.result is None or had < on.needed or on.last:
+            on.result = on.value if last > OUT else OUT
+            for rung in range(on.rung, on.passed(on.had) + 1):  # at each that it has passed at once
+                on.rung, on.idle = rung, self._idle(on, rung, on.result, e.trial)
+                self.rung(on).arrive(on.key(e.trial) if last > OUT and not on.idle else None)
+        if on.result is None or on.had < on.needed or on.last:
             return  # on its way, for the first time or again after a crash
         # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
-            self._climb(on, e.trial)
-        elif arrives and e.verdict.action is Action.PAUSE and not entry.idle:
-            insort(self.rung(on).waiting, entry.key(e.trial))
+            self._climb(e.trial)
+        elif arrives and e.verdict.action is Action.PAUSE and not on.idle:
+            insort(self.rung(on).waiting, on.key(e.trial))
 
-    def _idle(self, on: OnRung, entry: RungEntry, trial: int) -> bool:
+    def _idle(self, on: LadderEntry, rung: int, result: float, trial: int) -> bool:
         """Whether a trial that arrives at a rung is no better than at the one before, and does not lead."""
-        stays = self.rising and entry.result is not None and entry.result <= entry.before
-        return stays and not on.last and self.rung(on).rank(entry.key(trial)) > 0
+        stays = self.rising and result <= on.before and rung < len(on.bracket.rungs) - 1
+        return stays and self.rungs[on.bracket][rung].rank((-result, trial)) > 0
 
-    def _over(self, on: OnRung, trial: int, status: Status) -> None:
+    def _over(self, e: ev.Ended | ev.Expired) -> None:
         """It arrives where it did not: with its value if it ended by itself, else only counted."""
-        rung, entry = self.rung(on), on.entry
-        if entry.result is not None:
-            rung.leave(entry.key(trial))
+        on = self.trials[e.trial]
+        if e.status not in OVER:
             return
-        counts = status is Status.COMPLETED and entry.last > OUT
-        entry = replace(entry, result=entry.last if counts else OUT)
-        rung.arrive(entry.key(trial) if counts else None)
-        self.trials[trial] = replace(on, entry=entry)
+        if on.result is not None:
+            self.rung(on).leave(on.key(e.trial))
+            return
+        counts = e.status is Status.COMPLETED and on.value > OUT
+        on.result = on.value if counts else OUT
+        self.rung(on).arrive(on.key(e.trial) if counts else None)
 
     def propose(self, history: History, by: Promotion | None = None) -> Move:
         """The promotion at the highest rung, or a new configuration."""
@@ -741,7 +829,7 @@ class Asynchronous(Halving):
     def _place(self, bracket: Bracket, at: int, id: int) -> str:
         """A paused trial's place among those that arrived at a rung."""
         rung = self.rungs[bracket][at]
-        rank = rung.rank(self.trials[id].entry.key(id)) + 1
+        rank = rung.rank(self.trials[id].key(id)) + 1
         return f"{ordinal(rank)} of {rung.count} after {self.amount(bracket.rungs[at].resource)}"
 
     def _promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
@@ -772,8 +860,8 @@ class Asynchronous(Halving):
             if rung.waiting
         ]
         for id, on in self.trials.items():
-            if on.entry.idle and history.trial(id).status is Status.PAUSED:
-                left.append((-on.needed, on.entry.key(id), on.bracket, on.rung))
+            if on.idle and history.trial(id).status is Status.PAUSED:
+                left.append((-on.needed, on.key(id), on.bracket, on.rung))
         if not left:
             return Wait(_NO_MORE)
         _, key, bracket, at = min(left, key=lambda found: found[:2])
@@ -785,8 +873,9 @@ class Asynchronous(Halving):
             number, index = number + 1, 0
         if not self.plan.has(number, history):
             if history.running:
-                some = "some are still trained, and may let others continue"
-                return Wait(f"all configurations are started; {some}")
+                return Wait(
+                    "all configurations are started; some are still trained, and may let others continue"
+                )
             return Finish("all configurations are started, and none is to continue")
         bracket = self.plan(number)
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
@@ -798,57 +887,51 @@ class Asynchronous(Halving):
     def reaches(self, trial: TrialRecord) -> bool:
         """True when a trial is at its rung with its last report."""
         on = self.trials.get(trial.id)
-        return on is not None and self.had(on.entry, trial.epoch, float(trial.seconds[-1])) >= on.needed
+        return on is not None and self.had(on, trial.epoch, float(trial.seconds[-1])) >= on.needed
 
     def judge(self, history: History, trial: TrialRecord, by: Promotion | None = None) -> Verdict:
         """On to the rung; from there on, PAUSE or STOP by its rank among those that arrived."""
         by, on = by or self.promotion, self.trials.get(trial.id)
         if on is None:
             return go_on("no schedule started this trial")
-        had = self.had(on.entry, trial.epoch, float(trial.seconds[-1]))
+        had = self.had(on, trial.epoch, float(trial.seconds[-1]))
         if had < on.needed:
             return go_on(f"on to {self.amount(on.needed)}")
         score = self.judged(trial, history)
-        if (verdict := refused(score, on.entry)) is not None:
+        if (verdict := refused(score, on)) is not None:
             return verdict
-        if on.entry.result is None:
-            *_, on = on.passing(had)
-        if on.last:
+        rungs, at = on.bracket.rungs, on.rung if on.result is not None else on.passed(had)
+        if at == len(rungs) - 1:
             full = {FULL: True} if self.ends else {}
-            return stop(f"trained its {self.amount(on.needed)}", **full)
-        return self._ranked(by, on, replace(on.entry, had=had), trial.id, score)
-
-    def _ranked(self, by: Promotion, on: OnRung, entry: RungEntry, trial: int, score: float) -> Verdict:
-        rung, arrived = self.rung(on), self.rung(on).count
-        if entry.result is None:
-            entry, arrived = replace(entry, result=score), arrived + 1
-            entry = replace(entry, idle=self._idle(on, entry, trial))
-        if on.rung < by.base:
-            compared = on.bracket.rungs[by.base].resource
+            return stop(f"trained its {self.amount(rungs[at].resource)}", **full)
+        if at < by.base:
+            compared = rungs[by.base].resource
             text = f"on to {self.amount(compared)}, where runs are first compared"
-            evidence = {"rung": on.rung, "first_rung": by.base}
-            return Verdict(Action.CONTINUE, text, evidence, self.until(compared))
-        rank, top = rung.rank(entry.key(trial)), by.top(on.rung, arrived)
-        evidence = {"rank": rank + 1, "arrived": arrived, "go_on": top, "rung": on.rung}
-        after = self.amount(entry.had if self.unit == "epochs" else on.needed)
+            return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.until(compared))
+        rung = self.rungs[on.bracket][at]
+        arrived, idle, result = rung.count, on.idle, on.result
+        if result is None:
+            arrived, result = arrived + 1, score
+            idle = self._idle(on, at, score, trial.id)
+        rank, top = rung.rank((-result, trial.id)), by.top(at, arrived)
+        evidence = {"rank": rank + 1, "arrived": arrived, "go_on": top, "rung": at}
+        after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
         going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
-        if entry.idle:
-            going = f"no better than after {self.amount(on.bracket.rungs[on.rung - 1].resource)}"
-        text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or entry.idle else ', '}{going}"
-        if rank < top and not entry.idle:
-            return Verdict(
-                Action.CONTINUE, text, evidence, self.until(on.bracket.rungs[on.rung + 1].resource)
-            )
+        if idle:
+            going = f"no better than after {self.amount(rungs[at - 1].resource)}"
+        text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or idle else ', '}{going}"
+        if rank < top and not idle:
+            return Verdict(Action.CONTINUE, text, evidence, self.until(rungs[at + 1].resource))
         return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)
 
     def alive(self) -> frozenset[int] | None:
-        """The trials that may still continue; None: any paused one, when more arrive at its rung."""
+        """None: any paused one, when more arrive at its rung."""
         number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
         if self.plan.ends is None or number + full < self.plan.ends or self._coming():
             return None
-        found = [
+        tops = (
             (r, self.promotion.top(at, r.count))
             for rungs in self.rungs.values()
             for at, r in enumerate(rungs)
-        ]
-        return frozenset(id for rung, top in found for id in rung.leading(top))
+        )
+        return frozenset(id for rung, top in tops for id in rung.leading(top))

@@ -16,17 +16,16 @@ from numpy.random import Generator
 
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput
-from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import Move, Verdict
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
+from haltune.old_names import takes_old_names
 
 from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
-from .engine import Asynchronous, Halving, Promotion, Synchronous
-from .sampler import Design, Sampler
+from .engine import Asynchronous, Design, Halving, Promotion, Sampler, Synchronous
 
 FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the usual min_trials_per_rung
 
@@ -35,20 +34,16 @@ class ByEngine(Policy[Halving]):
     """A policy whose `start` makes an engine: the state takes events and answers."""
 
     def fold(self, state: Halving, event: Event) -> Halving:
-        """The brackets after `event`."""
         state.take(event)
         return state
 
     def propose(self, state: Halving, history: History, rng: Generator) -> Move:
-        """A winner, a new configuration, the next bracket, or a wait; Finish after the last bracket."""
         return state.propose(history)
 
     def judge(self, state: Halving, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
         return state.judge(history, trial)
 
     def alive(self, state: Halving) -> frozenset[int] | None:
-        """The paused trials that may still continue; None: all of them."""
         return state.alive()
 
 
@@ -87,7 +82,6 @@ class Bracketed(ByEngine):
         return bool(self.asynchronous)
 
     def start(self, problem: Problem) -> Halving:
-        """No bracket yet. Raises InvalidInput when the problem's epochs do not suit the schedule."""
         plan, sampler = self._from(problem.min_epochs)._plan(problem.max_epochs), Sampler(self.sampler)
         sampler.check(problem)
         if not self.asynchronous:
@@ -149,12 +143,10 @@ class Bracketed(ByEngine):
 
     @property
     def _whole(self) -> bool:
-        """True when resources are counted in whole units."""
         return self.resource != "seconds"
 
 
 def check_rounds(name: str, rounds: int | None) -> None:
-    """Raises InvalidInput for what is no number of rounds."""
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
         raise InvalidInput(f"{name}(rounds={rounds!r}): at least 1, or None to repeat until the budget ends")
 
@@ -246,7 +238,6 @@ class Hyperband(Bracketed):
 
     @property
     def endless(self) -> bool:
-        """True when nothing but the budget ends the search."""
         return self.schedule == "growing"
 
     def table(self, max_resource: float | None = None) -> Schedule:
@@ -502,7 +493,6 @@ class Ladder(ByEngine):
         return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
 
     def _first(self, min_epochs: int) -> int:
-        """Return the epochs of the first rung."""
         return max(self.min_resource, min_epochs)
 
     def _below(self, horizon: int, epochs: int) -> Iterator[int]:
@@ -512,7 +502,6 @@ class Ladder(ByEngine):
 
 
 def check_cuts(where: str, **cuts: float) -> None:
-    """Raises InvalidInput for one in so many that is not above one."""
     for name, value in cuts.items():
         if not exact(value, f"{where}: {name}") > 1:
             raise InvalidInput(f"{where}({name}={value!r}): above 1; 3 or 6 are usual")

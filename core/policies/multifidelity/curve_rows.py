@@ -40,14 +40,11 @@ class CurveTable:
         return len(self.trial)
 
     def upto(self, count: int) -> CurveTable:
-        """The first rows."""
         return CurveTable(self.trial[:count], self.epoch[:count], self.value[:count])
 
 
 @dataclass(slots=True)
 class TrialRows:
-    """One trial."""
-
     attempt: int = 1
     held: bool = True  # by a worker: what is reported after that is not in its curve
     at: float = 0.0  # epochs of its last report
@@ -59,8 +56,6 @@ class TrialRows:
 
 
 class CurveRows:
-    """All rows so far."""
-
     def __init__(self, goal: Goal) -> None:
         self.goal = goal
         self.rows: dict[int, CurveRow] = {}  # by their numbers
@@ -76,14 +71,12 @@ class CurveRows:
 
     @property
     def table(self) -> CurveTable:
-        """The rows as arrays, in the order of the log."""
         if self._table is None:
             trial, epoch, value = np.array(list(self.rows.values()), dtype=np.float64).reshape(len(self), 3).T
             self._table = CurveTable(trial.astype(np.intp), epoch, measured(value))
         return self._table
 
     def take(self, event: Event) -> None:
-        """Take up the next event of the log."""
         if isinstance(event, ev.Started):
             self.trials[event.trial] = TrialRows()
         if not isinstance(event, ev.TrialEvent) or (t := self.trials.get(event.trial)) is None:
@@ -129,7 +122,6 @@ class CurveRows:
             self._add(t, trial, t.value)
 
     def _add(self, t: TrialRows, trial: int, value: float) -> None:
-        """One row more, at the trial's last epoch."""
         t.rows.append((t.at, self.count))
         self.rows[self.count] = (trial, t.at, value)
         self.count += 1
@@ -238,7 +230,6 @@ class TargetScale:
             return np.clip((v - self.centre) / self.width, -1.0, _ABOVE)
 
     def value(self, target: float) -> float:
-        """The metric that a target stands for."""
         return self.sign * (self.centre + self.width * target)
 
 

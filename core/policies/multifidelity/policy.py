@@ -28,37 +28,32 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
-from haltune.errors.old_names import takes_old_names
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
+from haltune.old_names import takes_old_names
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
-from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion
+from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
-from haltune.policies.hyperband.sampler import Sampler
 
 from .curve_rows import CurveRows, candidates, first_untried
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import LogRegret, StageKernel, StageProcess, Stages
+from .stage_process import LogRegret, StageKernel, Stages
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
-_RANDOM_TRIALS = (
-    3  # trials that are drawn at random where earlier studies tell where to begin, and half of the next
-)
+_RANDOM_TRIALS = 3  # drawn at random where earlier studies tell where to begin, and half of the next
 
 
 @dataclass
 class LadderState:
-    """What is known: the ladder, and what the process learns from."""
-
     ladder: Asynchronous
     rows: CurveRows
     model: Model = field(repr=False, compare=False)  # what it learns by
@@ -67,7 +62,6 @@ class LadderState:
 
     @property
     def horizon(self) -> float:
-        """Epochs of a full training."""
         return float(self.ladder.horizon or 1)
 
 
@@ -121,7 +115,7 @@ class MultiFidelity(Policy[LadderState]):
     learn_from: Sequence[Any] = field(default=(), hash=False)
 
     plans = True  # by the budget: what may begin
-    gives_up_pauses = True
+    gives_up_pauses = predicts = True
 
     def __post_init__(self) -> None:
         check_cuts("MultiFidelity", eta=self.eta, first_cut=self.first_cut)
@@ -137,7 +131,6 @@ class MultiFidelity(Policy[LadderState]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, what it has from earlier studies included."""
         spec = super().spec
         earlier = [study.to_json() for study in spec.pop("learn_from")]
         return {**spec, "learn_from": earlier} if earlier else spec
@@ -146,12 +139,10 @@ class MultiFidelity(Policy[LadderState]):
         return replace(self, learn_from=(*self.learn_from, *earlier_studies_of(studies)))
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
-        """See Policy: what earlier studies have told by the time the study was made."""
         earlier = earlier_studies_of(spec.get("learn_from", ()))
         return self if earlier == self.learn_from else replace(self, learn_from=earlier)
 
     def remarks(self, problem: Problem) -> list[str]:
-        """What is learnt from earlier studies, and what of them is not."""
         return Lessons.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
 
     def rungs(self, horizon: int, min_epochs: int = 0) -> tuple[int, ...]:
@@ -164,13 +155,7 @@ class MultiFidelity(Policy[LadderState]):
             epochs.append(epochs[-1] * _RUNG_RATIO)
         return (*epochs, horizon) if epochs[0] * _TOO_CLOSE < horizon else (horizon,)
 
-    @property
-    def predicts(self) -> bool | None:
-        """True: a Gaussian process chooses new configurations."""
-        return True
-
     def start(self, problem: Problem) -> LadderState:
-        """Nobody on the ladder. Raises InvalidInput without a horizon."""
         if problem.max_epochs is None:
             raise InvalidInput(
                 "MultiFidelity needs a horizon: give the Problem max_epochs, or choose InfiniteHyperband()"
@@ -178,9 +163,11 @@ class MultiFidelity(Policy[LadderState]):
         rungs = self.rungs(problem.max_epochs, problem.min_epochs)
         stages = Stages(rungs, problem.space.dim, len(self.learn_from))
         lessons = Lessons.of(self.learn_from, problem.space, stages)
-        model = Model(replace(stages, earlier=0), self.initial)
-        if lessons:
-            model = Model(stages, self.initial, lessons)
+        model = (
+            Model(stages, self.initial, lessons)
+            if lessons
+            else Model(replace(stages, earlier=0), self.initial)
+        )
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(
@@ -189,7 +176,6 @@ class MultiFidelity(Policy[LadderState]):
         return LadderState(ladder, CurveRows(problem.goal), model, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
-        """The ladder and the rows after `event`."""
         state.pauses.take(state.rows, event)
         if state.baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
             state.baseline = event.trial
@@ -203,20 +189,18 @@ class MultiFidelity(Policy[LadderState]):
         if state.ladder.reaches(trial):
             promotion = self._promotion(state, history, state.model.kernel(history, state.rows.table))
         verdict = state.ladder.judge(history, trial, promotion)
-        if (why := self._in_full(state, trial)) and "rung" in verdict.evidence:
+        in_full = None
+        if trial.id == state.baseline:
+            in_full = "the first that you enqueued trains in full, to compare with"
+        elif trial.tags.get(CLOSING):
+            in_full = "it trains in full, for no new run would end within the budget"
+        if in_full and "rung" in verdict.evidence:
             # all that it lacks is set aside, not only the next rung
-            return Verdict(Action.CONTINUE, f"{verdict.reason}; {why}", verdict.evidence, state.horizon)
+            return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
         verdict = unless_late(verdict, state, history, trial)
         if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
             return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
         return verdict
-
-    def _in_full(self, state: LadderState, trial: TrialRecord) -> str | None:
-        """Why a run is trained in full whatever its rank; None: it is not."""
-        if trial.id == state.baseline:
-            return "the first that you enqueued trains in full, to compare with"
-        closing = trial.tags.get(CLOSING)
-        return "it trains in full, for no new run would end within the budget" if closing else None
 
     def propose(self, state: LadderState, history: History, rng: Generator) -> Move:
         """The trial that continues at the highest rung, or the configuration that may end best."""
@@ -227,18 +211,15 @@ class MultiFidelity(Policy[LadderState]):
             return last
         if not isinstance(move, Start) or kernel is None:
             return move
-        if self._at_random(state, history):
-            return replace(move, reason=drawn_at_random(kernel, promotion.base, history))
-        return self._chosen(move, promotion.base, kernel, state, history, rng)
-
-    def _at_random(self, state: LadderState, history: History) -> bool:
-        """Whether the next configuration is drawn at random.
-
-        Where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen.
-        """
-        begun, first = len(history), self._cuts(history).initial
-        told = state.model.lessons is not None and begun >= _RANDOM_TRIALS
-        return begun < first and not (told and begun % 2)
+        begun, base = len(history), promotion.base
+        # where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen
+        told = state.model.lessons is not None and begun >= _RANDOM_TRIALS and begun % 2
+        if begun < self._cuts(history).initial and not told:
+            compared = compared_from(
+                kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem.max_epochs
+            )
+            return replace(move, reason=f"drawn at random; {compared}")
+        return self._chosen(move, base, kernel, state, history, rng)
 
     def _cuts(self, history: History) -> Cuts:
         return Cuts(self.initial, self.eta, self.first_cut, self.min_trials_per_rung).within(
@@ -257,8 +238,6 @@ class MultiFidelity(Policy[LadderState]):
         stops = state.pauses.declined  # decided on arrival, and nobody waits to be compared
         fewest = 1 if stops else cuts.waiting(horizon, epochs[base])
         return Promotion(exact(cuts.eta), exact(cuts.first), stops, fewest, base)
-
-    # -- the choice ----------------------------------------------------------------------
 
     def _chosen(
         self,
@@ -303,9 +282,7 @@ class Cuts:
     initial: int  # trials that are drawn at random
     eta: float  # one in so many of a rung goes on
     first: float  # the same of the rung where runs are first compared
-    min_trials_per_rung: int | None = (
-        None  # trials that are compared before any goes on; None: the usual number
-    )
+    min_trials_per_rung: int | None = None  # that are compared before any goes on; None: the usual number
     most: int = MOST_COMPARED  # of these
 
     def within(self, budget: Budget | None, begun: int = 0) -> Cuts:
@@ -358,7 +335,6 @@ class Pauses:
     declined: bool = False  # one paused with nothing to continue from, or trained on
 
     def take(self, rows: CurveRows, event: Event) -> None:
-        """Take up the next event; rows: what was known before it."""
         if not isinstance(event, Reported | Ended | Expired | Resumed):
             return
         t = rows.trials.get(event.trial)
@@ -400,11 +376,17 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         return Wait(f"{why}, and some are still trained") if history.running else Finish(why)
     scale = state.model.scale(history, rows)
     if kernel is None or scale is None:  # the one that leads at the highest rung
-        id = min(shares, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].entry.key(id)))
-        return trained_in_full(id, ladder, history, shares)
-    process = state.model.process(kernel, history, rows, scale)
-    id, promise = most_promising(shares, process, scale, history)
-    return trained_in_full(id, ladder, history, shares, promise)
+        id = min(shares, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].key(id)))
+        return trained_in_full(id, ladder, history, shares, {})
+    process, ids = state.model.process(kernel, history, rows, scale), list(shares)
+    # the largest expected improvement for its share
+    mean, deviation = process.ends(history.points[ids], seen=True)
+    worth = mean
+    if (best := process.best_end) is not None:
+        worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
+    found = int(worth.argmax())
+    promise = expected(scale, float(mean[found]), float(deviation[found]))
+    return trained_in_full(ids[found], ladder, history, shares, promise)
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:
@@ -432,7 +414,7 @@ def in_time(
     found = {}
     for trial in history.with_status(Status.PAUSED):
         on = ladder.trials.get(trial.id)
-        waits = on is not None and not on.last and on.entry.result not in (None, OUT)
+        waits = on is not None and not on.last and on.result not in (None, OUT)
         if waits and (share := remaining.share(trial, spare)) <= 1.0:
             found[trial.id] = share
     return found
@@ -446,28 +428,9 @@ def _one_in_full(state: LadderState, history: History, besides: int | None = Non
     return any(Remaining.of(history, state.horizon, t).share(t) <= 1.0 for t in under_way)
 
 
-def most_promising(
-    shares: dict[int, float], process: StageProcess, scale: LogRegret, history: History
-) -> tuple[int, dict[str, Any]]:
-    """The run of the largest expected improvement for its share, and what is expected of it."""
-    ids = list(shares)
-    mean, deviation = process.ends(history.points[ids], seen=True)
-    best = process.best_end
-    worth = mean
-    if best is not None:
-        worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
-    found = int(worth.argmax())
-    return ids[found], expected(scale, float(mean[found]), float(deviation[found]))
-
-
 def trained_in_full(
-    id: int,
-    ladder: Asynchronous,
-    history: History,
-    shares: dict[int, float],
-    promise: dict[str, Any] | None = None,
+    id: int, ladder: Asynchronous, history: History, shares: dict[int, float], promise: dict[str, Any]
 ) -> Resume:
-    """On to the end."""
     on, trial = ladder.trials[id], history.trial(id)
     horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
     name, others = history.problem.goal.metric, len(shares) - 1
@@ -478,7 +441,7 @@ def trained_in_full(
         which = "chosen by the model: " if others else ""
         reason += f"; {which}predicts {name} {promise['mean']:.4g} ± {promise['sd']:.2g}"
     tags = {**trial.tags, "rung": on.rung + 1, CLOSING: True}
-    evidence = {**(promise or {}), "share": round(shares[id], 4), "in_time": len(shares)}
+    evidence = {**promise, "share": round(shares[id], 4), "in_time": len(shares)}
     return Resume(id, horizon, horizon, tags, reason, evidence)
 
 
@@ -491,9 +454,6 @@ def trained_in_full(
 # trained is not in the log yet.
 
 _SPARE = 1.1  # seconds and costs are not known exactly, epochs are
-_HOUR = 3600.0
-
-PerEpoch = Callable[[TrialRecord | None], float]
 
 
 @dataclass(frozen=True)
@@ -501,7 +461,7 @@ class _Limit:
     """One of a budget: what is left of it, what an epoch of a run takes of it, and an attempt beside its epochs."""
 
     left: float
-    rate: PerEpoch  # of a run; of a new one, None
+    rate: Callable[[TrialRecord | None], float]  # of a run; of a new one, None
     attempt: float = 0.0
     together: bool = False  # all workers spend it at once
     spare: float = _SPARE  # how many times what is expected the rate and an attempt are
@@ -558,9 +518,8 @@ def _limits(history: History) -> Iterator[_Limit]:
             lambda t: _SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
         )
     training = spent.training + spent.validation
-    measured = (
-        min(1.0, spent.worker_time / training) if training else 0.0
-    )  # who reports more tells of another clock
+    # who reports more seconds than a worker has spent tells of another clock
+    measured = min(1.0, spent.worker_time / training) if training else 0.0
     beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
 
     def rate(t: TrialRecord | None) -> float:
@@ -569,11 +528,8 @@ def _limits(history: History) -> Iterator[_Limit]:
 
     if budget.time is not None:
         yield _Limit(float(budget.time) - spent.time, rate, beside, together=True)
-    limits = [
-        budget.worker_time,
-        budget.money / budget.price * _HOUR if budget.money and budget.price else None,
-    ]
-    for limit in limits:
+    paid = budget.money / budget.price * 3600.0 if budget.money and budget.price else None
+    for limit in (budget.worker_time, paid):
         if limit is not None:
             yield _Limit(float(limit) - spent.worker_time, rate, beside)
 
@@ -606,14 +562,6 @@ def chosen_because(history: History, evidence: dict[str, Any]) -> str:
         why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
     compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
     return f"{why}; {compared}"
-
-
-def drawn_at_random(kernel: StageKernel, base: int, history: History) -> str:
-    """The same of one that no model chose, once it is learnt from where on runs are compared."""
-    learnt = compared_from(
-        kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem.max_epochs
-    )
-    return f"drawn at random; {learnt}"
 
 
 def compared_from(epoch: int, foretells: float, horizon: int | None) -> str:

@@ -17,10 +17,10 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune._utils.memo import Memo
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.gp.gp import subset
-from haltune.log.codec import plain
+from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.space import Space
 
@@ -53,7 +53,6 @@ class EarlierRun:
     targets: tuple[float, ...]  # -log(1 + regret there), as `LogRegret` has it on the scale of its own study
 
     def to_json(self) -> dict[str, Any]:
-        """As a log keeps it."""
         return {"config": plain(self.config), "epochs": list(self.epochs), "targets": list(self.targets)}
 
 
@@ -70,7 +69,6 @@ class EarlierStudy:
         return f"EarlierStudy({self.name!r}, {len(self.runs)} of {self.trials} runs)"
 
     def to_json(self) -> dict[str, Any]:
-        """As a log keeps it."""
         runs = [run.to_json() for run in self.runs]
         return {"name": self.name, "horizon": self.horizon, "trials": self.trials, "runs": runs}
 
@@ -134,7 +132,6 @@ def _in_full(history: History, rows: CurveTable) -> CurveTable:
 
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
-    """The runs that are kept, best first."""
     scale = _scale(rows, _SCALE_TRIALS, history.problem.goal.sign)
     if scale is None:
         return
@@ -189,11 +186,9 @@ class Lessons:
         return cls(tuple(e.name for e in studies), tuple(left_out), tuple(every), np.vstack(best))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to learn from."""
         return any(len(seen) for seen in self.every)
 
     def remarks(self) -> list[str]:
-        """What is learnt from, and what not, a sentence for each study."""
         return [
             f"learns from {plural(len(seen.points), 'run')} of {name!r}"
             + (f"; {out} more lie outside this space, or lack a parameter of it" if out else "")
@@ -202,12 +197,10 @@ class Lessons:
 
     @cached_property
     def kept(self) -> Seen:
-        """What a process keeps of them."""
         return self._at_most(_OF_KEPT)
 
     @cached_property
     def learnt(self) -> Seen:
-        """What hyperparameters are learnt from."""
         return self._at_most(_OF_LEARNT)
 
     def _at_most(self, limit: int) -> Seen:
@@ -324,7 +317,6 @@ class Model:
         return process.with_ends(history.points[[t.id for t in history.pending]])
 
     def scale(self, history: History, rows: CurveTable) -> LogRegret | None:
-        """By the best so far, and by what the first trials have come to; None while nothing is finite."""
         return _scale(rows, self.initial, history.problem.goal.sign)
 
     def _own(self, history: History, rows: CurveTable, scale: LogRegret | None) -> Seen | None:
@@ -340,7 +332,6 @@ def _scale(rows: CurveTable, initial: int, sign: float) -> LogRegret | None:
 
 
 def _density(stages: Stages, seen: Seen) -> float:
-    """The largest there is."""
     return density(stages, seen, learn_kernel(stages, seen))
 
 

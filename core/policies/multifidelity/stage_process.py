@@ -55,7 +55,6 @@ class Seen:
         return len(self.value)
 
     def at(self, kept: Indices) -> Seen:
-        """Some of the values, and their runs."""
         runs, run = np.unique(self.run[kept], return_inverse=True)
         study = None if self.study is None else self.study[runs]
         return Seen(self.points[runs], run, self.stage[kept], self.value[kept], study)
@@ -79,7 +78,6 @@ class Seen:
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        """What tells it apart."""
         study = b"" if self.study is None else self.study.tobytes()
         return (self.points.tobytes(), self.run.tobytes(), self.stage.tobytes(), self.value.tobytes(), study)
 
@@ -182,7 +180,6 @@ class Stages:
 
     @cached_property
     def bounds(self) -> list[tuple[float, float]]:
-        """Four deviations about the prior's mean."""
         sd = np.sqrt(np.linalg.inv(self.precision).diagonal())
         return [(float(m - 4 * s), float(m + 4 * s)) for m, s in zip(self.mean, sd, strict=True)]
 
@@ -210,12 +207,10 @@ class StageKernel:
 
     @property
     def noise(self) -> float:
-        """Variance of the noise."""
         return float(np.exp(2 * self.theta[2])) + 1e-8
 
     @cached_property
     def scales(self) -> Array:
-        """(d,) lengthscales."""
         return np.asarray(np.exp(self.theta[self.stages.parts[2]]))
 
     @cached_property
@@ -380,7 +375,6 @@ class StageProcess:
 
     @classmethod
     def of(cls, kernel: StageKernel, seen: Seen) -> StageProcess:
-        """Given what was seen."""
         rho, _ = kernel.near_seen(seen)
         covariance = kernel.covariance(seen, rho)
         factor, _ = factorise(covariance, float(covariance.diagonal().max(initial=1.0)))

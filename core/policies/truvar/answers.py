@@ -18,9 +18,7 @@ from scipy.special import ndtr
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
 from haltune._utils.threads import one_thread
-from haltune._utils.words import plural
-from haltune.display.notebook import lines
-from haltune.display.terminal import visible
+from haltune.display import plural, preformatted, visible
 from haltune.errors import InvalidInput
 from haltune.gp.gp import factorise
 from haltune.log.decisions import Config
@@ -224,7 +222,7 @@ class LevelSet:
         return np.array(xs), np.array(ys), field
 
     def _repr_html_(self) -> str:
-        return lines(self)
+        return preformatted(self)
 
     def __str__(self) -> str:
         n, side = len(self.configs), "at least" if self.larger else "at most"
@@ -265,7 +263,7 @@ class Maximisers:
         return float(np.quantile(self.shortfall, probability))
 
     def _repr_html_(self) -> str:
-        return lines(self)
+        return preformatted(self)
 
     def __str__(self) -> str:
         return (

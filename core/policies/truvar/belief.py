@@ -34,8 +34,8 @@ from haltune.gp.gp import solve_lower
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Config
 from haltune.log.events import Status
-from haltune.log.fold import FinishedTrials
 from haltune.log.history import History
+from haltune.log.policy import FinishedTrials
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt import last_value
 from haltune.space import Space
@@ -70,7 +70,6 @@ class Sites:
 
     @classmethod
     def of(cls, space: Space, configs: Sequence[Config], fixed: bool) -> Sites:
-        """Configurations, without repetitions, in order."""
         distinct = dict(zip(space.keys(configs), configs, strict=True))
         return cls([*distinct.values()], [*distinct], space.encode_many([*distinct.values()]), fixed)
 
@@ -79,7 +78,6 @@ class Sites:
 
     @cached_property
     def number(self) -> Mapping[str, int]:
-        """The site of a configuration by its key."""
         return {key: i for i, key in enumerate(self.keys)}
 
     def tried(self, keys: frozenset[str] | set[str]) -> Mask:
@@ -201,7 +199,6 @@ def levels_from(given: Iterable[Level | Mapping[str, Any]]) -> tuple[Level, ...]
 
 
 def levels_to_json(levels: Iterable[Level]) -> list[dict[str, Any]]:
-    """The inverse of `levels_from`."""
     return [asdict(level) for level in levels]
 
 
@@ -252,7 +249,6 @@ class DenseField:
         self.variance = np.maximum(self.covariance.diagonal(), 0.0)
 
     def copy(self) -> DenseField:
-        """Another that may change without this one."""
         return DenseField(self.mean, self.covariance.copy(), self.prior)
 
 
@@ -270,13 +266,11 @@ class BlockedField:
         self.variance = np.maximum(self.prior - np.einsum("ij,ij->j", self.half, self.half), 0.0)
 
     def rows(self, block: Indices) -> Array:
-        """As `DenseField`."""
         covariance = self.posterior.kernel(self.points[block], self.points)
         covariance -= self.half[:, block].T @ self.half
         return covariance
 
     def observe(self, index: int, target: float, noise: float) -> None:
-        """As `DenseField`."""
         extra = max(noise - self.posterior.noise, 0.0)
         self.posterior = self.posterior.condition(self.points[index], target, extra)
         pivot = float(self.posterior.factor[-1, -1])
@@ -284,7 +278,6 @@ class BlockedField:
         self._settle()
 
     def copy(self) -> BlockedField:
-        """As `DenseField`."""
         return BlockedField(self.posterior, self.points, self.half)
 
 
@@ -292,7 +285,6 @@ Field = DenseField | BlockedField
 
 
 def field_of(posterior: Posterior, points: Array) -> Field:
-    """The field of a posterior at points (n, d)."""
     if len(points) > DENSE:
         return BlockedField(posterior, points)
     covariance = np.ascontiguousarray(posterior.covariance(points))
@@ -303,7 +295,6 @@ def field_of(posterior: Posterior, points: Array) -> Field:
 
 
 def data_keys(history: History, finished: FinishedTrials) -> ObservationKeys:
-    """A key of the data of trials."""
     trials = (history.trial(i) for i in finished)
     return tuple((t.id, t.attempt, last_value(t), t.tags.get("level")) for t in trials)
 
@@ -469,7 +460,6 @@ class SiteSurrogate:
         return min(best - _CLIPPED_BEYOND * gap, 2.0 * threshold - best)
 
     def _threshold(self, history: History) -> float:
-        """Of the target; infinite where there is none."""
         return np.inf if self.threshold is None else history.problem.goal.sign * self.threshold
 
     def _repeats(self, history: History, finished: FinishedTrials, floor: float) -> dict[str, list[Array]]:

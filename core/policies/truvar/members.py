@@ -26,9 +26,9 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
 from haltune.gp import Posterior
 from haltune.log.events import Event, Started
-from haltune.log.fold import FinishedTrials, fold_over
 from haltune.log.history import History
-from haltune.policies.costs import GPCost, KnownCost, RemainingBudget, fit_gp, full_cost, within_reach
+from haltune.log.policy import FinishedTrials, fold_over
+from haltune.policies.costs import CostOptions, GPCost, KnownCost, fit_gp, full_cost, within_reach
 
 from .belief import Level, SiteBelief, SiteSurrogate, data_keys
 
@@ -37,8 +37,6 @@ _REFIT_COSTS = 10  # finished trials between fits of the costs
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Which one, and when it began."""
-
     number: int = 1  # i
     since: int = 1  # t_(i)
 
@@ -56,7 +54,6 @@ class Confidence:
     floor: float = 1e-6  # prior deviations: eta goes no lower, or noiseless data would lower it for ever
 
     def eta_of(self, stage: Stage) -> float:
-        """eta_(i), prior deviations."""
         return self.eta * self.r ** (stage.number - 1)
 
     def beta_of(self, stage: Stage, size: int, spent: float) -> float:
@@ -113,7 +110,6 @@ class Aim:
 
     @property
     def sets(self) -> bool:
-        """True for level sets."""
         return self.threshold is not None or self.share is not None
 
     def between(self, mean: Array, width: Array) -> tuple[float, float]:
@@ -143,7 +139,7 @@ class Aim:
 class Prices:
     """What an observation costs: 1, a function (config) or (config, previous), or learnt; times its level's cost."""
 
-    remaining: RemainingBudget
+    options: CostOptions
     learnt: bool
     levels: tuple[Level, ...]
     _fits: Memo[GPCost] = field(default_factory=lambda: Memo(1), repr=False, compare=False)
@@ -154,14 +150,14 @@ class Prices:
         model = self.model(history, finished)
         if model is None:
             return factors * np.ones(len(points))
-        own = model.predict(points, self.remaining.standing(history)).median
+        own = model.predict(points, self.options.standing(history)).median
         return factors * np.maximum(own, 1e-12)  # what is free is divided by, too
 
     def model(self, history: History, finished: FinishedTrials) -> GPCost | KnownCost | None:
         """The cost of a configuration at a level of cost 1; None: 1."""
-        if self.remaining.cost is not None:
-            return KnownCost(self.remaining.cost, history.problem.space)
-        unit = self.remaining.unit(history)
+        if self.options.cost is not None:
+            return KnownCost(self.options.cost, history.problem.space)
+        unit = self.options.unit(history)
         costs = [(id, c) for id in finished if (c := full_cost(history, id, unit)) > 0.0]
         if not self.learnt or not costs:
             return None
@@ -177,9 +173,9 @@ class Prices:
     def spent(self, history: History, ids: FinishedTrials, least: float) -> float:
         """The cost of these trials, in units of the least cost an observation can have."""
         factors = [self._factor(history, id) for id in ids]
-        if self.remaining.cost is None:
+        if self.options.cost is None:
             return float(sum(factors)) / least
-        model, previous, costs = KnownCost(self.remaining.cost, history.problem.space), None, []
+        model, previous, costs = KnownCost(self.options.cost, history.problem.space), None, []
         for id in ids:
             config = history.trial(id).config
             costs.append(model.of([config], previous)[0])
@@ -209,11 +205,9 @@ class TruVaRState:
 
     @property
     def stage(self) -> Stage:
-        """The stage that the last decision found."""
         return self.looks[-1].stage if self.looks else Stage()
 
     def after(self, event: Event) -> TruVaRState:
-        """With one event more."""
         if isinstance(event, Started) and "stage" in event.evidence:
             e = event.evidence
             look = Look(int(e["seen"]), float(e["spent"]), Stage(int(e["stage"]), int(e["since"])))
@@ -236,11 +230,9 @@ class MemberSet:
 
     @property
     def sets(self) -> bool:
-        """True for level sets."""
         return self.threshold is not None or self.implicit is not None
 
     def aim_of(self, history: History) -> Aim:
-        """What is looked for, in units of the target."""
         return Aim.of(self.threshold, self.implicit, history.problem.goal.sign)
 
     def members(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
@@ -274,7 +266,6 @@ class MemberSet:
         return MemberSet(confidence, threshold, None, surrogate, self.prices, monotone=False)
 
     def root(self, stage: Stage, belief: SiteBelief, spent: float) -> float:
-        """sqrt(beta)."""
         return math.sqrt(self.confidence.beta_of(stage, self._size(belief), spent))
 
     def advance(self, stage: Stage, belief: SiteBelief, members: Mask, spent: float) -> Stage:

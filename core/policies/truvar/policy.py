@@ -23,9 +23,8 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported, warn
-from haltune.errors.old_names import policy_now
 from haltune.gp import Kernel
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Finish, Move, Start, Wait
@@ -33,7 +32,8 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
-from haltune.policies.costs import RemainingBudget
+from haltune.old_names import policy_now
+from haltune.policies.costs import CostOptions
 from haltune.policies.random import fresh
 
 from .belief import (
@@ -201,13 +201,12 @@ class TruVaR(Policy[TruVaRState]):
             levels or (ONLY if self.noise is None else replace(ONLY, noise=0.0),), self.refit_every,
             max(1, self._first), self.grid, self.representers, sets, self.threshold, None if simple else matters,
         )  # fmt: skip
-        prices = Prices(RemainingBudget("TruVaR", self.cost), self.cost_model == "gp", surrogate.levels)
+        prices = Prices(CostOptions("TruVaR", self.cost), self.cost_model == "gp", surrogate.levels)
         monotone = (given and sets) if self.monotone is None else self.monotone
         member_set = MemberSet(confidence, self.threshold, self.implicit, surrogate, prices, monotone)
         object.__setattr__(self, "_member_set", member_set)
 
     def _check(self) -> None:
-        """Raise InvalidInput for options that cannot be, alone or together."""
         check_whole("TruVaR", 1, refit_every=self.refit_every)
         check_whole("TruVaR", 8, MOST_POINTS, representers=self.representers)
         if self.initial is not None:
@@ -257,7 +256,6 @@ class TruVaR(Policy[TruVaRState]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy, functions apart."""
         kernel: Any = self.kernel
         if isinstance(kernel, Kernel):
             scales = kernel.lengthscales.tolist()
@@ -267,11 +265,9 @@ class TruVaR(Policy[TruVaRState]):
 
     @property
     def endless(self) -> bool:
-        """True unless it ends by itself: a level set is complete, or an accuracy reached."""
         return not self._member_set.sets and self.accuracy is None
 
     def start(self, problem: Problem) -> TruVaRState:
-        """Nothing seen. Raises InvalidInput for a grid, a threshold or members that do not fit."""
         check_threshold("TruVaR", self.threshold, problem)
         if self._surrogate.sites_of(problem) is None and self.monotone:
             raise InvalidInput(
@@ -281,11 +277,9 @@ class TruVaR(Policy[TruVaRState]):
         return TruVaRState()
 
     def fold(self, state: TruVaRState, event: Event) -> TruVaRState:
-        """The trials that ended, and the decisions that were made, in log order."""
         return state.after(event)
 
     def part(self, kind: type[T]) -> T | None:
-        """See Policy; what is known so far, a MemberSet, is one."""
         return self._member_set if isinstance(self._member_set, kind) else super().part(kind)
 
     def propose(self, state: TruVaRState, history: History, rng: Generator) -> Move:
@@ -330,7 +324,7 @@ class TruVaR(Policy[TruVaRState]):
             found = choice.of_sites(belief.sites.tried(history.tried))
         else:
             cost = member_set.prices.model(history, state.finished)
-            after = member_set.prices.remaining.standing(history)
+            after = member_set.prices.options.standing(history)
             found = choice.anywhere(history, self._surrogate.levels, cost, after, rng)
         return self._start(choice, found, look)
 
@@ -446,7 +440,6 @@ def LevelSetSearch(threshold: float, rule: str = "gchk", root_beta: float = 3.0,
 
 
 def check_threshold(name: str, threshold: float | None, problem: Problem) -> None:
-    """Raise InvalidInput for a threshold outside the goal's bounds."""
     goal = problem.goal
     if threshold is not None and goal.bounds is not None:
         low, high = goal.bounds

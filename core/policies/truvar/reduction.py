@@ -121,8 +121,6 @@ def best_ratio(reduction: Array, cost: Array) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Observation:
-    """What to observe."""
-
     level: int
     config: Mapping[str, Any]
     reduction: float  # squared units of the target
@@ -156,7 +154,6 @@ class ObservationChoice:
 
     @property
     def upper(self) -> Array:
-        """(n,) upper confidence bounds."""
         return self.belief.field.mean + self.root * np.sqrt(self.belief.field.variance)
 
     def of_sites(self, tried: Mask) -> Observation:

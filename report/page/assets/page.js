@@ -19,9 +19,7 @@ class Page {
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
   }
-  apply(items, edits = {}) {
-    items = { ...items };
-    for (const key in edits) items[key] = edits[key].reduce(edited, this.held.get(key));
+  apply(items) {
     for (const key in items) {
       if (/^(figure|curve|order|form)\//.test(key)) this.held.set(key, items[key]);
       const [kind, id] = [key.split("/")[0], key.slice(key.indexOf("/") + 1)], item = items[key];
@@ -109,20 +107,6 @@ class Page {
     button.hidden = false; say();
     button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; keep(root.dataset.theme); say(); });
   }
-}
-
-function edited(old, edit) { // as report/watch/edits.py tells it
-  if ("is" in edit) return edit.is;
-  if (Array.isArray(old)) {
-    const found = old.slice();
-    for (const [start, count, values] of edit.cut || []) found.splice(start, count, ...values);
-    for (const [i, inner] of edit.at || []) found[i] = edited(found[i], inner);
-    return found;
-  }
-  const found = { ...old };
-  for (const name of Object.keys(edit.in || {})) found[name] = edited(found[name], edit.in[name]);
-  for (const name of edit.out || []) delete found[name];
-  return found;
 }
 
 const told = JSON.parse(document.getElementById("items").textContent);

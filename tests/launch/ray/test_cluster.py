@@ -26,8 +26,8 @@ from haltune.log.history import History
 from haltune.policies import RandomSearch
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of
-from haltune.study.reading import folded
 from haltune.study.replay import replay
+from haltune.study.view import folded
 
 TRIALS, EPOCHS = 5, 8
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), EPOCHS)

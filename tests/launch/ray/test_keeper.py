@@ -245,10 +245,7 @@ def test_a_later_checkpoint_replaces_the_one_before_on_both_sides(tmp_path: Path
         final = carried.publish(part)
         carried.supersede(final)
     for folder in (kept.of(0), carried.of(0)):
-        assert sorted(p.name for p in folder.iterdir()) == [
-            final.name,
-            f"{final.name}.random",
-        ]
+        assert sorted(p.name for p in folder.iterdir()) == [final.name, f"{final.name}.random"]
     carried.forget(0)
     assert carried.trials() == kept.trials() == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from haltune.log.events import OVER
 from haltune.store.open import open_store
-from haltune.study.reading import read_study
+from haltune.study.view import read_study
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 STUDY = """

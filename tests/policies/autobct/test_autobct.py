@@ -11,8 +11,7 @@ from worlds import SPACE, problem, quick, search, small_study
 
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.errors import HaltuneWarning, InvalidInput
-from haltune.log.codec import plain
-from haltune.log.events import Started, Status
+from haltune.log.events import Started, Status, plain
 from haltune.policies import AutoBCT, Halting, RandomSearch
 from haltune.policies.autobct.policy import controls_of, trainings
 from haltune.policies.autobct.prior import Ruler, from_studies, preset, prior_from_json, score_ends

@@ -12,10 +12,10 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.policies import EI
 from haltune.policies.acquisition import log_ei
 from haltune.policies.bayesopt import ImprovementSurrogate, Squash
-from haltune.policies.costs import RemainingBudget
+from haltune.policies.costs import CostOptions, RemainingBudget
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
-from haltune.study.session.asking import propose
+from haltune.study.asking import propose
 
 GRID = Space(
     {"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)}
@@ -44,7 +44,8 @@ def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
     tried = {GRID.key(t.config) for t in whole.trials[:6]}
     new = [c for c in GRID.enumerate() if GRID.key(c) not in tried]
     x = GRID.encode_many(new)
-    log_cost = RemainingBudget("EI").model(before.history, finished, "seconds").predict(x).log_median
+    remaining = RemainingBudget(CostOptions("EI"), before.history, finished)
+    log_cost = remaining.model("seconds").predict(x).log_median
     score = log_ei(*improvement.posterior.predict(x), improvement.best).value - alpha * log_cost
     assert score[new.index(chosen)] == pytest.approx(score.max(), abs=1e-6)
 

@@ -9,7 +9,7 @@ from virtual import SQUARE
 
 from haltune import Budget, Maximize, Minimize, Problem, Study
 from haltune.log.events import Ended, Expired, Status
-from haltune.log.fold import fold_over
+from haltune.log.policy import fold_over
 from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout
 from haltune.policies.bayesopt import ImprovementSurrogate
 from haltune.policies.costs import full_cost, trained_share

@@ -11,7 +11,7 @@ from worlds import problem, search, small_study, train
 from haltune import Budget, Choice, Float, Int, Maximize, OptimalStopping, Problem, Space, Study
 from haltune.policies import BOBOS, GPUCB, RandomSearch
 from haltune.policies.bayesopt import epoch_coordinate
-from haltune.policies.bobos.halting import Marked
+from haltune.policies.bobos.policy import Marked
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 50, 1000])

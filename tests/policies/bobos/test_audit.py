@@ -13,12 +13,11 @@ from worlds import problem, search, small_study, train
 
 from haltune import Action, Budget, OptimalStopping, Start, Study, Trial
 from haltune.errors import InvalidInput
-from haltune.log.codec import to_json
 from haltune.log.decisions import AUDIT
-from haltune.log.events import Reported, Started, Status
+from haltune.log.events import Reported, Started, Status, to_json
 from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, RandomSearch
-from haltune.policies.bobos.halting import declare
+from haltune.policies.bobos.policy import declare
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 

@@ -27,11 +27,11 @@ from haltune import (
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.events import Reported, Status
-from haltune.log.fold import fold_finished
+from haltune.log.policy import fold_finished
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
-from haltune.policies.bobos.halting import Marked
+from haltune.policies.bobos.policy import Marked
 
 
 def verdicts(study: Study) -> list[Reported]:

@@ -15,7 +15,7 @@ from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.policies import Halting, RandomSearch
 from haltune.policies.bobos.curves import ReferenceCurves
-from haltune.policies.bobos.halting import reference_trials
+from haltune.policies.bobos.policy import reference_trials
 from haltune.store.memory import MemoryStore
 
 # a fine-tuning whose loss stays where it began for five epochs, and then drops

@@ -26,8 +26,8 @@ from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSe
 from haltune.policies.bayesopt import epoch_coordinate
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.curve_rows import CurveRow, CurveRows, TargetScale, fitted
+from haltune.study.asking import propose
 from haltune.study.replay import replay
-from haltune.study.session.asking import propose
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)
 Curve = Callable[[dict[str, Any], float], float]

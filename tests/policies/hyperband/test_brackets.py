@@ -301,13 +301,8 @@ def test_rounding_down_leaves_nobody_unless_n_is_a_power(n: int) -> None:
     for _ in range(rounds):
         alive //= 2
     assert alive == 0  # S after the last round, the output of figure 9
-    with pytest.raises(InvalidInput, match="keep='ceil'"):
+    with pytest.raises(InvalidInput, match="no power of eta"):
         pulls(n, 1000)
-    sizes = [r.n for r in pulls(n, 1000, keep="ceil").rungs]
-    assert len(sizes) == rounds
-    assert all(b == math.ceil(a / 2) for a, b in pairwise(sizes))
-    assert math.ceil(sizes[-1] / 2) == 1
-    assert pulls(n, 1000, keep="ceil").total() <= 1000
 
 
 def test_units_scale_a_bracket_and_whole_ones_are_rounded_down() -> None:
@@ -345,7 +340,6 @@ def test_units_scale_a_bracket_and_whole_ones_are_rounded_down() -> None:
         (lambda: halving(27, 100, 81), "the first at least the second"),
         (lambda: halving(27, 1, math.inf), "not a finite number"),
         (lambda: pulls(4, 4), "take 8 at least"),
-        (lambda: pulls(4, 100, keep="round"), "'floor' or 'ceil'"),  # type: ignore[arg-type]
         (lambda: next(infinite(2.5)), "a whole number"),  # type: ignore[arg-type]
         (lambda: next(infinite(1)), "at least 2"),
         (lambda: next(growing(0)), "above 0"),

@@ -12,7 +12,7 @@ from halving_log import plan_of, recomputed
 from laboratory import Lab, differences, problem, rising
 
 from haltune import Budget, Finish, Float, Minimize, OptimalStopping, Problem, Space, Study, Trial
-from haltune._utils.words import plural
+from haltune.display import plural
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
 from haltune.log.events import Resumed, Started, Status

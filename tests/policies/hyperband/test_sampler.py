@@ -15,7 +15,7 @@ from haltune.log.events import Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.policies import BOBOS, GPUCB, Hyperband, SuccessiveHalving
-from haltune.policies.hyperband.sampler import Sampler, highest_rung
+from haltune.policies.hyperband.engine import Sampler, highest_rung
 from haltune.study.replay import replay
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)

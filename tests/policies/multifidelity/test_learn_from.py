@@ -27,8 +27,7 @@ from haltune import (
     load_study,
 )
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
-from haltune.log.codec import to_json
-from haltune.log.events import Started
+from haltune.log.events import Started, to_json
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, Lessons
@@ -295,7 +294,7 @@ def test_a_replay_in_this_process_and_in_another_decides_the_same(tmp_path: Path
     (tmp_path / "log").write_text(json.dumps([to_json(e) for e in taught().events()]))
     script = (
         "import json, sys\n"
-        "from haltune.log.codec import from_json\n"
+        "from haltune.log.events import from_json\n"
         "from haltune.log.problem import Problem\n"
         "from haltune.policies.from_spec import policy_from\n"
         "from haltune.study.replay import replay\n"

@@ -11,7 +11,7 @@ from examples import many
 from haltune.gp import Kernel, condition_on
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.costs import PlanningBudget
-from haltune.policies.rollout.lookahead import JointNormal, base_choice, hermite, rollout, sobol_normals
+from haltune.policies.rollout import JointNormal, base_choice, hermite, rollout, sobol_normals
 
 KERNEL = Kernel("matern52", 1.0, np.array([0.3, 0.4]))
 

@@ -11,7 +11,7 @@ from haltune import Budget, Finish, Maximize, Minimize, OptimalStopping, Problem
 from haltune.errors import InvalidInput, NotSupported, StudyMismatch
 from haltune.log.events import Budgeted, Status
 from haltune.policies import EI, Halting, RandomSearch, Rollout
-from haltune.policies.costs import Left, RemainingBudget, full_cost, trained_share
+from haltune.policies.costs import CostOptions, Left, RemainingBudget, full_cost, trained_share
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
@@ -91,21 +91,23 @@ def noisy_costs(deviation):
 def test_a_cautious_quantile_covers_what_trainings_then_take():
     found, configs, taken = noisy_costs(0.4)
     for affordable in (0.5, 0.9):
-        remaining = RemainingBudget("Rollout", affordable=affordable)
-        costs = remaining.costs(found.history, tuple(range(60)), "seconds", SQUARE.encode_many(configs))
+        options = CostOptions("Rollout", affordable=affordable)
+        remaining = RemainingBudget(options, found.history, tuple(range(60)))
+        costs = remaining.costs("seconds", SQUARE.encode_many(configs))
         assert np.mean(taken <= costs) == pytest.approx(affordable, abs=0.08)
 
 
 def test_the_chance_that_a_trial_ends_in_time_is_that_of_the_learnt_cost():
     found, configs, taken = noisy_costs(0.5)
-    remaining, points = RemainingBudget("Rollout"), SQUARE.encode_many(configs)
+    remaining = RemainingBudget(CostOptions("Rollout"), found.history, tuple(range(60)))
+    points = SQUARE.encode_many(configs)
     for amount in (6.0, 12.0, 30.0):
         left = [Left("seconds", amount, 100.0), Left("trials", 5.0, 10.0)]
-        chance = remaining.chance(found.history, tuple(range(60)), points, left)
+        chance = remaining.chance(points, left)
         assert chance.mean() == pytest.approx(np.mean(taken <= amount), abs=0.08)
-    known = RemainingBudget("Rollout", cost=known_cost)
+    known = RemainingBudget(CostOptions("Rollout", cost=known_cost), found.history, tuple(range(60)))
     left = [Left("seconds", 12.0, 100.0)]
-    exact = known.chance(found.history, tuple(range(60)), points, left)
+    exact = known.chance(points, left)
     np.testing.assert_array_equal(exact, [float(slope(c) <= 12.0) for c in configs])
 
 
@@ -219,7 +221,7 @@ def test_the_learnt_chance_of_stopping_makes_trainings_cheaper():
         slope(stopped[0].config), rel=0.2
     )
     points = SQUARE.encode_many([{"a": 0.5, "b": 0.5}])
-    costs = RemainingBudget("Rollout").costs(found.history, finished, "epochs", points)
+    costs = RemainingBudget(CostOptions("Rollout"), found.history, finished).costs("epochs", points)
     assert costs[0] == pytest.approx(20 * trained_share(found.history, finished))
 
 
@@ -278,7 +280,8 @@ def test_a_cost_model_learns_what_trainings_cost(model):
     found = search(study(Rollout(cost_model=model, **SMALL), Budget(time=160)))
     finished = tuple(range(len(found.trials)))
     points = SQUARE.encode_many(SQUARE.sample(50, np.random.default_rng(0)))
-    costs = RemainingBudget("Rollout", cost_model=model).costs(found.history, finished, "seconds", points)
+    options = CostOptions("Rollout", cost_model=model)
+    costs = RemainingBudget(options, found.history, finished).costs("seconds", points)
     np.testing.assert_allclose(costs, [slope(c) for c in SQUARE.decode_many(points)], rtol=0.4)
     errors = np.log(costs) - np.log([slope(c) for c in SQUARE.decode_many(points)])
     assert np.sqrt(np.mean(errors**2)) < 0.15

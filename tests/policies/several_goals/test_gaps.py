@@ -12,7 +12,7 @@ from worlds import several, small_study
 
 from examples import many
 from haltune import Float, Int, Maximize, Minimize, Problem, Space
-from haltune.log.problem.dominance import hypervolume
+from haltune.log.scores import hypervolume
 from haltune.policies import MultiFidelity
 from haltune.policies.several_goals import chances, lattice, rooms
 

@@ -21,9 +21,9 @@ from haltune import Constraint, Maximize, Minimize, Problem, Start, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
-from haltune.log.fold import Fold
-from haltune.policies.several_goals import SeveralGoals, lattice
-from haltune.study.session.judging import with_report
+from haltune.log.policy import Fold
+from haltune.policies.several_goals import lattice
+from haltune.study.judging import with_report
 
 POLICIES: dict[str, Any] = {
     "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24),
@@ -150,21 +150,6 @@ def test_resumed_trials_keep_the_weights_that_they_were_begun_under() -> None:
         for e in searched(name).events():
             if isinstance(e, Resumed):
                 assert e.tags["weights"] == began[e.trial]
-
-
-def test_a_state_that_others_went_on_from_stays_what_it_was() -> None:
-    study = searched("gpucb")
-    policy, events = SeveralGoals(POLICIES["gpucb"]()), list(study.events())
-    fold = Fold(PROBLEM, policy)
-    fold.read(events[:20])
-    state, history = fold.state, fold.history
-    first = policy.propose(state, history, history.rng("propose", history.moves))
-    one = state.after(events[20])
-    other = state.after(replace(events[20], at=events[20].at + 1.0))
-    assert one.log is not other.log
-    assert repr(state) == "LogPrefix(20 events)"
-    again = policy.propose(state, history, history.rng("propose", history.moves))
-    assert first == again
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,7 @@ def test_each_second_of_a_worker_is_counted_once():
 
 
 def test_shares_that_are_told_are_those_of_the_whole():
-    thirds = told(
-        begun(0, 0.0),
-        reported(0, 9.0, 1.0, seconds=6.0, validation=3.0),
-        ended(0, 9.0),
-    )
+    thirds = told(begun(0, 0.0), reported(0, 9.0, 1.0, seconds=6.0, validation=3.0), ended(0, 9.0))
     note = timeline_spec(thirds)["layout"]["meta"]["note"]
     assert sum(int(percent) for percent in re.findall(r"(\d+)%", note)) == 100
 

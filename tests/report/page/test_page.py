@@ -26,7 +26,7 @@ from haltune import (
     Space,
     Study,
 )  # fmt: skip
-from haltune._utils.words import duration
+from haltune.display import duration
 from haltune.log.events import Budgeted, Raised, Status
 from haltune.policies import GPUCB, Halting, RandomSearch
 from haltune.report import learning_curves, summary, write
@@ -228,7 +228,7 @@ def test_an_audit_has_a_section_with_what_became_of_its_runs(tmp_path):
     text = re.sub(r"\s+", " ", Seen(page_of(study, tmp_path)).text)
     assert study.audit().stops == 2
     assert (
-        "audit of 100% of the runs: 3 drawn so far, 2 of them would have been stopped; wrong stops 0 of 2"
+        "audit of 100% of the trials: 3 drawn so far, 2 of them would have been stopped; wrong stops 0 of 2"
         in text
     )
     for run in study.audit().runs:

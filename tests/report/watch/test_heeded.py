@@ -14,7 +14,7 @@ from haltune.policies import RandomSearch
 from haltune.report.watch.app import ACTIONS, Location
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
-from haltune.study.reading import follow_study
+from haltune.study.view import follow_study
 
 PROBLEM = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 2000)
 

@@ -2,15 +2,11 @@
 
 import asyncio
 import json
-import os
 import re
-import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from edited import edited
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import StoreAway
@@ -18,11 +14,10 @@ from haltune.log.events import Enqueued, Held
 from haltune.policies import Ladder, RandomSearch
 from haltune.report.metric_model import MetricModel
 from haltune.report.watch.app import ACTIONS, Board, Location, _stream, application
-from haltune.report.watch.serve import users
 from haltune.report.watch.watched import Watched
 from haltune.store.open import open_store
-from haltune.store.sql.store import SqlStore
-from haltune.study.reading import follow_study
+from haltune.store.sql import SqlStore
+from haltune.study.view import follow_study
 
 TOKEN = "a-token-that-nobody-guesses"
 PROBLEM = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
@@ -84,37 +79,33 @@ def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_moment(serv
     assert not re.search(r"<script>|\son\w+=|style=", text)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/0/", "/wrong/", f"/{TOKEN}x/", f"/{TOKEN[:-1]}/0/", "/../", f"/x/{TOKEN}/", "/\u00e9/"]
-)
-def test_without_the_token_there_is_nothing(served, path):
-    status, _, text = ask(served[0], path)
-    assert status == 404
-    assert "acc" not in text
+def test_nothing_is_shown_without_the_token(served):
+    app = served[0]
+    for path in (
+        "/",
+        "/0/",
+        "//0/",
+        "/wrong/",
+        f"/{TOKEN}x/",
+        f"/{TOKEN[:-1]}/0/",
+        "/../",
+        f"/x/{TOKEN}/",
+        "/\u00e9/",
+    ):
+        status, _, text = ask(app, path)
+        assert status == 404, path
+        assert "acc" not in text
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "evil.example:8765",
-        "127.0.0.1.evil.example:8765",
-        "",
-        "localhost.evil",
-        "127.0.0.1:8765, evil.example",
-        "localhost:evil",
-        "localhost:",
-    ],
-)
-def test_a_name_that_somebody_else_points_here_is_not_answered(served, host):
-    assert ask(served[0], f"/{TOKEN}/0/", host=host)[0] == 421
-
-
-@pytest.mark.parametrize(
-    "host", ["localhost:8765", "127.0.0.1:8765", "[::1]:8765", "[::1]", "192.168.1.7:80", "LOCALHOST"]
-)
-def test_its_own_names_and_addresses_in_numbers_are(served, host):
-    assert ask(served[0], f"/{TOKEN}/0/", host=host)[0] == 200
+def test_it_answers_to_its_own_names_and_to_addresses_in_numbers_alone(served):
+    """A name that somebody else points at this machine reaches nothing."""
+    ours = ("localhost:8765", "127.0.0.1:8765", "[::1]:8765", "[::1]", "192.168.1.7:80", "LOCALHOST")
+    foreign = (
+        "evil.example", "evil.example:8765", "127.0.0.1.evil.example:8765", "", "localhost.evil",
+        "127.0.0.1:8765, evil.example", "localhost:evil", "localhost:",
+    )  # fmt: skip
+    assert {ask(served[0], f"/{TOKEN}/0/", host=host)[0] for host in ours} == {200}
+    assert {ask(served[0], f"/{TOKEN}/0/", host=host)[0] for host in foreign} == {421}
 
 
 def test_a_ticket_leads_to_the_page_once(served):
@@ -129,7 +120,7 @@ def test_a_ticket_leads_to_the_page_once(served):
     assert ask(app, told["location"])[0] == 200
 
 
-def test_a_ticket_that_lay_for_longer_than_a_browser_takes_is_void(served, monkeypatch):
+def test_a_ticket_is_void_after_a_minute_and_once_another_was_made(served, monkeypatch):
     app = served[0]
     first, ticket = app.ticket(), app.ticket()
     assert ask(app, f"/{first}/0/")[0] == 404
@@ -140,55 +131,16 @@ def test_a_ticket_that_lay_for_longer_than_a_browser_takes_is_void(served, monke
     assert ask(app, f"/{ticket}/0/")[0] == 404
 
 
-def test_another_user_of_the_machine_takes_no_ticket_and_spoils_none(served, monkeypatch):
-    app, ticket = served[0], served[0].ticket()
-    monkeypatch.setattr("haltune.report.watch.serve.users", lambda port, ours: {os.getuid(), os.getuid() + 1})
-    assert ask(app, f"/{ticket}/0/")[0] == 404
-    monkeypatch.setattr("haltune.report.watch.serve.users", lambda port, ours: {os.getuid()})
-    assert ask(app, f"/{ticket}/0/")[0] == 303
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
-def test_linux_tells_who_holds_the_other_end_of_a_connection():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        ours = listening.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", ours)) as client:
-            assert users(client.getsockname()[1], ours) == {os.getuid()}
-            assert users(client.getsockname()[1], ours + 1) == set()
-
-
-def test_without_a_ticket_an_empty_one_leads_nowhere(served):
-    assert ask(served[0], "//0/")[0] == 404
-
-
 OWN = ("X-Haltune-Token", TOKEN)
 
 
-@pytest.mark.parametrize(
-    ("headers", "method"),
-    [
-        ((), "POST"),
-        ((("X-Haltune-Token", "wrong"),), "POST"),
-        ((OWN, ("Origin", "http://evil.example")), "POST"),
-        ((OWN, ("Origin", "null")), "POST"),
-        ((OWN, ("Origin", "https://127.0.0.1:8765")), "POST"),
-    ],
-)
-def test_only_the_page_itself_may_act(served, headers, method):
+def test_only_a_post_by_the_page_itself_acts(served):
     app, study = served
-    assert ask(app, f"/{TOKEN}/0/stop", method, headers=headers)[0] == 403
-    study.sync()
-    assert study.history.held is None
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_nothing_but_get_and_post_is_answered(served, method):
-    assert ask(served[0], f"/{TOKEN}/0/stop", method, headers=[OWN])[0] == 405
-
-
-def test_getting_an_action_does_nothing(served):
-    app, study = served
-    assert ask(app, f"/{TOKEN}/0/stop")[0] in (404, 405)
+    origins = ("http://evil.example", "null", "https://127.0.0.1:8765")
+    for headers in ((), [("X-Haltune-Token", "wrong")], *([OWN, ("Origin", origin)] for origin in origins)):
+        assert ask(app, f"/{TOKEN}/0/stop", "POST", headers=headers)[0] == 403
+    for method in ("PUT", "DELETE", "OPTIONS", "PATCH", "GET"):
+        assert ask(app, f"/{TOKEN}/0/stop", method, headers=[OWN])[0] == 405
     study.sync()
     assert study.history.held is None
 
@@ -239,18 +191,17 @@ def test_a_page_is_told_what_changed_after_its_mark_and_nothing_else(tmp_path):
         train(study, value=0.1 * n)
     watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
     mark = watched.mark
-    assert told(watched, mark) == {"mark": mark, "after": mark, "items": {}, "edits": {}}
+    assert told(watched, mark) == {"mark": mark, "after": mark, "items": {}}
     trial = study.ask()
     trial.report(0.05, seconds=1.0)
     caught_up(watched, study)
     news = told(watched, mark)
     assert news["after"] == mark != news["mark"] == watched.mark
-    keys = news["items"].keys() | news["edits"].keys()
+    keys = news["items"].keys()
     assert {"curve/trial-4", "row/trial-4", "stats", "figure/curves", "figure/timeline"} <= keys
     assert not {f"{kind}/trial-{n}" for kind in ("curve", "row") for n in range(4)} & keys
     everything = told(watched)
     assert everything["after"] is None
-    assert everything["edits"] == {}
     assert keys < everything["items"].keys()
 
 
@@ -264,18 +215,9 @@ def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
         caught_up(watched, study)
         news = told(watched, mark)
         assert news["after"] == mark
-        shown, mark = applied(shown, news), news["mark"]
+        shown, mark = shown | news["items"], news["mark"]
     anew = Watched(follow_study(str(tmp_path / "a.db")))
     assert shown == told(anew)["items"]
-
-
-def applied(shown, news):
-    """What a page shows when it was told some news."""
-    shown = shown | news["items"]
-    for key, edits in news["edits"].items():
-        for found in edits:
-            shown[key] = edited(shown[key], found)
-    return shown
 
 
 def test_a_mark_of_another_server_or_of_none_is_told_everything(tmp_path):
@@ -284,17 +226,6 @@ def test_a_mark_of_another_server_or_of_none_is_told_everything(tmp_path):
     for mark in (other.mark, "", "x", f"{watched.mark}0", watched.mark.replace("1", "-1"), ":1", "9" * 5000):
         assert told(watched, mark)["after"] is None
         assert "curve/trial-0" in told(watched, mark)["items"]
-
-
-def test_an_event_among_many_trials_is_told_in_a_small_part_of_the_page(tmp_path):
-    study = searched(tmp_path / "a.db", trials=80)
-    for n in range(60):
-        train(study, value=(7 * n % 60) / 100)
-    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
-    whole, mark = len(watched.since("")[1]), watched.mark
-    train(study, value=0.2)
-    caught_up(watched, study)
-    assert len(watched.since(mark)[1]) < whole / 5
 
 
 def test_runs_that_pass_a_rung_are_seen_on_the_ladder_at_once(tmp_path):
@@ -309,7 +240,7 @@ def test_runs_that_pass_a_rung_are_seen_on_the_ladder_at_once(tmp_path):
     mark = watched.mark
     assert not trial.report(0.9, seconds=1.0).stops  # it came to the rung, and goes on
     caught_up(watched, study)
-    assert f"trial-{trial.id}" in json.dumps(told(watched, mark)["edits"]["figure/rungs"])
+    assert f"trial-{trial.id}" in json.dumps(told(watched, mark)["items"]["figure/rungs"])
 
 
 def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
@@ -321,12 +252,12 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
     monkeypatch.setattr(MetricModel, "of", lambda history: goes_on.wait(60) and of(history))
     mark = watched.mark
     train(study, value=0.9)
-    while "figure/timeline" not in told(watched, mark)["edits"]:
-        watched.look()
-    assert "figure/slices" not in told(watched, mark)["edits"]
+    watched.look()
+    assert "figure/timeline" in told(watched, mark)["items"]
+    assert "figure/slices" not in told(watched, mark)["items"]
     goes_on.set()
     models_made(watched)
-    assert "figure/slices" in told(watched, mark)["edits"]
+    assert "figure/slices" in told(watched, mark)["items"]
 
 
 def test_models_that_a_store_was_away_for_are_made_when_it_is_back(tmp_path, monkeypatch):
@@ -342,10 +273,10 @@ def test_models_that_a_store_was_away_for_are_made_when_it_is_back(tmp_path, mon
     monkeypatch.setattr(MetricModel, "of", away)
     train(study, value=0.9)
     caught_up(watched, study)
-    assert "figure/slices" not in told(watched, mark)["edits"]
+    assert "figure/slices" not in told(watched, mark)["items"]
     monkeypatch.setattr(MetricModel, "of", of)
     caught_up(watched, study)
-    assert "figure/slices" in told(watched, mark)["edits"]
+    assert "figure/slices" in told(watched, mark)["items"]
 
 
 def test_a_stream_begins_where_the_browser_says_and_ids_are_marks(tmp_path):
@@ -384,20 +315,6 @@ def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
     study.sync()
     assert [type(e) for e in study.events()][-3:] == [Held, Held, Enqueued]
     assert study.ask().config["lr"] == 0.125
-
-
-def test_a_page_enqueues_in_a_space_with_constraints(tmp_path):
-    space = Space({"lr": Float(0.01, 1.0)}, constraints={"small": lambda c: c["lr"] < 0.9})
-    study = Study(Problem(space, Maximize("acc"), 4), RandomSearch(), tmp_path / "a.db", budget="3 trials")
-    app, headers = (
-        application(Board(lambda: [place(tmp_path / "a.db")]), TOKEN),
-        [OWN, ("Origin", "http://127.0.0.1:8765")],
-    )
-    status, _, text = ask(
-        app, f"/{TOKEN}/0/enqueue", "POST", headers=headers, body=b'{"config": {"lr": 0.125}}'
-    )
-    assert (status, json.loads(text)) == (200, {"said": "it waits to be trained, if 'small' allows it"})
-    assert study.ask().config == {"lr": 0.125}
 
 
 def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
@@ -465,7 +382,6 @@ def test_a_click_reads_no_more_of_the_log_than_was_appended(served, monkeypatch)
         ("enqueue", b"[1]", 400, "an object in JSON"),
         ("enqueue", b"{" * 50, 400, "an object in JSON"),
         ("enqueue", b"[" * 90_000, 400, "an object in JSON"),
-        ("enqueue", b'"' + b"x" * 200_000 + b'"', 400, "at most 100 kB"),
     ],
 )
 def test_what_cannot_be_done_is_answered_in_words(served, action, body, status, word):
@@ -477,7 +393,7 @@ def test_what_cannot_be_done_is_answered_in_words(served, action, body, status, 
 def test_there_is_nothing_else_to_do(served):
     assert ask(served[0], f"/{TOKEN}/0/delete", "POST", headers=[OWN])[0] == 404
     assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
-    for number in ("7", "-1", "9" * 5000, "\u0663", "page.css"):
+    for number in ("7", "-1", "9" * 50, "\u0663"):
         assert ask(served[0], f"/{TOKEN}/{number}/")[0] == 404
     assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
 

@@ -18,11 +18,11 @@ from haltune.log.events import Reported, Started
 from haltune.log.history import History
 from haltune.store.base import CLAIM, Conflict, Lease, Store
 from haltune.store.memory import MemoryStore
-from haltune.store.sql.open import open_sql
+from haltune.store.open import open_sql
+from haltune.study import asking as claims
+from haltune.study.asking import TERM, WORTH
 from haltune.study.replay import replay
-from haltune.study.session import claims
-from haltune.study.session.claims import TERM, WORTH
-from haltune.study.session.replica import Replica
+from haltune.study.replica import Replica
 
 GONE = "elsewhere/boot/1/1/1/ab"
 

@@ -17,7 +17,7 @@ import sqlalchemy
 from interrupted import ROOM, default_ctrl_c, uninterrupted
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
-from haltune._utils.forks import doors
+from haltune._utils.forks import held_off
 from haltune._utils.threads import _libraries, _one, one_thread
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Reported
@@ -64,7 +64,7 @@ def test_a_report_that_is_interrupted_anywhere_is_recorded_once_or_not_at_all(
         assert len(study.trials[0].values) - before <= 1
         told, place = told + 1, place + STEP
     assert place > 20 * STEP  # so many places were tried
-    assert doors._count == 0
+    assert held_off.depth == 0
     recorded = Counter(e.value for e in study.store.read(study.name) if isinstance(e, Reported))
     assert [v for v, n in recorded.items() if n > 1] == [], (told, place)
     assert acknowledged <= set(recorded)
@@ -92,7 +92,7 @@ def test_asking_and_giving_back_may_be_interrupted_anywhere(tmp_path: Path) -> N
         assert other.store.leases(other.name) == []
         other.store.close()
     assert place > 20 * STEP
-    assert doors._count == 0
+    assert held_off.depth == 0
 
 
 def in_another_thread(work: Callable[[], object], seconds: float) -> bool:
@@ -106,7 +106,7 @@ def in_another_thread(work: Callable[[], object], seconds: float) -> bool:
 @pytest.mark.usefixtures("default_ctrl_c")
 def test_a_server_s_connections_survive_ctrl_c_anywhere_also_in_the_library(postgres_url: str) -> None:
     study = opened(postgres_url)
-    pool = study.store._database.engine.pool
+    pool = study.store.engine.pool
     trial, place, told, acknowledged = asked(study), 1, 0, set[float]()
     while uninterrupted(partial(trial.report, told / 1e6), place, (ROOM, LIBRARY)) is None:
         assert pool.checkedout() == 0

@@ -15,8 +15,8 @@ from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Enqueued, Started
 from haltune.policies import AutoBCT, Hyperband, RandomSearch, TruVaR
 from haltune.store.memory import MemoryStore
-from haltune.study.reading import follow_study
 from haltune.study.replay import replay
+from haltune.study.view import follow_study
 
 MINE = {"lr": 0.25, "layers": 2, "kernel": "rbf"}
 OTHER = {"lr": 0.5, "layers": 4, "kernel": "poly", "degree": 3}

@@ -17,7 +17,7 @@ from worlds import Clock, Ticks
 from haltune import Budget, Trial
 from haltune._utils.process import new_holder, started
 from haltune.log.events import Expired, Slept, Status
-from haltune.study.session.watch import Watch
+from haltune.study.replica import Watch
 
 HOUR = 3600.0
 

@@ -14,8 +14,8 @@ from haltune.log.events import Raised, Status
 from haltune.policies import BOBOS, Halting, Ladder, RandomSearch, Rollout
 from haltune.report import summary
 from haltune.store.studies import ask_of, raise_limits
-from haltune.study.reading import read_study
 from haltune.study.replay import decided, replay
+from haltune.study.view import read_study
 
 
 def asks(study: Study, trial: int, wish: str) -> None:

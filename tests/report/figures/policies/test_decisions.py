@@ -9,7 +9,7 @@ import pytest
 from haltune import Budget, Float, HaltuneError, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.log.events import Reported
 from haltune.policies import BOBOS, Halting, RandomSearch
-from haltune.policies.bobos.halting import Stopper
+from haltune.policies.bobos.policy import Stopper
 from haltune.report import decisions
 from haltune.report.figures.decisions import Decisions, telling
 from haltune.report.story import tells

@@ -1,0 +1,180 @@
+"""Build a value map for AutoBCT(value_map=): the maps that haltune ships, "1d" and "2d", were built by this program.
+
+    python benchmarks/papers/value_maps.py --out map.npz [--dim 1] [--depth 3] [--states 20000] [--seed 0]
+
+Fitted value iteration over a cloud of beliefs (AutoBCT, sections 3.2 and 3.4). The cloud: priors whose means and
+covariances are drawn around usual ones, what searches make of them in worlds drawn from them, the same with their
+covariances shrunk by k / K, and truths, which are certain. V_3 of each state follows from the closed form of V_2,
+V_{n+1} from the map of V_n; the perceptron learns (V_n - V_2) / lambda.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise, permutations, product
+
+import numpy as np
+
+from haltune._utils.arrays import Array, Indices
+from haltune.policies.autobct.prior import Belief, Prior, default_basis, sampled
+from haltune.policies.autobct.value import (
+    WITHIN,
+    Effort,
+    GridBelief,
+    Layers,
+    ValueMap,
+    ahead,
+    chosen,
+    features,
+    grid,
+    grid_belief,
+    nodes,
+    one_branch,
+    perceptron,
+    scale,
+    values,
+)
+
+_HIDDEN = (64, 32)
+_SHRUNK = (1.0, 1.0, 0.5, 0.25, 0.0)  # of covariances; 0 is a truth
+_TRAININGS = 4  # that a state of the cloud has seen, at most
+_EFFORT = {
+    1: Effort(score_nodes=9, cost_nodes=5, outer=9, best=0),
+    2: Effort(score_nodes=5, cost_nodes=3, outer=5, best=6),
+}
+_BATCH, _PASSES, _RATE = 256, 300, 3e-3
+_GAMMA = 0.16
+
+
+def turns(dim: int) -> Indices:
+    """(r, k) the places of the features after each rotation or reflection of the cube, which change no value."""
+    points = grid(dim)
+    g, found = len(points), []
+    for order in permutations(range(dim)):
+        for flips in product((False, True), repeat=dim):
+            turned = np.where(flips, 1.0 - points[:, order], points[:, order])
+            to = np.abs(points - turned[:, None]).sum(axis=2).argmin(axis=1)
+            alike = [to, g + to, [2 * g], 2 * g + 1 + to, 3 * g + 1 + to, [4 * g + 1, 4 * g + 2]]
+            found.append(np.concatenate([*alike, 4 * g + 3 + to, 5 * g + 3 + to]))
+    return np.array(found)
+
+
+def build_map(dim: int, depth: int = 3, states: int = 20_000, seed: int = 0) -> ValueMap:
+    """The map of V_depth in `dim` coordinates, 1 or 2, at least depth 3, from 100 states or more."""
+    rng = np.random.default_rng(seed)
+    cloud = list(_cloud(dim, states, rng))
+    found: ValueMap | None = None
+    for level in range(3, depth + 1):  # each from the map of the depth below
+        rows, targets, units = [], [], []
+        for x in cloud:
+            here = one_branch(x)
+            row, two = features(here)
+            rows.append(row.ravel())
+            units.append(scale(here).item())
+            targets.append((deeper(x, dim, found) - two.item()) / units[-1])
+        inputs, outputs = np.array(rows), np.maximum(np.array(targets), 0.0)
+        held = len(inputs) // 10
+        layers = _fit(inputs[held:], outputs[held:], rng, turns(dim))
+        errors = np.abs(np.maximum(perceptron(inputs[:held], layers), 0.0) - outputs[:held])
+        errors *= units[:held]
+        error, worst = float(np.sqrt(np.mean(errors**2))), float(np.quantile(errors, 0.99))
+        header = {
+            "format": 1, "dim": dim, "depth": level, "basis": default_basis(dim).spec,
+            "ratios": [0.05, 0.15, 0.1], "states": len(cloud), "error": error, "worst": worst,
+        }  # fmt: skip
+        found = ValueMap(header, layers)
+    assert found is not None
+    return found
+
+
+def deeper(x: GridBelief, dim: int, below: ValueMap | None) -> float:
+    """V of one training more than the map below knows, or V_3 without one; one state on the map's controls."""
+    shallow = values(x, 2, WITHIN)
+    weighted = nodes(WITHIN.cost_nodes)
+    value = (lambda after: after.two(*weighted)) if below is None else below.value
+    found = ahead(x, chosen(shallow, _EFFORT[dim]), value, _EFFORT[dim])
+    return float(max(found.max(), shallow.max()))
+
+
+def _cloud(dim: int, states: int, rng: np.random.Generator) -> Iterator[GridBelief]:
+    points = grid(dim)
+    usual = [sampled(dim, kind) for kind in ("any", "increasing", "decreasing", "flat")]
+    phi = usual[0].on(points)
+    for _ in range(states):
+        x = grid_belief(_drawn(usual[rng.integers(len(usual))], rng), phi, _GAMMA)
+        for _ in range(int(rng.integers(_TRAININGS + 1))):
+            z, w = rng.normal(size=(2, 1))
+            x = x.after(int(rng.integers(len(points))), z, w)
+        left = float(rng.choice(_SHRUNK))
+        yield replace(x, c=left * x.c, d=left * x.d)
+
+
+def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
+    """A prior around a usual one, between its own covariance and a diagonal one as wide as the paper's."""
+
+    def around(belief: Belief) -> Belief:
+        size = len(belief.mean)
+        mean = belief.mean + rng.uniform(0, 1) * (belief.root @ rng.normal(size=size))
+        if rng.uniform() < 0.5:
+            return Belief(mean, np.diag(rng.uniform(0.3, 1.5, size)))
+        return Belief(mean, belief.root * rng.uniform(0.5, 2.0))
+
+    noise = float(rng.choice([0.05, 0.1, 0.15]))
+    return replace(
+        usual, score=around(usual.score), cost=around(usual.cost), score_noise=noise, cost_noise=0.1
+    )
+
+
+def _fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Indices) -> Layers:
+    """A perceptron of least squares by Adam, the rate falling to nothing; each batch turned one of the ways (r, k)."""
+    sizes = (inputs.shape[1], *_HIDDEN, 1)
+    weights = [rng.normal(size=(a, b)) / np.sqrt(a) * (1.0 if b > 1 else 0.1) for a, b in pairwise(sizes)]
+    parameters = [p for w in weights for p in (w, np.zeros(w.shape[1]))]
+    first, second = ([np.zeros_like(p) for p in parameters] for _ in range(2))
+    steps, step = _PASSES * max(1, len(inputs) // _BATCH), 0
+    for _ in range(_PASSES):
+        order = rng.permutation(len(inputs))
+        for start in range(0, len(order) - len(order) % _BATCH or len(order), _BATCH):
+            rows = order[start : start + _BATCH]
+            step += 1
+            rate = _RATE * max(0.0, 1.0 - step / (steps + 1))
+            some = inputs[rows[:, None], turned[rng.integers(len(turned))]]
+            gradient = _slopes(parameters, some, outputs[rows])
+            for p, g, a, b in zip(parameters, gradient, first, second, strict=True):
+                a += 0.1 * (g - a)
+                b += 0.001 * (g * g - b)
+                p -= rate * (a / (1 - 0.9**step)) / (np.sqrt(b / (1 - 0.999**step)) + 1e-8)
+    single = [p.astype(np.float32) for p in parameters]
+    return tuple(zip(single[::2], single[1::2], strict=True))
+
+
+def _slopes(parameters: list[Array], inputs: Array, outputs: Array) -> list[Array]:
+    """The gradient of the mean squared error."""
+    hidden = [inputs]
+    for w, b in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
+        hidden.append(np.tanh(hidden[-1] @ w + b))
+    error = (hidden[-1] @ parameters[-2] + parameters[-1]) - outputs[:, None]
+    back, found = 2.0 * error / len(outputs), []
+    for i in range(len(parameters) - 2, -1, -2):
+        h = hidden[i // 2]
+        found += [back.sum(axis=0), h.T @ back]
+        back = (back @ parameters[i].T) * (1.0 - h * h)
+    return found[::-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True)
+    for name, default in (("dim", 1), ("depth", 3), ("states", 20_000), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    built = build_map(options.dim, options.depth, options.states, options.seed)
+    built.save(options.out)
+    error, worst = built.header["error"], built.header["worst"]
+    print(
+        f"{options.out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

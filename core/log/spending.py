@@ -1,0 +1,282 @@
+"""What a search has cost so far, and which limit of its budget is spent.
+
+Wall-clock time counts while at least one trial is held by a living worker, decisions
+included; worker time is the same summed over workers. Both are folded from the log
+alone, so that a search that was closed overnight is not charged for the night, nor one whose
+machine slept.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field
+
+from haltune._utils.checks import LARGEST
+from haltune.display import amount, plural
+
+from .events import Reported
+from .problem import Budget
+
+_SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a search is over, and why."""
+
+    over: bool
+    reason: str
+    held: bool = False  # over for a while: somebody stopped it, and may let it go on
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Totals of a study; all seconds."""
+
+    trials: int = 0
+    epochs: float = 0.0  # trained, superseded attempts included
+    time: float = 0.0  # wall-clock with any trial held
+    worker_time: float = 0.0
+    training: float = 0.0  # of worker_time: in epochs, validation excluded
+    validation: float = 0.0
+    checkpoint: float = 0.0
+    start_up: float = 0.0  # from a trial's start to its first epoch's beginning
+    deciding: float = 0.0  # proposals and verdicts
+    cost: float = 0.0  # what trials reported, own units
+
+    def money(self, price: float | None) -> float:
+        """Cost at `price` per worker-hour; 0 without a price."""
+        return self.worker_time / 3600.0 * (price or 0.0)
+
+    def exhausts(self, budget: Budget) -> str | None:
+        """The sentence naming the first limit that is reached, the number of trials apart; or None."""
+        for unit, limit, spent in self._limits(budget):
+            if spent >= limit * (1.0 - 1e-12):
+                return f"the budget of {amount(limit, unit)} is spent"
+        return None
+
+    def share(self, budget: Budget) -> float | None:
+        """What is spent of the limit of which most is, from 0 to 1; None without a limit."""
+        limits = [(limit, spent) for _, limit, spent in self._limits(budget)]
+        limits += [(float(budget.trials), float(self.trials))] if budget.trials is not None else []
+        return max((min(1.0, spent / limit) for limit, spent in limits if math.isfinite(limit)), default=None)
+
+    def _limits(self, budget: Budget) -> list[tuple[str, float, float]]:
+        """Unit, limit and what is spent of it, the number of trials apart."""
+        found = []
+        if budget.epochs is not None:
+            found.append(("epochs", float(budget.epochs), self.epochs))
+        if budget.time is not None:
+            found.append(("s of time", float(budget.time), self.time))
+        if budget.worker_time is not None:
+            found.append(("s of worker time", float(budget.worker_time), self.worker_time))
+        if budget.money is not None:
+            found.append(("of money", float(budget.money), self.money(budget.price)))
+        if budget.cost is not None:
+            found.append(("of cost", float(budget.cost), self.cost))
+        return found
+
+    def starts_no_more(self, budget: Budget) -> str | None:
+        """The sentence for a spent number of trials, or None: those that began may still go on."""
+        if budget.trials is not None and self.trials >= budget.trials:
+            return f"the budget of {plural(budget.trials, 'trial')} is spent"
+        return None
+
+
+@dataclass
+class HeldTime:
+    """The union of the intervals during which trials were held, kept as trials come and go.
+
+    Closed intervals are disjoint and sorted; each running trial adds one open interval
+    that ends at its last sign of life.
+    """
+
+    starts: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    total: float = 0.0  # length of the closed union
+    summed: float = 0.0  # sum of the closed intervals' lengths
+    open: dict[int, tuple[float, float]] = field(default_factory=dict)  # trial -> (start, last alive)
+
+    def begin(self, trial: int, start: float) -> None:
+        self.open[trial] = (start, start)
+
+    def alive(self, trial: int, at: float) -> None:
+        if trial in self.open:
+            start, last = self.open[trial]
+            self.open[trial] = (start, max(last, at))
+
+    def end(self, trial: int, at: float) -> None:
+        """Close the interval of `trial` at `at`, or at its last sign of life when that was later."""
+        if trial in self.open:
+            start, last = self.open.pop(trial)
+            self.add(start, max(last, at))
+
+    def add(self, start: float, end: float) -> None:
+        """One closed interval more."""
+        self.summed += end - start
+        first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
+        if first < last:  # merges with what it touches
+            start, end = min(start, self.starts[first]), max(end, self.ends[last - 1])
+            self.total -= sum(self.ends[i] - self.starts[i] for i in range(first, last))
+        self.starts[first:last], self.ends[first:last] = [start], [end]
+        self.total += end - start
+
+    def wall(self) -> float:
+        """Seconds during which any trial was held."""
+        if not self.open:
+            return self.total
+        first = bisect_left(self.ends, min(self.open.values())[0])
+        extra = HeldTime(self.starts[first:], self.ends[first:])  # its total counts only what is added
+        for start, last in self.open.values():
+            extra.add(start, last)
+        return self.total + extra.total
+
+    def worker(self) -> float:
+        """Seconds summed over trials."""
+        held = 0.0
+        for start, last in self.open.values():
+            held += last - start
+        return self.summed + held
+
+    def at(self, trial: int, now: float) -> HeldTime:
+        """The same with one more sign of life; the closed intervals are shared, and left as they are."""
+        held = dict(self.open)
+        if trial in held:
+            start, last = held[trial]
+            held[trial] = (start, max(last, now))
+        return HeldTime(self.starts, self.ends, self.total, self.summed, held)
+
+
+class Spending:
+    """What a search costs, folded from its events."""
+
+    def __init__(self) -> None:
+        self.trials = 0
+        self.longest_epoch = 0.0  # seconds
+        self.costs: dict[int, float] = {}  # trial -> what it reported as cost
+        self._clock = HeldTime()
+        self._epochs = self._training = self._validation = 0.0
+        self._checkpoint = self._start_up = self._deciding = 0.0
+        self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
+        self._held: dict[int, float] = {}  # trial -> worker seconds of its attempts that ended
+        self._back = 0.0  # seconds by which the clock was set back so far
+        # running trial -> those that started since its last sign of life
+        self._later: dict[int, list[int]] = {}
+        self._naps: list[tuple[float, float]] = []  # from, to: where somebody slept
+        # running trial -> its sleeps: recorded when, seconds
+        self._slept: dict[int, list[tuple[float, float]]] = {}
+
+    def begin(self, trial: int, at: float, deciding: float) -> None:
+        """An attempt begins, after `deciding` seconds of thought."""
+        before = -math.inf if self._clock.open else (self._clock.ends or [-math.inf])[-1]
+        self._back += late if (late := before - at - self._back) > _SET_BACK else 0.0
+        at += self._back
+        for others in self._later.values():
+            others.append(trial)
+        self.trials = max(self.trials, trial + 1)
+        self._deciding += deciding
+        self._fresh[trial] = at
+        self._clock.begin(trial, at - deciding)
+        self._clock.alive(trial, at)
+        self._later[trial] = []
+
+    def report(self, e: Reported, epochs: float) -> None:
+        """A report of the current attempt, which trained `epochs` more."""
+        at = self._heard(e.trial, e.at)
+        seconds = min(e.seconds, LARGEST)  # logs of older versions may have more, whose sums are no numbers
+        validation = min(e.validation or 0.0, seconds)
+        self._epochs += epochs
+        self._validation += validation
+        self._training += seconds - validation
+        self._deciding += e.deciding
+        if e.cost is not None:
+            self.costs[e.trial] = self.costs.get(e.trial, 0.0) + min(e.cost, LARGEST)
+        self.longest_epoch = max(self.longest_epoch, seconds)
+        if e.trial in self._fresh:
+            # its verdict came after `at`
+            self._start_up += max(0.0, at - self._fresh.pop(e.trial) - seconds)
+        self._clock.alive(e.trial, at)
+
+    def save(self, trial: int, at: float, seconds: float) -> None:
+        """A checkpoint was written."""
+        self._checkpoint += seconds
+        self._clock.alive(trial, self._heard(trial, at))
+
+    def sleep(self, trial: int, since: float, at: float, seconds: float) -> None:
+        """Of the time between `since` and `at` so many seconds did not pass. Two processes may record one sleep."""
+        time = self._heard(trial, at)
+        if trial not in self._clock.open:
+            return
+        since = min(max(since + self._back, self._clock.open[trial][0]), time)
+        known = sum(gap for told, gap in self._slept.get(trial, ()) if told > since)
+        slept = min(seconds - known, time - since)
+        if slept > 0.0:
+            self._slept.setdefault(trial, []).append((time, slept))
+            self._cut(trial, since, time, slept)
+            if trial in self._fresh:
+                self._fresh[trial] += slept
+        self._clock.alive(trial, time)
+
+    def _cut(self, trial: int, since: float, until: float, slept: float) -> None:
+        """Take `slept` seconds out: where others slept meanwhile, and the rest where there is room for it."""
+        for start, end in self._naps:
+            if since <= start and end <= until and end - start <= slept + _SET_BACK:
+                self._nap(trial, start, end)
+                since, slept = end, slept - (end - start)
+        if slept > _SET_BACK:
+            # another trial of the same machine would have recorded a sleep before its last sign of life
+            lives = [last for _, last in self._clock.open.values()] + self._clock.ends[-1:]
+            start = max((last for last in lives if since <= last <= until - slept), default=since)
+            insort(self._naps, (start, start + slept))
+            self._nap(trial, start, start + slept)
+
+    def _nap(self, trial: int, start: float, end: float) -> None:
+        began, last = self._clock.open[trial]
+        self._clock.open[trial] = (began, start)
+        self._close(trial, start)
+        self._clock.begin(trial, end)
+        self._clock.alive(trial, last)
+
+    def end(self, trial: int, at: float, lost: bool = False) -> None:
+        """An attempt ended at `at`, or its worker was lost, and last known to live then."""
+        self._fresh.pop(trial, None)
+        self._slept.pop(trial, None)
+        self._close(trial, at + self._back if lost else self._heard(trial, at))
+        self._later.pop(trial, None)
+
+    def _close(self, trial: int, at: float) -> None:
+        before = self._clock.summed
+        self._clock.end(trial, at)
+        self._held[trial] = self._held.get(trial, 0.0) + self._clock.summed - before
+
+    def _heard(self, trial: int, at: float) -> float:
+        """`at` on a clock that was never set back: an earlier event of the trial was earlier without doubt."""
+        last = self._clock.open.get(trial, (0.0, -math.inf))[1]
+        later = self._later.get(trial, [])
+        if (back := last - at - self._back) > _SET_BACK:
+            self._back += back
+            for other in later:  # started by the clock as it was set
+                began, alive = self._clock.open.get(other, (math.inf, 0.0))
+                if began < last - _SET_BACK:
+                    self._clock.open[other] = began + back, alive + back
+                    if other in self._fresh:
+                        self._fresh[other] += back
+        later.clear()
+        return at + self._back
+
+    def worker_seconds(self, trial: int) -> float:
+        """Worker time of a trial so far, over all its attempts: start-up, checkpoints and decisions included."""
+        start, last = self._clock.open.get(trial, (0.0, 0.0))
+        return self._held.get(trial, 0.0) + last - start
+
+    def spent(
+        self, trial: int | None = None, now: float = 0.0, epochs: float = 0.0, cost: float = 0.0
+    ) -> Spent:
+        """The totals so far; or those at `now`, when a running trial has trained `epochs` more, for `cost`."""
+        clock = self._clock if trial is None else self._clock.at(trial, now + self._back)
+        return Spent(
+            trials=self.trials, epochs=self._epochs + epochs, time=clock.wall(), worker_time=clock.worker(),
+            training=self._training, validation=self._validation, checkpoint=self._checkpoint,
+            start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self.costs.values()) + cost,
+        )  # fmt: skip

@@ -1,0 +1,509 @@
+"""Rollout: plan several trials ahead within the budget that is left (Lee et al. 2021).
+
+After "A nonmyopic approach to cost-constrained Bayesian optimization", sections 4 and 5, with larger better. A Gaussian
+process has a mean and a covariance on m points; y* is the best value seen, tau what is left,
+
+    Lambda_h(x) = E[ sum_{t < h} (y_{t+1} - y*_t)^+ ],      x_0 = x, x_1 ... x_{h-1} chosen by the base policy:
+
+the point of largest expected improvement per cost, at the last step of largest expected improvement. Only points that
+what is left can pay for are chosen from ("restrict"); in the paper's text ("terminate") the base policy chooses among
+all, and a trajectory ends where it cannot pay. A step is the last when h says so; under "restrict" also when nothing
+would be affordable after any choice. Trajectories that end early count with what they found.
+
+The rewards enter as conditional expectations, EI(x_t) given the path so far, so that Lambda_1 = EI exactly and the last
+step is never sampled. The posterior after x_0 has the same variance for every y, and conditioning is of rank one:
+
+    row = cov(x_t, .) / s,    s^2 = var(x_t) + noise,    mean += row z,    var -= row^2,    y = mean(x_t) + s z.
+
+Results have the Gaussian process of EI (`bayesopt.ImprovementSurrogate`), log costs a few whose hyperparameters are
+drawn from their posterior (`costs`). One rule says what is affordable, for planning and for launching: a trial keeps to
+what is left with probability `affordable`. When nothing is, the search ends, and the reason says what is left.
+
+Beyond the paper, whose theory has deterministic costs and one worker: pending trials count as observed at their mean,
+their expected costs are set aside; under `Halting` the cost is that of the mean share of a training before a stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.random import Generator
+from scipy.special import ndtri
+
+from haltune._utils.arrays import Array, Indices, Mask
+from haltune._utils.checks import MOST_POINTS, check_whole
+from haltune.display import amount, plural
+from haltune.errors import InvalidInput
+from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
+from haltune.log.events import Event
+from haltune.log.history import History
+from haltune.log.policy import FinishedTrials, Policy, fold_over
+from haltune.log.problem import Problem
+from haltune.log.records import TrialRecord
+from haltune.space.space import batches
+
+from .acquisition import expected_improvement, maximise
+from .bayesopt import AGAIN, Improvement, ImprovementSurrogate, cheap_design, improve
+from .costs import SLACK, UNITS, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget
+
+Infeasible = Literal["restrict", "terminate"]
+Nodes = tuple[
+    Array, Array
+]  # points (p, h - 1 or more) of the integral over z_0 ... z_{h-2}, and weights (p,)
+_CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
+_KNOWN = 1e-12  # of the largest variance: what is known as well as this teaches nothing
+_NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
+_CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quadrature does not see
+_LISTED = 2048  # a space with no more configurations is screened whole, of others so many are drawn
+_TOPS, _NEAR = 4, 12  # configurations that are looked around, and neighbours of each
+_SCALES = np.array([0.02, 0.08])  # of the neighbours, in the cube
+
+
+# -- the value of a next step --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class JointNormal:
+    """A joint normal distribution of values at m points, larger values better."""
+
+    mean: Array  # (m,)
+    covariance: Array  # (m, m)
+    best: float  # y*
+    noise: float = 0.0  # variance of an observation; rewards are of observations, as in the paper
+
+
+def hermite(nodes: int) -> Nodes:
+    """(nodes, 1) points and (nodes,) weights of Gauss-Hermite quadrature for one standard normal: what h = 2 needs."""
+    points, weights = hermegauss(nodes)
+    return points[:, None], np.asarray(weights / weights.sum())
+
+
+def sobol_normals(paths: int, steps: int, rng: Generator) -> Nodes:
+    """(paths, steps) scrambled Sobol points made normal, and equal weights (paths,); paths is best a power of 2."""
+    uniform = next(batches("sobol", paths, steps, rng))[:paths]
+    return np.asarray(ndtri(np.clip(uniform, 1e-9, 1 - 1e-9))), np.full(paths, 1.0 / paths)
+
+
+def rollout(
+    belief: JointNormal,
+    budget: PlanningBudget,
+    horizon: int,
+    nodes: Nodes | None = None,
+    candidates: Sequence[int] | Indices | None = None,
+    infeasible: Infeasible = "restrict",
+) -> Array:
+    """Return Lambda_h at candidates (k,), indices of the m points, all by default; 0 where one cannot be paid.
+
+    nodes: the same for all candidates (common random numbers): `hermite` for h = 2, `sobol_normals` beyond; None where
+    h = 1.
+    """
+    chosen = np.arange(len(belief.mean)) if candidates is None else np.asarray(candidates, dtype=np.intp)
+    variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
+    able, gain = budget.affordable(), expected_improvement(belief.mean, variance, belief.best)
+    value = np.where(able, gain, 0.0)[chosen]
+    if horizon == 1 or nodes is None:
+        return value
+    planner = _Planner(belief, budget, horizon, nodes, infeasible == "restrict")
+    size = max(1, _CHUNK // (len(nodes[1]) * len(belief.mean)))
+    paid = np.flatnonzero(able[chosen])
+    for first in range(0, len(paid), size):
+        some = paid[first : first + size]
+        value[some] += planner.future(chosen[some])
+    return value
+
+
+def base_choice(
+    belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible = "restrict"
+) -> int | None:
+    """The base policy's point with `horizon` steps to go; None when it cannot pay. The first of equals."""
+    able = budget.affordable()
+    variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
+    gain = expected_improvement(belief.mean, variance, belief.best)
+    after = _pairs(budget.first, budget.then)
+    restrict = infeasible == "restrict"
+    goes_on = not restrict or bool((after <= budget.left[:, None] * SLACK).all(axis=0).any())
+    score = gain / np.maximum(budget.price(budget.first), 1e-300) if horizon > 1 and goes_on else gain
+    choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
+    return choice if able[choice] else None
+
+
+def _pairs(first: Array, then: Array) -> Array:
+    """(b, ..., m) what a point costs together with the cheapest other point after it: two steps."""
+    costs = np.array(np.broadcast_to(then, (then.shape[0], then.shape[2], then.shape[2])))
+    costs[:, np.arange(costs.shape[1]), np.arange(costs.shape[1])] = np.inf
+    return np.asarray(first + costs.min(axis=2).reshape((len(costs),) + (1,) * (first.ndim - 2) + (-1,)))
+
+
+class _Planner:
+    """The paths of some candidates at a time: k candidates, p paths each, m points."""
+
+    def __init__(
+        self, belief: JointNormal, budget: PlanningBudget, horizon: int, nodes: Nodes, restrict: bool
+    ) -> None:
+        self.belief, self.horizon, self.restrict = belief, horizon, restrict
+        self.z, self.weights = nodes
+        self.left, self.first, self.then = budget.left * SLACK, budget.first, budget.then
+        self.moving = budget.after is not None
+        self.price = np.maximum(budget.price(self.then), 1e-300)  # (m or 1, m)
+        self.pairs = _pairs(self.then, self.then)  # (b, m or 1, m)
+        self.known_below = _KNOWN * float(np.max(belief.covariance.diagonal(), initial=0.0))
+
+    def future(self, candidates: Indices) -> Array:
+        """(k,) what the base policy is expected to add after each."""
+        count, paths = len(candidates), len(self.weights)
+        row, spread = self._observed(self.belief.covariance[candidates], candidates)
+        z = self.z[:, 0]
+        mean = self.belief.mean + row[:, None, :] * z[:, None]
+        seen = self.belief.mean[candidates, None] + spread[:, None] * z
+        best = np.maximum(seen, self.belief.best)
+        variance = (self.belief.covariance.diagonal() - row**2)[:, None, :]
+        rows = [row[:, None, :]]
+        left = np.repeat((self.left - self.first[:, candidates].T)[:, None, :], paths, axis=1)
+        here = np.repeat(candidates[:, None], paths, axis=1)
+        total = np.zeros((count, paths))
+        for step in range(1, self.horizon):
+            last = step == self.horizon - 1
+            gain, here, left = self._chosen(mean, variance, best, left, here, last)
+            total += gain
+            if last:
+                break
+            mean, variance, best, rows = self._moved(mean, variance, best, rows, here, self.z[:, step])
+        return np.asarray(total @ self.weights)
+
+    def _chosen(
+        self, mean: Array, variance: Array, best: Array, left: Array, here: Indices, last: bool
+    ) -> tuple[Array, Indices, Array]:
+        """The base policy's step on every path (k, p): its expected improvement, the point, what is left."""
+        noisy = np.maximum(variance + self.belief.noise, 0.0)
+        gain = expected_improvement(mean, noisy, best[..., None])
+        able = self._within(self.then, left, here)
+        score = gain if last else gain / self._price(left, here)
+        if self.restrict:
+            score = np.where(able, score, -1.0)
+        point = np.argmax(score, axis=2)
+        pays = np.take_along_axis(np.broadcast_to(able, gain.shape), point[..., None], axis=2)[..., 0]
+        gain = np.where(pays, np.take_along_axis(gain, point[..., None], axis=2)[..., 0], 0.0)
+        cost = self.then[:, here if self.moving else 0, point]  # (b, k, p)
+        left = np.where(pays[..., None], left - np.moveaxis(cost, 0, -1), -np.inf)  # who cannot pay is done
+        return gain, point, left
+
+    def _price(self, left: Array, here: Indices) -> Array:
+        """By what EI is divided (k, p, m): the price; under "restrict" 1 where no choice leaves enough for another."""
+        price = self.price[here] if self.moving else self.price
+        if not self.restrict:
+            return price
+        return np.where(self._within(self.pairs, left, here).any(axis=2, keepdims=True), price, 1.0)
+
+    def _within(self, costs: Array, left: Array, here: Indices) -> Mask:
+        """(k, p, m), or (k, 1, m) where all paths of a candidate have spent the same: costs that can be paid."""
+        if not self.moving and (left == left[:, :1]).all():
+            left = left[:, :1]
+        able = np.ones((*left.shape[:2], costs.shape[2]), dtype=np.bool_)
+        for budget, cost in enumerate(costs):
+            able &= (cost[here] if self.moving else cost) <= left[..., budget, None]
+        return able
+
+    def _moved(
+        self, mean: Array, variance: Array, best: Array, rows: list[Array], here: Indices, z: Array
+    ) -> tuple[Array, Array, Array, list[Array]]:
+        """Every path after observing its point."""
+        covariance = self.belief.covariance[here]  # (k, p, m)
+        for row in rows:
+            at = np.take_along_axis(np.broadcast_to(row, covariance.shape), here[..., None], axis=2)
+            covariance -= at * row
+        row, spread = self._observed(covariance, here)
+        seen = np.take_along_axis(mean, here[..., None], axis=2)[..., 0] + spread * z
+        return mean + row * z[:, None], variance - row**2, np.maximum(best, seen), [*rows, row]
+
+    def _observed(self, covariance: Array, here: Indices) -> tuple[Array, Array]:
+        """cov / s (..., m) and s (...,) of the observed points; 0 where there is nothing to learn."""
+        own = np.take_along_axis(covariance, here[..., None], axis=-1)[..., 0] + self.belief.noise
+        known = own <= self.known_below
+        spread = np.where(known, 0.0, np.sqrt(np.maximum(own, 0.0)))
+        return covariance / np.where(known, np.inf, spread)[..., None], spread
+
+
+# -- the policy ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Configurations to plan with, and their points, none twice."""
+
+    configs: list[dict[str, Any]]
+    points: Array  # (m, dim)
+
+    @classmethod
+    def of(cls, history: History, first: Sequence[dict[str, Any]], rng: Generator) -> Pool:
+        """`first`, then the whole space in random order or a Sobol sample; tried ones only if there is no other."""
+        space = history.problem.space
+        small = space.size is not None and space.size <= _LISTED
+        drawn = space.enumerate() if small else space.sample_up_to(_LISTED, rng, "sobol")
+        order = rng.permutation(len(drawn)) if small else np.arange(len(drawn))  # the first fill the space
+        configs = [dict(config) for config in (*first, *(drawn[i] for i in order))]
+        keys = space.keys(configs)
+        fresh = [i for i in _firsts(keys) if keys[i] not in history.tried] or _firsts(keys)
+        chosen = [configs[i] for i in fresh]
+        return cls(chosen, space.encode_many(chosen))
+
+    def around(self, value: Array, history: History, rng: Generator) -> Pool:
+        """New neighbours of those of largest value: normal steps, and any option of what is not a number."""
+        space = history.problem.space
+        tops = self.points[np.argsort(-value, kind="stable")[:_TOPS]]
+        scales = np.repeat(_SCALES, _NEAR // len(_SCALES))[None, :, None]
+        moved = tops[:, None, :] + scales * rng.standard_normal((len(tops), _NEAR, space.dim))
+        configs = space.decode_many(moved.reshape(-1, space.dim)) if space.dim else []
+        known = set(space.keys(self.configs)) | history.tried
+        keys = space.keys(configs) if configs else []
+        fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known]
+        fresh = [config for config in fresh if space.contains(config)]
+        return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
+
+
+def _firsts(keys: Sequence[str]) -> list[int]:
+    return sorted({key: i for i, key in reversed(list(enumerate(keys)))}.values())
+
+
+def screened(gain: Array, budget: PlanningBudget, count: int) -> Indices:
+    """Positions, ascending, of at most `count` of m points: the affordable ones of largest EI (m,) per cost, a third,
+    of largest EI, another, and else the first of all, which fill the space."""
+    able = budget.affordable()
+    price = np.maximum(budget.price(budget.first), 1e-300)
+    kept = np.zeros(len(gain), dtype=np.bool_)
+    for score in (gain / price, gain):
+        order = np.argsort(np.where(able & ~kept, -score, np.inf), kind="stable")
+        kept[order[: count // 3]] = True
+    rest = np.flatnonzero(~kept)[: max(0, count - int(kept.sum()))]
+    return np.sort(np.concatenate([np.flatnonzero(kept), rest]))
+
+
+@dataclass(frozen=True)
+class Rollout(Policy[FinishedTrials]):
+    """Rollout: plans several trials ahead within the budget that is left (Lee et al. 2021).
+
+    Every trial trains in full. Costs are planned in the units of the study's budget: time, worker time, money,
+    cost, epochs and trials are all kept. A plan counts with the probability that its first trial ends in time,
+    because one that does not is lost.
+
+    Args:
+        horizon: steps planned, the next itself included; 1 is expected improvement of what is affordable. Default:
+            2.
+        affordable: probability with which a trial must keep to what is left, in planning and launching: 0.5 is the
+            median of the learnt cost, 0.9 is cautious. Default: 0.5.
+        infeasible: "restrict" plans with what is affordable alone, "terminate" is the paper's text. Default:
+            "restrict".
+        cooled: count what is left after the plan, too. While it pays for `horizon` trainings of the configuration
+            of largest expected improvement, take the step that adds most per expected cost to the value of the base
+            policy without it, (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]; once the plan reaches the end of the
+            budget, the step of largest Lambda_h. False is the paper's rule, Lambda_h throughout, which spends freely
+            while much is left. Default: True.
+        initial: trials of a design in the middle of the space, cheap and far from each other. Default: 3.
+        cost: the cost of a configuration, where you know it: a function (config) or (config, previous
+            config, None before the first trial) to a number that is not negative, in the unit of the budget
+            (seconds, or what trials report as cost). Default: None, costs are learnt.
+        cost_model: how costs are learnt: "gp", a Gaussian process of their logarithms; a list of parameters in
+            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
+            as `cost`, or from their seconds. Default: "gp".
+        refit_every: finished trials, beyond 50, between fits. Default: 10.
+        paths: simulated futures, beyond horizon 2. Default: 64.
+        points: configurations that are planned with. Default: 192.
+
+    Raises:
+        InvalidInput: for options outside these, and when the cost model does not suit the space.
+
+    Example:
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import Rollout
+        >>> problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), max_epochs=9)
+        >>> study = Study(problem, Rollout(initial=2, points=16), seed=0, budget=Budget(trials=3))
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in trial.epochs():
+        ...             verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials)
+        3
+    """
+
+    horizon: int = 2
+    affordable: float = 0.5
+    infeasible: Infeasible = "restrict"
+    cooled: bool = True
+    initial: int = 3
+    cost: Callable[..., float] | None = None
+    cost_model: CostOption = "gp"
+    refit_every: int = 10
+    paths: int = 64
+    points: int = 192
+    plans = True  # by the study's budget
+    _costs: CostOptions = field(init=False, repr=False, compare=False)
+    _surrogate: ImprovementSurrogate = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_whole("Rollout", 1, horizon=self.horizon, refit_every=self.refit_every)
+        check_whole("Rollout", 1, MOST_POINTS, initial=self.initial, paths=self.paths, points=self.points)
+        if not isinstance(self.cooled, bool):
+            raise InvalidInput(f"Rollout(cooled={self.cooled!r}): give True or False")
+        if self.infeasible not in ("restrict", "terminate"):
+            raise InvalidInput(f"Rollout(infeasible={self.infeasible!r}): give 'restrict' or 'terminate'")
+        costs = CostOptions("Rollout", self.cost, self.cost_model, self.affordable, self.refit_every)
+        object.__setattr__(self, "_costs", costs)
+        object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
+
+    def start(self, problem: Problem) -> FinishedTrials:
+        self._costs.check(problem)
+        return ()
+
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
+        return fold_over(state, event)
+
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
+        """The affordable configuration of largest Lambda_h; Finish when there is none."""
+        remaining = RemainingBudget(self._costs, history, state)
+        lefts = remaining.lefts
+        if empty := [left for left in lefts if left.amount <= 0.0]:
+            if history.running:
+                return Wait(f"what is left of {UNITS[empty[0].unit]} is set aside for the trials that run")
+            return Finish(f"nothing is left of the budget of {amount(empty[0].limit, UNITS[empty[0].unit])}")
+        improvement = self._surrogate.improvement(history, state)
+        if len(history) < self.initial or improvement is None:
+            return self._design(remaining, lefts, rng)
+        return self._planned(remaining, improvement, rng)
+
+    def judge(self, state: FinishedTrials, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        budget = history.budget
+        epoch = float(np.max(trial.epoch_seconds[-2:], initial=0.0))
+        if budget is None or budget.time is None or not len(trial.epochs):
+            return go_on("rollout trains every configuration in full")
+        now = history.now + float(trial.seconds[-1])
+        left = float(budget.time) - history.spent_at(trial.id, now, 0.0).time
+        if left < epoch:
+            return stop(f"an epoch takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left", left=left)
+        return go_on("rollout trains every configuration in full", left=left)
+
+    def _design(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:
+        """The next of the initial design, or the cheapest configuration where that is not affordable."""
+        history = remaining.history
+        move = cheap_design(history, remaining.log_cost(), rng)
+        point = history.problem.space.encode(move.config)[None]
+        if remaining.planning(point, lefts, pairs=False).affordable()[0]:
+            return move
+        if not len(history) and len(others := [left for left in lefts if left.unit != "epochs"]) < len(lefts):
+            return self._design(
+                remaining, others, rng
+            )  # too few epochs for one training pay for a part of it
+        return self._cheapest(remaining, lefts, rng)
+
+    def _cheapest(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:
+        """The configuration of least predicted cost that was not tried, or any while costs are unknown."""
+        history, log_cost = remaining.history, remaining.log_cost()
+
+        def descent(points: Array) -> tuple[Array, Array]:
+            if log_cost is None:
+                return np.zeros(len(points)), np.zeros_like(points)
+            value, slopes = log_cost(points)
+            return -value, -slopes
+
+        config = maximise(descent, history.problem.space, rng, tried=history.tried).config
+        point = history.problem.space.encode(config)[None]
+        budget = remaining.planning(point, lefts, pairs=False)
+        if budget.affordable()[0]:
+            return Start(config, reason="the cheapest configuration: what is left pays for little else")
+        costs = budget.first[:, 0]
+        left, cost = next((left, c) for left, c in zip(lefts, costs, strict=True) if c > left.amount)
+        unit = UNITS[left.unit]
+        if history.running and left.aside > 0.0:
+            little = f"{amount(left.amount, unit, 3)} left beside the trials that run is too little"
+            return Wait(f"{little} to start another")
+        return Finish(
+            f"nothing is affordable: {left.amount:.4g} of {amount(left.limit, unit)} are left, and the cheapest "
+            f"configuration is expected to take {amount(cost, unit, 4)}"
+        )
+
+    def _planned(self, remaining: RemainingBudget, improvement: Improvement, rng: Generator) -> Move:
+        """The best of a screened pool, then of neighbours of its best."""
+        history, lefts = remaining.history, remaining.lefts
+        tops = [
+            improve(history, improvement, rng, cost, candidates=512) for cost in (remaining.log_cost(), None)
+        ]
+        pool = Pool.of(history, [top.config for top in tops], rng)
+        budget = remaining.planning(pool.points, lefts, pairs=False)
+        if not budget.affordable().any():
+            return self._cheapest(remaining, lefts, rng)
+        gain = improvement.expected(pool.points)
+        alpha = self._alpha(budget, gain)
+        kept = screened(gain, budget, self.points)
+        pool = Pool([pool.configs[i] for i in kept], pool.points[kept])
+        posterior, nodes = improvement.posterior, self._nodes(rng)
+
+        def valued(pool: Pool, some: Indices) -> tuple[PlanningBudget, Array, Array]:
+            budget = remaining.planning(pool.points, lefts)
+            belief = JointNormal(
+                posterior.mean(pool.points), posterior.covariance(pool.points), improvement.best
+            )
+            value = rollout(belief, budget, self.horizon, nodes, some, self.infeasible)
+            value *= remaining.chance(pool.points[some], lefts)
+            whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)
+            whole[some] = value
+            more = value - self._without(belief, budget, nodes)
+            price = np.maximum(remaining.price(pool.points[some], lefts), 1e-300)
+            added[some] = np.where(more > 0.0, more / price**alpha, more)  # of losses the smallest
+            return budget, whole, np.where(budget.affordable(), added, -np.inf)
+
+        budget, value, added = valued(pool, np.arange(len(pool.points)))
+        if len((near := pool.around(added, history, rng)).configs):
+            first = np.argsort(-added, kind="stable")[: len(near.configs)]
+            some = np.concatenate([np.sort(first), len(pool.points) + np.arange(len(near.configs))])
+            pool = Pool([*pool.configs, *near.configs], np.vstack([pool.points, near.points]))
+            budget, value, added = valued(pool, some)
+        chosen = int(np.argmax(added))
+        point, costs = pool.points[chosen : chosen + 1], budget.first[:, chosen]
+        prediction, own = improvement.prediction(point), float(improvement.expected(point)[0])
+        reason = improvement.in_words(prediction, history.problem.goal.metric)
+        if self.horizon > 1 and own > 0.0:
+            reason += f"; worth {float(value[chosen]) / own:.3g} times that in {plural(self.horizon, 'step')}"
+        reason += ", the most per cost" if alpha else ", the most that what is left buys"
+        if lefts:
+            taken = (
+                f"{cost:.3g} of the {amount(left.amount, UNITS[left.unit], 4)} left"
+                for cost, left in zip(costs, lefts, strict=True)
+            )
+            reason += f"; takes {', '.join(taken)}"
+        evidence = {
+            "value": float(value[chosen]), "ei": own, **prediction, "horizon": self.horizon, "alpha": alpha,
+            "cost": costs.tolist(), "left": [left.amount for left in lefts],
+        }  # fmt: skip
+        return Start(pool.configs[chosen], reason=reason + AGAIN * tops[0].exhausted, evidence=evidence)
+
+    def _without(self, belief: JointNormal, budget: PlanningBudget, nodes: Nodes | None) -> float:
+        """What the base policy is worth with a step less: a plan that begins with a useless step adds nothing to it.
+
+        Without it a useless training that costs next to nothing would have all the worth of what comes after it.
+        """
+        if self.horizon == 1:
+            return 0.0
+        base = base_choice(belief, budget, self.horizon - 1, self.infeasible)
+        if base is None:
+            return 0.0
+        return float(rollout(belief, budget, self.horizon - 1, nodes, [base], self.infeasible)[0])
+
+    def _alpha(self, budget: PlanningBudget, gain: Array) -> float:
+        """The power of cost that plans are divided by: 1, or 0 where they reach the end of what is left.
+
+        They do when it pays for fewer than `horizon` trainings, or two, of what expected improvement (m,) would choose.
+        """
+        if not self.cooled:
+            return 0.0
+        dear = int(np.argmax(np.where(budget.affordable(), gain, -np.inf)))
+        return float((budget.left >= max(self.horizon, 2) * budget.first[:, dear]).all())
+
+    def _nodes(self, rng: Generator) -> Nodes | None:
+        if self.horizon == 1:
+            return None
+        if self.horizon == 2 and self.infeasible == "restrict":
+            return hermite(_NODES)
+        paths = max(self.paths, _CUT) if self.infeasible == "terminate" else self.paths
+        return sobol_normals(paths, self.horizon - 1, rng)

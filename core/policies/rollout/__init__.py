@@ -1,1 +1,0 @@
-"""Cost-constrained rollout: nonmyopic Bayesian optimisation under a budget."""

@@ -1,1 +1,0 @@
-"""One answer for all ranks of a distributed training. Knows no trial."""

@@ -1,0 +1,287 @@
+"""A store in a PostgreSQL server: for workers on many machines.
+
+An append is one round trip: it locks its study's row, compares, inserts and commits. Were that transaction forced to
+the disk before it lets go of the row, a study could take no more appends a second than the disk takes flushes. So it
+commits without waiting, and a second one, which the same message carries and which holds nothing, waits for the disk:
+flushes of many workers become one. An append is acknowledged when both are done. Other workers may read it some
+milliseconds before; `Replica` notices the log that lost such an event in a crash of the server.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from haltune._utils.signals import interrupts, undisturbed
+from haltune.log.events import MOVES, Event
+
+from . import rows, sql
+from .base import CLAIM, Conflict, Lease, Release
+
+T = TypeVar("T")
+
+# -- statements -----------------------------------------------------------------------------
+
+_COLUMNS = [c for c in rows.events.columns if c.name not in ("study", "seq")]
+_ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
+_NAMES = ", ".join(f'"{c.name}"' for c in _COLUMNS)
+_UNNEST = (  # rows numbered from 1, out of one array a column
+    "unnest(" + ", ".join(f"%(e_{c.name})s::{_ARRAYS[str(c.type)]}" for c in _COLUMNS)
+    + f") WITH ORDINALITY AS u({_NAMES}, n)"
+)  # fmt: skip
+_TOUCHED = "e.trial = %(about)s"
+_MOVED = "e.kind IN (" + ", ".join(f"'{k.kind}'" for k in MOVES) + ")"
+_THERE = (  # what the caller knows of the log: it may have been deleted, and made anew
+    "NOT EXISTS (SELECT 1 FROM unnest(%(known)s::int[], %(checksums)s::bigint[]) AS k(seq, checksum) "
+    "LEFT JOIN haltune_events e ON e.study = s.id AND e.seq = k.seq "
+    "WHERE e.seq IS NULL OR e.checksum IS DISTINCT FROM k.checksum)"
+)
+_FREE = (
+    "SELECT s.id, coalesce((SELECT max(e.seq) + 1 FROM haltune_events e WHERE e.study = s.id), 0) AS head "
+    "FROM haltune_studies s WHERE s.name = %(name)s AND NOT EXISTS (SELECT 1 FROM haltune_events e "
+    "WHERE e.study = s.id AND e.seq >= %(seen)s AND {matters}) AND " + _THERE
+)
+_ADDED = (
+    f"INSERT INTO haltune_events (study, seq, {_NAMES}) "
+    f"SELECT id, head + n - 1, {', '.join(f'u.{c.name}' for c in _COLUMNS)} FROM free, {_UNNEST}"
+)
+_METRICS = (
+    "INSERT INTO haltune_metrics (study, seq, name, value) SELECT id, head + u.nth, u.name, u.value FROM free, "
+    "unnest(%(nth)s::int[], %(names)s::text[], %(values)s::float8[]) AS u(nth, name, value)"
+)
+_LEASE = (
+    "INSERT INTO haltune_leases (study, trial, attempt, holder, expires, renewed) SELECT id, %(l_trial)s, "
+    "%(l_attempt)s, %(l_holder)s, %(l_expires)s, %(l_renewed)s FROM free ON CONFLICT (study, trial) DO UPDATE SET "
+    "attempt = excluded.attempt, holder = excluded.holder, expires = excluded.expires, renewed = excluded.renewed"
+)
+_DROP = "DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND l.trial = %(l_trial)s"
+_UNCLAIM = f"DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND l.trial = {CLAIM}"
+
+_NO_WAIT = "SET LOCAL synchronous_commit TO off"
+_LOCK = f"SELECT {_THERE} FROM haltune_studies s WHERE s.name = %(name)s FOR UPDATE"
+_FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the least that a commit has to flush
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+def statement(
+    events: Sequence[Event], name: str, seen: int, about: int | None, lease: Lease | Release | None
+) -> tuple[str, dict[str, Any]]:
+    """The one statement of an append, and its values."""
+    added = [rows.row(event) for event in events]
+    values: dict[str, Any] = {f"e_{c.name}": [row[c.name] for row in added] for c in _COLUMNS}
+    values |= {"name": name, "seen": seen, "about": about}
+    parts = {"free": _FREE.format(matters=_MOVED if about is None else _TOUCHED), "added": _ADDED}
+    if scalars := rows.metric_rows(events):
+        parts["measured"] = _METRICS
+        values["nth"] = [row["seq"] for row in scalars]
+        values["names"] = [row["name"] for row in scalars]
+        values["values"] = [row["value"] for row in scalars]
+    if lease is not None:
+        parts["leased"] = _DROP if isinstance(lease, Release) else _LEASE
+        values |= {f"l_{key}": getattr(lease, key) for key in lease.__slots__}
+    if about is None:
+        parts["unclaimed"] = _UNCLAIM
+    whole = ", ".join(f"{key} AS ({part})" for key, part in parts.items())
+    return f"WITH {whole} SELECT head FROM free", values
+
+
+# -- connections ----------------------------------------------------------------------------
+
+_CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
+_POOL_TIMEOUT = 0.1  # seconds that a thread waits for one of its connections before it asks again
+_SESSION = (  # what haltune counts on, whatever the server, the database or the role has set
+    "SET client_encoding = 'UTF8'; SET extra_float_digits = 3; SET default_transaction_isolation = 'read committed'; "
+    # no wait is without end, and nobody waits for the rest of a transaction of a process that is stopped within it
+    "SET lock_timeout = '3s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '10s'"
+)
+_USUAL = {  # a server that vanished without a word is noticed within half a minute; a URL may say otherwise
+    "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}  # fmt: skip
+_BUSY = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock_timeout, canceled
+_GONE = {"OperationalError", "ConnectionTimeout", "AdminShutdown", "CrashShutdown", "CannotConnectNow",
+         "TooManyConnections", "InterfaceError"}  # fmt: skip
+_FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "permission denied", "invalid ")
+
+
+class ServerClock:
+    """The server's time, which all workers share: those of their machines may be minutes apart.
+
+    Asked for once in `every` seconds of this machine's monotonic clock, which tells the time in between. While the
+    server cannot be reached that goes on alone.
+    """
+
+    def __init__(
+        self, ask: Callable[[], float], every: float = 60.0, tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask, self._every, self._tick = ask, every, tick
+        self._ahead: float | None = None  # seconds
+        self._asked = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since the epoch. Raises what `ask` raises when the server never answered yet."""
+        before = self._tick()
+        if self._ahead is None or before - self._asked > self._every:
+            try:
+                there = self._ask()
+            except Exception:
+                if self._ahead is None:
+                    raise
+            else:
+                self._ahead = there - (before + self._tick()) / 2.0
+            self._asked = self._tick()
+        return self._tick() + self._ahead
+
+
+class PostgresStore(sql.SqlStore):
+    """A store in a server. clock: the server's if None."""
+
+    _page_size = 1500  # each page costs two round trips
+    _asks_checksums = (
+        "SELECT 1 FROM pg_attribute WHERE attrelid = 'haltune_events'::regclass AND attname = 'checksum' "
+        "AND NOT attisdropped"
+    )
+    _adds_checksums = "ALTER TABLE haltune_events ADD IF NOT EXISTS checksum BIGINT"
+    _hurry = _NO_WAIT
+
+    def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
+        servers = ServerClock(lambda: self._run(self._time, write=False))
+        super().__init__(url, clock or servers, reading)
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        self._keep_checksums()
+        outages = self.outages
+
+        def work(c: sa.Connection) -> int | None:
+            if self.outages != outages and seen < sql.LAST:
+                # the first try ended without an answer: was it stored?
+                return self._stored(c, name, events, seen)
+            before, last = self.outages, self._known(name)
+            known = [mark for mark in (self._first.get(name), last) if mark is not None]
+            there, position, added = self._append(c, name, events, seen, about, lease, known)
+            if there is None and not known:
+                raise self._unknown(name)
+            if not there:
+                raise self._gone(known[-1], name)
+            if position is not None:
+                self._saw(name, added, before)
+            return position
+
+        position = self._run(work, write=False)  # a transaction of its own
+        if position is None:
+            raise Conflict
+        return position
+
+    def _append(
+        self, c: sa.Connection, name: str, events: Sequence[Event], seen: int, about: int | None,
+        lease: Lease | Release | None, known: Sequence[sql.Mark],
+    ) -> tuple[bool | None, int | None, sql.Mark]:  # fmt: skip
+        """(whether it has all `known`, None: no study; the first position, None: a conflict; the last mark)."""
+        raw: Any = c.connection.driver_connection
+        asked, values = statement(events, name, seen, about, lease)
+        values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}
+        try:
+            with raw.pipeline():
+                raw.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                raw.execute(_NO_WAIT)
+                locked = raw.execute(_LOCK, values)
+                added = raw.execute(asked, values)  # sees what was committed while it waited for the lock
+                raw.execute("COMMIT")
+                raw.execute(_FLUSH)
+            row, there = added.fetchone(), locked.fetchone()
+        except self._driver.Error as error:
+            if not raw.closed:
+                raw.rollback()
+            else:
+                c.invalidate()
+            raise DBAPIError(None, None, error, connection_invalidated=raw.closed) from error
+        position = None if row is None else int(row[0])
+        last = (position or 0) + len(events) - 1, values["e_checksum"][-1]
+        return (None if there is None else there[0]), position, last
+
+    def _stored(self, c: sa.Connection, name: str, events: Sequence[Event], seen: int) -> int | None:
+        """The position of events whose append was not acknowledged; None when they are not in the log."""
+        c.exec_driver_sql(_FLUSH)
+        first = rows.row(events[0])
+        while page := self._page(c, name, seen, sql.LAST):
+            for n, event in enumerate(page):
+                if event.kind == events[0].kind and rows.row(event) == first:
+                    return seen + n
+            seen += len(page)
+        return None
+
+    @staticmethod
+    def _time(c: sa.Connection) -> float:
+        return float(c.exec_driver_sql(_CLOCK).scalar_one())
+
+    @property
+    def _driver(self) -> Any:
+        return self.engine.dialect.loaded_dbapi
+
+    def _new_engine(self) -> sa.Engine:
+        def connect() -> Any:
+            given = driver.conninfo.conninfo_to_dict(address)
+            name = f"haltune {socket.gethostname()} {os.getpid()}"[:63]
+            with undisturbed.heard:
+                c = driver.connect(**{**_USUAL, "application_name": name, **given}, autocommit=True)
+                try:
+                    c.execute(_SESSION + "; SET default_transaction_read_only = on" * self._reading)
+                    c.autocommit = False
+                except BaseException:
+                    c.close()
+                    raise
+                return c
+
+        scheme, _, rest = self._address.partition("://")
+        address = f"{scheme.partition('+')[0]}://{rest}"
+        engine = sa.create_engine(
+            "postgresql+psycopg://", creator=connect, pool_size=1, max_overflow=_CONNECTIONS,
+            pool_timeout=_POOL_TIMEOUT,
+        )  # fmt: skip
+        driver: Any = engine.dialect.loaded_dbapi
+        return engine
+
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """See SqlStore. Ctrl-C is heard while the server is waited for, and costs the connection, then of no use.
+
+        Taking one and giving it back is whole: half-way there SQLAlchemy's pool would lose it, or lock out the others.
+        """
+        with undisturbed, self.engine.connect() as c:
+            if not write:  # one statement, or a log that only grows: no transaction is needed
+                c.execution_options(isolation_level="AUTOCOMMIT")
+            try:
+                with undisturbed.heard:
+                    found = work(c)
+                    if write:
+                        c.commit()
+                    return found
+            except BaseException as error:
+                if interrupts(error):
+                    c.invalidate()
+                raise
+
+    def _is_busy(self, error: Exception) -> bool:
+        found = error.orig if isinstance(error, DBAPIError) else None
+        busy = isinstance(found, self._driver.Error) and found.sqlstate in _BUSY
+        return busy or isinstance(error, PoolTimeout) or super()._is_busy(error)
+
+    def _is_away(self, error: Exception) -> bool:
+        if not isinstance(error, DBAPIError):
+            return False
+        lost = error.connection_invalidated or type(error.orig).__name__ in _GONE
+        return lost and not any(sign in str(error.orig) for sign in _FOR_GOOD)

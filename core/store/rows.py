@@ -1,0 +1,300 @@
+"""An event as a row of a SQL database: the tables, checksums, and the way there and back.
+
+A report is one row of typed columns; every other event keeps its JSON in `body`. Rows that are read are checked, so
+that the fold may trust them: the checksum, JSON that is JSON, fields in their ranges.
+
+A checksum is a CRC-32 of a row's values as they were written and of a report's other metrics: numbers as 64 bits,
+little-endian, NULL as the one NaN; texts in UTF-8. It finds every change of up to 32 neighbouring bits, and all others
+but one in 4 billion. A row's position is not in it: positions have no gaps. Rows of older versions have none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+from zlib import crc32
+
+import sqlalchemy as sa
+
+from haltune.errors import InvalidInput, StoreError
+from haltune.log import events as ev
+from haltune.log.decisions import Action, Verdict
+from haltune.log.events import ADVICE, Event, check, from_json, plain, to_json
+
+# -- tables ---------------------------------------------------------------------------------
+
+meta = sa.MetaData()
+_real: sa.types.TypeEngine[float] = sa.Double()
+studies = sa.Table(
+    "haltune_studies",
+    meta,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.Text, unique=True, nullable=False),
+)
+events = sa.Table(
+    "haltune_events",
+    meta,
+    sa.Column("study", sa.Integer, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("at", _real, nullable=False),
+    sa.Column("trial", sa.Integer),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("epoch", _real),
+    sa.Column("value", _real),  # NULL is NaN: SQLite has none
+    sa.Column("seconds", _real),
+    sa.Column("validation", _real),
+    sa.Column("cost", _real),
+    sa.Column("deciding", _real),
+    sa.Column("seen", sa.Integer),
+    sa.Column("action", sa.Text),
+    sa.Column("reason", sa.Text),
+    sa.Column("until", _real),
+    sa.Column("body", sa.Text),  # JSON: a verdict's evidence, or a whole event of another kind
+    sa.Column("checksum", sa.BigInteger),
+    sqlite_with_rowid=False,
+)
+metrics = sa.Table(
+    "haltune_metrics",
+    meta,
+    sa.Column("study", sa.Integer, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", _real),  # NULL is NaN
+    sqlite_with_rowid=False,
+)
+leases = sa.Table(
+    "haltune_leases",
+    meta,
+    sa.Column("study", sa.Integer, primary_key=True),
+    sa.Column("trial", sa.Integer, primary_key=True),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("expires", _real, nullable=False),
+    sa.Column("renewed", _real, nullable=False),
+)
+READ = (
+    "seq",
+    "kind",
+    "action",
+    "reason",
+    "until",
+    "body",
+    "checksum",
+    "at",
+    "trial",
+    "attempt",
+    "epoch",
+    "value",
+    "seconds",
+    "seen",
+    "validation",
+    "cost",
+    "deciding",
+)  # fmt: skip  (the columns that `event` takes)
+
+# -- from an event to its row ---------------------------------------------------------------
+
+_BLANK: dict[str, Any] = dict.fromkeys(events.columns.keys())
+
+
+def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
+    """The columns of one event."""
+    filled = _BLANK | {"study": study, "seq": seq, "kind": event.kind, "at": event.at}
+    if not isinstance(event, ev.Reported):
+        body = json.dumps(to_json(event))
+        return filled | {
+            "trial": ev.trial_of(event), "body": body, "checksum": _checksum_of_text(event.kind, body),
+        }  # fmt: skip
+    verdict, value = event.verdict, None if math.isnan(event.value) else event.value
+    action, reason = str(verdict.action), stored(verdict.reason)
+    body = json.dumps(plain(verdict.evidence)) if verdict.evidence else ""
+    measured = {stored(name): value for name, value in event.metrics.items()} if event.metrics else {}
+    filled.update(
+        trial=event.trial, attempt=event.attempt, epoch=event.epoch, value=value, seconds=event.seconds,
+        validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
+        action=action, reason=reason, until=verdict.until, body=body or None,
+        checksum=_checksum_of_report(
+            event.at, event.trial, event.attempt, event.epoch, value, event.seconds, event.seen, event.validation,
+            event.cost, event.deciding, verdict.until, (action, reason, body), measured,
+        ),
+    )  # fmt: skip
+    return filled
+
+
+def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[dict[str, Any]]:
+    """The other metrics of the reports among events that begin at position `seq`."""
+    return [
+        {"study": study, "seq": at, "name": stored(name), "value": None if math.isnan(value) else value}
+        for at, event in enumerate(batch, seq)
+        if isinstance(event, ev.Reported) and event.metrics
+        for name, value in event.metrics.items()
+    ]
+
+
+_NUMBERS = struct.Struct("<dqqdddqdddd").pack  # raises struct.error for values of other types
+_NUMBER = struct.Struct("<d").pack
+
+
+def _checksum_of_report(
+    at: float, trial: int, attempt: int, epoch: float, value: float | None, seconds: float, seen: int,
+    validation: float | None, cost: float | None, deciding: float, until: float | None,
+    texts: tuple[str, str, str], measured: Mapping[str, float | None],
+) -> int:  # fmt: skip
+    """texts: action, reason, body; measured: by stored names. Raises struct.error, TypeError."""
+    nan = math.nan
+    total = crc32(
+        _NUMBERS(
+            at,
+            trial,
+            attempt,
+            epoch,
+            nan if value is None else value + 0.0,
+            seconds + 0.0,
+            seen,
+            nan if validation is None else validation + 0.0,
+            nan if cost is None else cost + 0.0,
+            deciding,
+            nan if until is None else until,
+        )
+    )  # fmt: skip  (SQLite keeps -0.0 as 0.0, and so does + 0.0)
+    total = crc32("\0".join(texts).encode(), total)
+    for name in sorted(measured) if measured else ():
+        number: Any = measured[name]
+        total = crc32(_NUMBER(nan if number is None or number != number else number + 0.0), total)
+        total = crc32(name.encode(), total)
+    return total
+
+
+def _checksum_of_text(kind: str, body: str) -> int:
+    return crc32(f"{kind}\0{body}".encode())
+
+
+# -- and back -------------------------------------------------------------------------------
+
+_CHANGED = "it is not what was written: its checksum disagrees"
+_ACTIONS = {str(a): a for a in Action}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_PUT = [getattr(ev.Reported, f.name).__set__ for f in fields(ev.Reported)]
+_INF = math.inf
+
+
+def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -> Event:
+    """The event of one row of READ and its metrics. Raises InvalidInput."""
+    _, kind, action, reason, until, body, checksum, *values = row
+    if kind != "reported":
+        return _other(kind, body, checksum, values[1])
+    at, trial, attempt, epoch, value, seconds, seen, validation, cost, deciding = values
+    try:
+        texts = (action, reason, body or "")
+        found = _checksum_of_report(
+            at,
+            trial,
+            attempt,
+            epoch,
+            value,
+            seconds,
+            seen,
+            validation,
+            cost,
+            deciding,
+            until,
+            texts,
+            measured,
+        )
+    except (TypeError, ValueError, struct.error, AttributeError) as error:
+        raise InvalidInput(f"a report's numbers and texts are of other types: {error}") from error
+    if checksum is not None and checksum != found:
+        raise InvalidInput(_CHANGED)
+    if action not in _ACTIONS or (body and not (body[0] == "{" and body[-1] == "}")):
+        raise InvalidInput(
+            f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers"
+        )
+    verdict = Verdict(_ACTIONS[action], restored(reason), _LazyNumbers(body) if body else _NOTHING, until)
+    scalars = {restored(name): math.nan if v is None else v for name, v in measured.items()}
+    report = object.__new__(ev.Reported)  # its own __init__, frozen, takes twice as long: a fifth of a load
+    told = (at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict, seen, validation,
+            cost, deciding, scalars)  # fmt: skip
+    for put, field in zip(_PUT, told, strict=True):
+        put(report, field)
+    if not (
+        trial >= 0 and attempt >= 1 and 0.0 < epoch < _INF and 0.0 <= seconds < _INF and -_INF < at < _INF
+        and 0.0 <= deciding < _INF and seen >= 0 and (validation is None or 0.0 <= validation < _INF)
+        and (cost is None or 0.0 <= cost < _INF) and (until is None or until > 0.0)
+    ):  # fmt: skip
+        check(report)  # says which
+    return report
+
+
+def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
+    if not (isinstance(kind, str) and isinstance(body, str)):
+        raise InvalidInput(f"kind = {kind!r:.80}, body = {body!r:.80}: texts")
+    if checksum is not None and checksum != _checksum_of_text(kind, body):
+        raise InvalidInput(_CHANGED)
+    try:
+        found = from_json(json.loads(body))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidInput(f"its JSON cannot be read ({error}): {body[:80]!r}") from error
+    if found.kind != kind or ev.trial_of(found) != trial:
+        raise InvalidInput(
+            f"kind {kind!r:.80} and trial {trial!r} of the row are not those of its JSON: {body[:80]!r}"
+        )
+    return found
+
+
+class _LazyNumbers(Mapping[str, Any]):
+    """A verdict's numbers, read from their JSON when someone looks: a load of half a million reports does not."""
+
+    __slots__ = ("_parsed", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._parsed: dict[str, Any] | None = None
+
+    def _all(self) -> dict[str, Any]:
+        if self._parsed is None:
+            try:
+                self._parsed = dict(json.loads(self._text))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise StoreError(
+                    f"the numbers of a verdict cannot be read ({error}): {self._text[:80]!r}. {ADVICE}"
+                ) from error
+        return self._parsed
+
+    def __getitem__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+# -- texts ----------------------------------------------------------------------------------
+
+_UNHELD = re.compile("[\x00\x1b\ud800-\udfff]")
+_ESCAPED = re.compile("\x1b(?:[0e]|u[0-9a-f]{4})")
+
+
+def stored(text: str) -> str:
+    """Text as all databases hold it: without the character 0 and lone surrogates, and nothing is lost."""
+    return _UNHELD.sub(
+        lambda m: {"\x00": "\x1b0", "\x1b": "\x1be"}.get(m[0]) or f"\x1bu{ord(m[0]):04x}", text
+    )
+
+
+def restored(text: str) -> str:
+    """The inverse of `stored`."""
+    if "\x1b" not in text:
+        return text
+    return _ESCAPED.sub(lambda m: {"0": "\x00", "e": "\x1b"}.get(m[0][1:]) or chr(int(m[0][2:], 16)), text)

@@ -1,0 +1,478 @@
+"""The log in a SQL database through SQLAlchemy Core: what SQLite and PostgreSQL have in common.
+
+One append-only table holds the events of all studies of a database; leases and names are the only rows that ever
+change. Transactions are short, and are tried again while another is in the way, for BUSY_TIMEOUT seconds.
+
+`of_study` and `of_trial` in statements name the rows that are meant, apart from columns that are set. Statements are
+built once: building an expression costs SQLAlchemy more than running it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
+
+from haltune._utils.forks import fork_handlers
+from haltune._utils.signals import undisturbed
+from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
+from haltune.log.events import ADVICE, MOVES, Event
+
+from . import rows
+from .base import CLAIM, Lease, Release
+
+T = TypeVar("T")
+Mark = tuple[int, int | None]  # an event's position and checksum: another log has another one there
+
+BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
+LAST = 2**31 - 1  # no position is larger
+_PAUSE = 0.05  # seconds between tries, at most
+_SILENCE = 5.0  # seconds of waiting before it is logged
+_OPTUNAS = {"studies", "trials", "version_info"}  # tables
+
+_log = logging.getLogger("haltune")
+
+# -- statements -----------------------------------------------------------------------------
+
+_events, _leases, _studies = rows.events, rows.leases, rows.studies
+_of_study = _events.c.study == sa.bindparam("of_study")
+_since = _of_study & (_events.c.seq >= sa.bindparam("start"))
+_held = (_leases.c.study == sa.bindparam("of_study")) & (_leases.c.trial == sa.bindparam("of_trial"))
+_LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
+
+
+def _reading(with_checksums: bool) -> sa.Select[Any]:
+    none = sa.null().label("checksum")  # tables of an older version that nobody may change
+    columns = [none if n == "checksum" and not with_checksums else _events.c[n] for n in rows.READ]
+    return sa.select(*columns).where(_since, _events.c.seq < sa.bindparam("stop")).order_by(_events.c.seq)
+
+
+EVENTS, EVENTS_OF_OLD = _reading(True), _reading(False)
+METRICS = (
+    sa.select(rows.metrics.c.seq, rows.metrics.c.name, rows.metrics.c.value)
+    .where(rows.metrics.c.study == sa.bindparam("of_study"))
+    .where(rows.metrics.c.seq >= sa.bindparam("start"), rows.metrics.c.seq < sa.bindparam("stop"))
+    .order_by(rows.metrics.c.seq, rows.metrics.c.name)
+)
+HEAD = sa.select(sa.func.max(_events.c.seq)).where(_of_study)
+MARKS = sa.select(_events.c.seq, _events.c.checksum).where(_since).order_by(_events.c.seq)
+MOVED = sa.select(_events.c.seq).where(_since, _events.c.kind.in_([k.kind for k in MOVES])).limit(1)
+TOUCHED = sa.select(_events.c.seq).where(_since, _events.c.trial == sa.bindparam("of_trial")).limit(1)
+NEW_EVENTS, NEW_METRICS = _events.insert(), rows.metrics.insert()
+UNCLAIM = _leases.delete().where(_leases.c.study == sa.bindparam("of_study"), _leases.c.trial == CLAIM)
+
+_NAMES = sa.select(_studies.c.name).order_by(_studies.c.id)
+_ID = sa.select(_studies.c.id).where(_studies.c.name == sa.bindparam("of_name"))
+_ID_LOCKED = _ID.with_for_update()
+_NEW_STUDY = _studies.insert()
+_UNNAME = _studies.update().where(_studies.c.id == sa.bindparam("of_study")).values(name="")
+_FORGET = (
+    _events.delete().where(_of_study),
+    _leases.delete().where(_leases.c.study == sa.bindparam("of_study")),
+    _studies.delete().where(_studies.c.id == sa.bindparam("of_study")),
+)
+_ALL_LEASES = sa.select(_leases.c.trial, *(_leases.c[name] for name in _LEASED)).where(
+    _leases.c.study == sa.bindparam("of_study")
+)
+_NEW_LEASE, _SET_LEASE = _leases.insert(), _leases.update().where(_held).values(_LEASED)
+_RENEW = (
+    _leases.update()
+    .where(
+        _held, _leases.c.holder == sa.bindparam("of_holder"), _leases.c.attempt == sa.bindparam("of_attempt")
+    )
+    .values(expires=sa.bindparam("expires"), renewed=sa.bindparam("renewed"))
+)
+_DROP_LEASE = _leases.delete().where(_held)
+
+
+def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
+    """Do what an append does to the lease of its trial."""
+    if lease is None:
+        return
+    if isinstance(lease, Release):
+        c.execute(_DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
+        return
+    values = {"attempt": lease.attempt, "holder": lease.holder, "expires": lease.expires,
+              "renewed": lease.renewed}  # fmt: skip
+    if not c.execute(_SET_LEASE, {"of_study": study, "of_trial": lease.trial, **values}).rowcount:
+        c.execute(_NEW_LEASE, {"study": study, "trial": lease.trial, **values})
+
+
+# -- errors ---------------------------------------------------------------------------------
+
+_BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
+_LOCKED = "another process keeps it locked: is one stopped, or the file on a network drive? SQLite needs a local disk"
+_ADVICE = {
+    "database is locked": _LOCKED,
+    "database table is locked": _LOCKED,
+    "lock timeout": "another session keeps the study locked: pg_stat_activity on the server shows which",
+    'relation "haltune_': "a table of haltune's was dropped, or the database was made anew, while this program used "
+    "it: bring back a backup of all its tables, or drop the others too and begin another study",
+    "disk is full": "make room, then continue: nothing recorded is lost",
+    "No space left": "make room on the server's disk, then continue: nothing recorded is lost",
+    "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
+    "readonly": "haltune needs to write there; check the permissions of the file and its folder",
+    "read-only": "haltune needs to write there; is the server a standby, or the user allowed to read only?",
+    "permission denied": "haltune needs to create its tables and to write there",
+    "no schema has been selected": "let the role's search_path name a schema that exists",
+    "has no equivalent in encoding": "create the database with ENCODING 'UTF8', which has all characters",
+    "unable to open": "does the folder exist, and may this user write there?",
+    "not a database": "the file was written by something else; give the study a file of its own",
+    "codec can't decode": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
+    "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
+    "prepared statement": "a pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
+    '"checksum"': "let the owner of the tables open a study once with this version, which adds a column",
+}
+_PASSWORD = re.compile(r"(://[^:/?#@]*:).*(?=@)", re.DOTALL)
+_SECRET = re.compile(r"([?&][^?&=]*(?:password|passwd|secret|token)[^?&=]*=)[^&]*", re.IGNORECASE)
+
+
+def shown(address: str) -> str:
+    """The URL for people: without its passwords and other secrets, wherever they stand."""
+    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", address))
+
+
+def said(error: Exception) -> str:
+    """What the database itself said, without the statement that PostgreSQL shows."""
+    text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
+    return text.partition("\nLINE ")[0].partition("\nCONTEXT: ")[0].strip()
+
+
+def explained(url: str, error: Exception, away: bool = False) -> StoreError:
+    """The error for a user: what the database said, and what to do. away: a server cannot be reached."""
+    text = said(error)
+    if away:
+        return StoreAway(f"{url}: {text}; does the server run, and can this machine reach it?")
+    advice = [advice for sign, advice in _ADVICE.items() if sign in text]
+    kind = StoreReadOnly if "readonly" in text or "read-only" in text else StoreError
+    return kind(f"{url}: " + "; ".join([text, *advice[:1]]))
+
+
+# -- the store ------------------------------------------------------------------------------
+
+
+class SqlStore(ABC):
+    """A store in a database. Safe for many threads and processes at once.
+
+    Args:
+        address: Its URL, with the password.
+        clock: Seconds since the epoch.
+        reading: Nothing is written, made or locked.
+
+    Raises:
+        StoreError: When the database cannot be opened.
+    """
+
+    folder: Path | None = None
+    _page_size: ClassVar[int]  # events read at a time
+    _asks_checksums: ClassVar[str]  # SQL; a row where the table of events has checksums
+    _adds_checksums: ClassVar[str]  # SQL
+    _hurry: ClassVar[str] = (
+        ""  # SQL: do not wait for the disk; what a crash takes back of a lease renews itself
+    )
+
+    def __init__(self, address: str, clock: Callable[[], float], reading: bool) -> None:
+        self._address, self._clock, self._reading = address, clock, reading
+        self.url = shown(address)
+        self.outages = 0  # connections that a server has ended: what was read before may be lost
+        self._ids: dict[str, int] = {}
+        self._first: dict[str, Mark] = {}  # study -> its first event, which stays
+        self._last: dict[str, tuple[Mark, int]] = {}  # the last event seen here, and `outages` before
+        try:
+            self.engine = self._new_engine()
+        except (SQLAlchemyError, ImportError) as error:
+            raise StoreError(f"cannot open {self.url}: {error}; install the driver that it names") from error
+        fork_handlers.add(self)
+        self._events = self._prepared()
+
+    def after_fork(self) -> None:
+        """In the child: connections are the parent's, and another thread may have held the pool."""
+        self.engine.dispose(close=False)
+
+    def address(self) -> str:
+        return self._address
+
+    def now(self) -> float:
+        """The clock that all workers share: this machine's with a file, the server's with PostgreSQL."""
+        return self._clock()
+
+    def names(self) -> list[str]:
+        return self._run(lambda c: list(c.scalars(_NAMES)), write=False)
+
+    def create(self, name: str, first: Event) -> bool:
+        def exists(c: sa.Connection) -> bool:
+            return c.scalar(_ID, {"of_name": name}) is not None
+
+        if self._run(exists, write=False):  # which needs no lock
+            return False
+        self._keep_checksums()
+        try:
+            return self._run(lambda c: not exists(c) and self._made(c, name, first) is not None)
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):  # another process was first
+                return False
+            raise
+
+    def replace(self, name: str, first: Event, seen: int) -> bool:
+        """See Store. It gets another number: who has the old one open writes nothing into it."""
+        self._keep_checksums()
+
+        def work(c: sa.Connection) -> int | None:
+            old = {"of_study": self._key(c, name)}
+            if c.scalar(HEAD, old) != seen - 1:
+                return None
+            c.execute(_UNNAME, old)
+            key = self._made(c, name, first)
+            for statement in _FORGET:
+                c.execute(statement, old)
+            return key
+
+        found = self._run(work)
+        if found is not None:
+            self._ids[name] = found
+            self._first.pop(name, None)
+            self._last.pop(name, None)
+        return found is not None
+
+    def _made(self, c: sa.Connection, name: str, first: Event) -> int:
+        key = c.execute(_NEW_STUDY, {"name": name}).inserted_primary_key
+        assert key is not None
+        c.execute(NEW_EVENTS, rows.row(first, key[0]))
+        return int(key[0])
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
+        """See Store. Reads page by page, as far as the log goes when the last page is read."""
+        end = LAST if stop is None else stop
+        while start < end:
+            page = self._run(lambda c, start=start: self._page(c, name, start, end), write=False)  # type: ignore[misc]
+            yield from page
+            if len(page) < self._page_size:
+                return
+            start += len(page)
+
+    @abstractmethod
+    def append(
+        self,
+        name: str,
+        events: Sequence[Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        """See Store. Each kind of database has statements of its own for it."""
+
+    def leases(self, name: str) -> list[Lease]:
+        return [lease for lease in self._leases_of(name) if lease.trial != CLAIM]
+
+    def claimed(self, name: str) -> Lease | None:
+        return next((lease for lease in self._leases_of(name) if lease.trial == CLAIM), None)
+
+    def _leases_of(self, name: str) -> list[Lease]:
+        def work(c: sa.Connection) -> list[Lease]:
+            return [Lease(*row) for row in c.execute(_ALL_LEASES, {"of_study": self._id(c, name)})]
+
+        found = self._run(work, write=False)
+        for one in found:
+            fine = isinstance(one.trial, int) and isinstance(one.attempt, int) and isinstance(one.holder, str)
+            times = (one.expires, one.renewed)
+            if not (fine and all(isinstance(t, (int, float)) and math.isfinite(t) for t in times)):
+                raise StoreError(f"a lease of {self._whose(name)} is none: {one!r:.200}. {ADVICE}")
+        return found
+
+    def renew(self, name: str, lease: Lease) -> None:
+        mine = {"of_trial": lease.trial, "of_holder": lease.holder, "of_attempt": lease.attempt}
+
+        def work(c: sa.Connection) -> None:
+            if self._hurry:
+                c.exec_driver_sql(self._hurry)
+            anew = {"expires": lease.expires, "renewed": lease.renewed}
+            c.execute(_RENEW, {"of_study": self._id(c, name), **mine, **anew})
+
+        self._run(work)
+
+    def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        def work(c: sa.Connection) -> bool:
+            if self._hurry:
+                c.exec_driver_sql(self._hurry)
+            study = self._key(c, name)
+            held = (Lease(*row) for row in c.execute(_ALL_LEASES, {"of_study": study}))
+            if next((lease for lease in held if lease.trial == CLAIM), None) != instead_of:
+                return False
+            set_lease(c, study, Release(CLAIM) if claim is None else claim)
+            return True
+
+        return self._run(work)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self._address} | ({"reading": True} if self._reading else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    # -- transactions -------------------------------------------------------------------------
+
+    def _run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
+        """`work` in one transaction, tried again while the database is busy, for BUSY_TIMEOUT seconds.
+
+        Raises StoreError; StoreAway for a server out of reach.
+        """
+        began, lost, told = time.monotonic(), False, False
+        while True:
+            try:
+                return self._transact(work, write)
+            except (SQLAlchemyError, OSError, UnicodeError) as error:  # UnicodeError: a damaged file's text
+                if isinstance(error, OSError) and error.errno is None:
+                    raise  # the user's own, from a handler of signals
+                away, waited = self._is_away(error), time.monotonic() - began
+                self.outages += away
+                # a server that was started anew has ended our connections: one more try makes new ones
+                cut = away and not lost and getattr(error, "connection_invalidated", False)
+                lost = lost or away
+                if not (self._is_busy(error) or cut) or waited >= BUSY_TIMEOUT:
+                    raise explained(self.url, error, away) from error
+                if waited > _SILENCE and not told:
+                    told = True
+                    _log.warning("waiting: %s", explained(self.url, error, away))
+            with undisturbed.heard:
+                time.sleep(random.uniform(0.0, _PAUSE))
+
+    @abstractmethod
+    def _new_engine(self) -> sa.Engine:
+        """An engine."""
+
+    @abstractmethod
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """`work` with a connection in one transaction, committed at its end. Left by Ctrl-C, it leaves nothing held."""
+
+    def _is_busy(self, error: Exception) -> bool:
+        """True for what another process in the way causes: the transaction may be tried again."""
+        return any(sign in said(error) for sign in _BUSY)
+
+    def _is_away(self, error: Exception) -> bool:
+        """True when a server cannot be reached, or ended the connection."""
+        return False
+
+    # -- tables -------------------------------------------------------------------------------
+
+    def _prepared(self) -> sa.Select[Any]:
+        """The statement to read events by. Tables are made where there are none yet, unless this store only reads.
+
+        What is there needs no lock.
+        """
+
+        def look(c: sa.Connection) -> list[str] | sa.Select[Any]:
+            inspected = sa.inspect(c)
+            if not inspected.has_table(_leases.name):
+                return inspected.get_table_names()
+            return EVENTS if self._has_checksums(c) else EVENTS_OF_OLD
+
+        names = self._run(look, write=False)
+        if isinstance(names, sa.Select):
+            return names
+        optunas, a_file = _OPTUNAS.issubset(names), self.folder is not None
+        others = names and a_file and rows.meta.tables.keys().isdisjoint(names)
+        if not (self._reading or optunas or others):
+            self._run(lambda c: rows.meta.create_all(c, checkfirst=True))
+            return EVENTS
+        holds = ", ".join(names[:9]) + ", ..." * (len(names) > 9) or "nothing"
+        said = f"{self.url} is no store of haltune's: it holds {holds}"
+        if not names and a_file:
+            said += "; if it is a copy of one, its -wal file was left behind"
+        if optunas:
+            said += ". It is Optuna's: haltune.optuna.from_study(study) reads its studies"
+        raise StoreError(said if self._reading else f"{said}. Give the search another file or database")
+
+    def _has_checksums(self, c: sa.Connection) -> bool:
+        """False for tables of a version that kept none."""
+        return c.exec_driver_sql(self._asks_checksums).first() is not None
+
+    def _keep_checksums(self) -> None:
+        """Before events are written to tables of an older version."""
+        if self._events is not EVENTS:
+            # another process may add them now, too
+            self._run(lambda c: self._has_checksums(c) or c.exec_driver_sql(self._adds_checksums))
+            self._events = EVENTS
+
+    def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
+        """The events from position `start`, up to a page of them; those seen before must still be there."""
+        outages, known = self.outages, self._known(name)
+        before = known if known is not None and known[0] == start - 1 else None
+        # positions have no gaps: without this bound PostgreSQL may sort all that follows for each page
+        bounds = {"of_study": self._id(c, name), "start": start, "stop": min(stop, start + self._page_size)}
+        found = c.execute(self._events, bounds | {"start": start - (before is not None)}).fetchall()
+        if before is not None:
+            if not found or (found[0][0], found[0][6]) != before:
+                raise self._gone(before, name)
+            found = found[1:]
+        if not found:
+            return []
+        measured: dict[int, dict[str, float | None]] = {}
+        for seq, metric, value in c.execute(METRICS, bounds):
+            measured.setdefault(seq, {})[metric] = value
+        page = []
+        for position, row in enumerate(found, start):
+            if row[0] != position:
+                raise self._damaged(position, name, f"it is not there; the next is event {row[0]}")
+            try:
+                page.append(rows.event(row, measured.get(position, {})))
+            except InvalidInput as error:
+                raise self._damaged(position, name, str(error)) from error
+        self._saw(name, (found[-1][0], found[-1][6]), outages)
+        if not start:
+            self._first.setdefault(name, (found[0][0], found[0][6]))
+        return page
+
+    def _known(self, name: str) -> Mark | None:
+        """The last event that this store read or wrote; None after a server's crash, which may take it back."""
+        known, outages = self._last.get(name, (None, 0))
+        return known if outages == self.outages else None
+
+    def _saw(self, name: str, last: Mark, outages: int) -> None:
+        known = self._known(name)
+        if known is None or known[0] <= last[0]:
+            self._last[name] = last, outages
+
+    def _gone(self, known: Mark, name: str) -> StoreError:
+        """The error for a log that no longer has an event which this process read or wrote."""
+        return StoreError(
+            f"event {known[0]} of {self._whose(name)} was there before and is not there any more: while this program "
+            "used the study, it was deleted, made anew, or overwritten by an older copy. Nothing more is written to "
+            "it. End all programs that use it, bring the right log back, and start them again; or open the study "
+            "anew, Study(...)"
+        )
+
+    def _damaged(self, position: int, name: str, what: str) -> StoreError:
+        return StoreError(f"event {position} of {self._whose(name)}: {what}. {ADVICE}")
+
+    def _whose(self, name: str) -> str:
+        return f"the study {name!r} in {self.url}"
+
+    def _id(self, c: sa.Connection, name: str) -> int:
+        if name not in self._ids:
+            self._ids[name] = self._key(c, name, _ID)
+        return self._ids[name]
+
+    def _key(self, c: sa.Connection, name: str, statement: sa.Select[Any] = _ID_LOCKED) -> int:
+        """A study's number; by default its row is locked until the transaction ends (SQLite has locked the file)."""
+        study = c.scalar(statement, {"of_name": name})
+        if study is None:
+            raise self._unknown(name)
+        self._ids[name] = int(study)
+        return int(study)
+
+    def _unknown(self, name: str) -> StoreError:
+        return StoreError(f"there is no study {name!r} in {self.url}")

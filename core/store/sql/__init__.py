@@ -1,1 +1,0 @@
-"""The log in a SQL database: SQLite and PostgreSQL through SQLAlchemy."""

@@ -1,1 +1,0 @@
-"""The log in a PostgreSQL server: for workers on many machines."""

@@ -1,0 +1,271 @@
+"""A store in a SQLite file: a small search's, and what is used by default.
+
+The file is in WAL mode: who reads waits for nobody, and a writer takes the lock as its transaction begins. SQLite waits
+for a lock only a moment by itself, for it hears no Ctrl-C meanwhile; `SqlStore` asks again.
+
+What is recorded lies in the journal, the -wal file, before it reaches the file. A copy of the file alone lacks it, and
+is to say so: while the file is used it holds a mark, a row of a table of its own, which the journal takes back. Who
+reads both, as SQLite does, does not see it. Only a checkpoint brings the mark to the file, so SQLite makes none by
+itself: mark, checkpoint, take the mark back. A mark is good for one schema version, for what `.backup` and VACUUM INTO
+make in that moment has another.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from haltune._utils import forks
+from haltune._utils.signals import undisturbed
+from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
+from haltune.log.events import Event
+
+from . import rows, sql
+from .base import Conflict, Lease, Release
+
+T = TypeVar("T")
+_STEP = 0.1  # seconds that SQLite waits for a lock by itself
+_MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? ORDER BY seq LIMIT 2"
+_PAUSE = 0.05  # seconds before a file is taken for a copy: a search may begin and end meanwhile
+LIMIT = 4 << 20  # bytes of a journal before it goes to the file: SQLite's own thousand pages
+_MARK = (
+    "CREATE TABLE IF NOT EXISTS haltune_journal (apart INTEGER NOT NULL)",
+    "DELETE FROM haltune_journal",
+    "INSERT INTO haltune_journal SELECT schema_version FROM pragma_schema_version",
+)
+_UNMARK = ("UPDATE haltune_journal SET apart = 0",)
+_MARKED = (
+    "SELECT 1 FROM sqlite_master WHERE name = 'haltune_journal'",
+    "SELECT 1 FROM haltune_journal, pragma_schema_version WHERE apart = schema_version",
+)
+
+
+def path_at(address: str) -> str:
+    """The path in a SQLite URL, as it stands there. Raises InvalidInput for a database in memory and for options."""
+    path = address.partition("://")[2].removeprefix("/")
+    if path in ("", ":memory:") or path.startswith("file:"):
+        raise InvalidInput(
+            f"store={address!r} names no file, and in memory each thread would see another database: write store=None "
+            "to keep the study in memory, or name a file, 'sqlite:///search.db'"
+        )
+    if "?" in path:
+        raise InvalidInput(f"store={address!r}: a SQLite URL takes no options; write 'sqlite:///search.db'")
+    return path
+
+
+def need_file(path: str, give: str) -> None:
+    """Raises StoreError for a file that is not there, or that this user may not read. give: what to name instead."""
+    shut = [
+        folder
+        for folder in Path(path).absolute().parents
+        if folder.is_dir() and not os.access(folder, os.X_OK)
+    ]
+    if shut or (os.path.exists(path) and not os.access(path, os.R_OK)):
+        why = f"enter the folder {shut[-1]}" if shut else f"read {path}"
+        raise StoreError(
+            f"{path} cannot be read: this user may not {why}. Let it, or copy the file to where it may"
+        )
+    if not os.path.exists(path):
+        raise StoreError(f"there is no file {path}: give {give}")
+
+
+class SqliteStore(sql.SqlStore):
+    """A store in a file. clock: this machine's if None. Raises InvalidInput for a database in memory."""
+
+    _page_size = 150  # with more of them alive the garbage collector runs, a fifth of a load
+    _asks_checksums = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
+    _adds_checksums = "ALTER TABLE haltune_events ADD checksum BIGINT"
+
+    def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
+        path = path_at(url)
+        if reading:
+            need_file(path, "the database that a search was recorded in, or its URL")
+        try:
+            self._path = os.path.abspath(path)  # a training may change its folder
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{url}: the folder that this process is in was deleted: name the whole path of the database"
+            ) from error
+        self.folder = Path(self._path).with_suffix(".checkpoints")
+        self._inode: tuple[int, int] | None = None  # device and number of the file, once it is there
+        self._marked, self._limit = (
+            False,
+            LIMIT,
+        )  # by this process; bytes from which on the journal goes to the file
+        alone = os.path.exists(path) and not self._journal_size()
+        try:
+            super().__init__(f"sqlite:///{self._path}", clock or time.time, reading)
+        except StoreError as error:
+            here = os.access(path, os.W_OK) and os.access(os.path.dirname(self._path), os.W_OK | os.X_OK)
+            if not reading and os.path.exists(path) and not here:
+                raise StoreReadOnly(str(error)) from error
+            raise
+        status = os.stat(self._path)
+        self._inode = status.st_dev, status.st_ino
+        if alone and self._lacks_journal():
+            time.sleep(_PAUSE)
+        if alone and self._lacks_journal():
+            warn(
+                f"{self.url}: this file was copied or moved without its -wal file while a search used it, so what was "
+                "recorded last is missing. Bring the -wal file back beside it before anything writes to it; copy a "
+                "file in use with sqlite3 search.db '.backup copy.db'"
+            )
+
+    def append(
+        self,
+        name: str,
+        events: Sequence[Event],
+        *,
+        seen: int,
+        about: int | None,
+        lease: Lease | Release | None = None,
+    ) -> int:
+        if self._events is not sql.EVENTS:
+            self._keep_checksums()
+
+        def work(c: sa.Connection) -> tuple[int, sql.Mark]:
+            study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
+            if known is None:
+                head = c.scalar(sql.HEAD, {"of_study": study})
+                position = 0 if head is None else int(head) + 1
+            else:
+                there = c.execute(sql.MARKS, {"of_study": study, "start": known[0]}).fetchall()
+                if not there or tuple(there[0]) != known:
+                    raise self._gone(known, name)
+                position = int(there[-1][0]) + 1
+            if position > seen:
+                since = {"of_study": study, "start": seen}
+                asked = sql.MOVED if about is None else sql.TOUCHED
+                if c.scalar(asked, since if about is None else {**since, "of_trial": about}) is not None:
+                    raise Conflict
+            added = [rows.row(event, study, seq) for seq, event in enumerate(events, position)]
+            c.execute(sql.NEW_EVENTS, added)
+            if scalars := rows.metric_rows(events, study, position):
+                c.execute(sql.NEW_METRICS, scalars)
+            if lease is not None:
+                sql.set_lease(c, study, lease)
+            if about is None:
+                c.execute(sql.UNCLAIM, {"of_study": study})
+            return position, (added[-1]["seq"], added[-1]["checksum"])
+
+        position, last = self._run(work)
+        self._saw(name, last, 0)
+        return position
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
+        known = self._last.get(name, (None, 0))[0]
+        # that nothing came since is asked before each report: for a quarter of what the transaction costs
+        if known is not None and known[0] == start - 1 and self._marks(name, known[0]) == [known]:
+            return iter(())
+        return super().read(name, start, stop)
+
+    def _marks(self, name: str, start: int) -> list[sql.Mark]:
+        """Up to two events from a position on; none where the transaction is to say what is wrong."""
+        try:
+            with undisturbed, forks.held_off:
+                raw = self.engine.raw_connection()
+                try:
+                    return list(raw.cursor().execute(_MARKS, (self._ids[name], start)).fetchall())
+                finally:
+                    raw.close()
+        except Exception:
+            return []
+
+    def _new_engine(self) -> sa.Engine:
+        def connect() -> sqlite3.Connection:
+            options: Any = {"timeout": _STEP, "check_same_thread": False, "isolation_level": None}
+            c: sqlite3.Connection
+            if not self._reading:
+                c = sqlite3.connect(self._path, **options)
+                c.execute("PRAGMA journal_mode=WAL")
+                c.execute("PRAGMA synchronous=NORMAL")
+                c.execute("PRAGMA wal_autocheckpoint=0")
+                c.execute("PRAGMA journal_size_limit=0")  # a journal begun anew is as short as what is in it
+                return c
+            # a file that nobody uses, perhaps in a folder that cannot be written to, is read as it lies there:
+            # SQLite would make others beside it
+            how = "mode=ro" if self._journal_size() else "immutable=1"
+            c = sqlite3.connect(f"{Path(self._path).as_uri()}?{how}", uri=True, **options)
+            return c
+
+        # who reads looks anew with each connection: a search may begin or end meanwhile
+        pool = sa.NullPool if self._reading else sa.QueuePool
+        engine = sa.create_engine("sqlite://", creator=connect, poolclass=pool)
+
+        forks.closed_before.add(engine)
+        return engine
+
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        with undisturbed, forks.held_off:
+            if self._inode is not None:
+                self._need_same_file()
+            if write and self._inode is not None:
+                size = self._journal_size()
+                if not (self._marked and 0 < size <= self._limit):
+                    self._mark(size)
+            # a transaction that reads first and writes later fails at once when another wrote in between
+            return self._in_one("BEGIN IMMEDIATE" if write else "BEGIN", work)
+
+    def _in_one(self, begin: str, work: Callable[[sa.Connection], T]) -> T:
+        with self.engine.connect() as c:  # which rolls back what is not committed
+            c.exec_driver_sql(begin)
+            found = work(c)
+            c.commit()
+            return found
+
+    def _need_same_file(self) -> None:
+        """Raises StoreError for a file that was deleted or replaced: SQLite would write on into one without a name."""
+        with suppress(OSError):
+            status = os.stat(self._path)
+            if (status.st_dev, status.st_ino) == self._inode:
+                return
+        raise StoreError(
+            f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study anew"
+        )
+
+    def _mark(self, size: int) -> None:
+        """Mark the file, and write the journal to it, as far as nobody reads an older state. size: of the journal."""
+
+        def run(statements: Sequence[str]) -> Callable[[sa.Connection], object]:
+            return lambda c: [c.exec_driver_sql(statement) for statement in statements]
+
+        checkpoint = "PRAGMA wal_checkpoint(RESTART)"
+        if self._marked and not size:  # somebody deleted it: what it holds is still at hand
+            self._in_one(checkpoint, run(()))
+            self.engine.dispose()
+        self._in_one("BEGIN IMMEDIATE", run(_MARK))
+        self._in_one(checkpoint, run(()))
+        self._in_one("BEGIN IMMEDIATE", run(_UNMARK))
+        # what a reader kept from the file waits, not each report
+        self._marked, self._limit = True, max(LIMIT, 2 * self._journal_size())
+
+    def _lacks_journal(self) -> bool:
+        """True when the file says that it is not whole by itself, and nothing lies beside it."""
+
+        def marked(c: sa.Connection) -> bool:
+            return all(c.exec_driver_sql(asked).first() is not None for asked in _MARKED)
+
+        return self._run(marked, write=False) and not self._journal_size()
+
+    def _journal_size(self) -> int:
+        """Bytes; 0 where there is none: nobody uses the file, or it is a copy."""
+        try:
+            return os.path.getsize(f"{self._path}-wal")
+        except OSError:
+            return 0
+
+    def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
+        found = super()._page(c, name, start, stop)
+        end = start + len(found)
+        if len(found) < min(self._page_size, stop - start):  # a server looks after its pages itself
+            head = c.scalar(sql.HEAD, {"of_study": self._id(c, name)})
+            if head is not None and end <= head < stop:
+                raise self._damaged(end, name, f"it is not there, and the log continues to event {head}")
+        return found

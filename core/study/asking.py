@@ -1,0 +1,351 @@
+"""From a free worker's question to a move: offered again, proposed by the policy, or the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from haltune._utils.process import surely_gone
+from haltune._utils.signals import undisturbed
+from haltune._utils.threads import one_thread
+from haltune.display import plural, settings
+from haltune.errors import InvalidInput
+from haltune.log import events as ev
+from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
+from haltune.log.events import Status, plain
+from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, outcome_of
+from haltune.log.policy import Policy, S
+from haltune.log.problem import Budget
+from haltune.log.records import TrialRecord
+from haltune.log.spending import Outcome
+from haltune.store.base import CLAIM, Conflict, Lease, settled
+from haltune.store.studies import enqueued
+
+from .attempt import Log, MonotonicClock
+from .replica import Replica
+
+T = TypeVar("T")
+WORTH = 0.05  # seconds; where the last decision took less, claiming would cost more than deciding twice
+TERM = 60.0  # seconds a claim holds, or five times the last decision
+_LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
+
+
+class Elsewhere(Exception):
+    """Another worker decides at this moment: look again soon. Never reaches a user."""
+
+
+def in_turn(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
+    """What `work` returns, tried again while it is another worker's turn."""
+    pause, longest = _LOOKS
+    while True:
+        try:
+            return work()
+        except Elsewhere:
+            sleep(pause)
+            pause = min(2.0 * pause, longest)
+
+
+@contextmanager
+def claimed(replica: Replica) -> Iterator[None]:
+    """Decide inside the block; the move that is appended there ends the claim, or else the end of the block.
+
+    Raises Elsewhere while another worker decides, Conflict when one has moved since the last sync.
+    """
+    if replica.history.deciding < WORTH:
+        yield
+        return
+    mine = _claim(replica)
+    moves, moved = replica.history.moves, False
+    try:
+        replica.sync()  # a move that was made before the claim
+        if replica.history.moves != moves:
+            raise Conflict
+        yield
+        moved = replica.history.moves != moves
+    finally:
+        if not moved:  # whatever came in between: others must not wait for who decides nothing
+            replica.store.claim(replica.name, None, mine)
+
+
+def _claim(replica: Replica) -> Lease:
+    store, name = replica.store, replica.name
+    found, now = store.claimed(name), replica.now()
+    if found is not None and _holds(found, now, replica.holder()):
+        raise Elsewhere
+    term = max(TERM, 5.0 * replica.history.deciding)
+    mine = Lease(CLAIM, 0, replica.holder(), now + term, now)
+    if not store.claim(name, mine, found):
+        raise Elsewhere
+    return mine
+
+
+def _holds(found: Lease, now: float, me: str) -> bool:
+    return found.holder != me and found.expires >= now and not surely_gone(found.holder)
+
+
+Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
+
+
+def answer(
+    replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock
+) -> TrialRecord | Wait | Finish:
+    """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
+
+    A trial is answered as this worker began it. If it was lost meanwhile, because the worker slept between its
+    append and what it read after, the question is asked again.
+    """
+
+    def answered() -> TrialRecord | Wait | Finish:
+        if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
+            replica.need_own()
+        replica.sync()
+        allowed = replica.history.wishes.extended(budget)
+        if replica.expire(max_retries) or replica.rescale() or refuse(replica):
+            raise Conflict
+        replica.budget(allowed)
+        found = ask(replica, allowed, clock)
+        if isinstance(found, Wait):
+            return _naming_what_is_open(replica, found)
+        if isinstance(found, Finish):
+            return found
+        record = replica.history.trial(found[0])
+        if record.attempt != found[1] or record.status is not Status.RUNNING:
+            raise Conflict
+        return record
+
+    return settled(answered)
+
+
+def _naming_what_is_open(replica: Replica, wait: Wait) -> Wait:
+    """Where nobody but this process trains, it may wait for trials that its program has forgotten to end."""
+    running = replica.history.with_status(Status.RUNNING)
+    if not running or any((t.id, t.attempt) not in replica.handed_out for t in running):
+        return wait
+    named = (
+        f"trial {running[0].id} is"
+        if len(running) == 1
+        else f"trials {', '.join(str(t.id) for t in running)} are"
+    )
+    return Wait(
+        f"{wait.reason}; {named} open in this process: study.tell(trial, value) or trial.finish() ends one"
+    )
+
+
+def ask(replica: Replica, budget: Budget, clock: MonotonicClock) -> Taken | Wait | Finish:
+    """The attempt that now belongs to this worker, or why there is none.
+
+    A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
+    another worker moved since the last sync, claims.Elsewhere while one decides, InvalidInput for a move
+    that makes no sense.
+    """
+    history = replica.history
+    if (over := outcome(replica, budget)).over:
+        return Finish(over.reason)
+    _heed_costs(replica, budget)
+    if history.interrupted:
+        return _offer_again(replica, history.interrupted[0])
+    full = _full(replica, budget)
+    if full is not None:
+        full = f"{full}; other workers still train"
+        if not _may_go_on(replica):
+            return Wait(full)
+    with claimed(replica):
+        return _decide(replica, full, clock)
+
+
+def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
+    """What the policy says. full: why no trial is started any more."""
+    began, history = clock(), replica.history
+    move = propose(replica.policy, replica.state, history)
+    deciding = clock() - began
+    if isinstance(move, Start) and "warning" in move.evidence:
+        replica.warn_once(str(move.evidence["warning"]))
+    if isinstance(move, Start):
+        return _start(replica, move, deciding) if full is None or move.goes_on else Wait(full)
+    if isinstance(move, Resume):
+        return _resume(replica, move, deciding, by_policy=True)
+    if isinstance(move, Finish):
+        replica.append(ev.Finished(at=replica.now(), reason=move.reason, seen=history.position), None)
+        replica.tidy()
+        if history.queue:
+            replica.warn_once(f"the policy ended the search{_left(history)}: {move.reason}")
+    return move
+
+
+def _heed_costs(replica: Replica, budget: Budget) -> None:
+    """Warn of a budget that nothing is ever charged to."""
+    history = replica.history
+    if budget.cost is None or history.spent.cost > 0.0:
+        return
+    ended = (id for id in range(len(history)) if history.trial(id).status is Status.COMPLETED)
+    free = next((id for id in ended if history.cost(id) is None), None)  # a trial may well cost 0
+    if free is not None:
+        replica.warn_once(
+            f"Budget(cost={budget.cost:g}) limits what trials report as their cost, and trial {free} reported none: "
+            "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
+            about="cost",
+        )
+
+
+def propose(policy: Policy[S], state: S, history: History) -> Move:
+    """The next move: the policy's, with the user's own configurations first."""
+    with one_thread(), undisturbed.heard:
+        move = policy.propose(state, history, history.rng("propose", history.moves))
+    return from_queue(move, history)
+
+
+def outcome(log: Log, budget: Budget) -> Outcome:
+    """Whether the search is over: by its policy, or by a limit of its budget."""
+    history = log.history
+    budget = history.wishes.extended(budget)
+    unfinished = history.running + len(history.interrupted)
+    ended = None if log.policy.plans and history.asks_anew(budget, log.told) else history.finished
+    limit = None if ended else history.spent.exhausts(budget)
+    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _goes_on(log):
+        limit = full
+    reason = ended or (limit and f"{limit}: {_harvest(history)}")
+    if reason is not None or history.held is not None:
+        return Outcome(True, reason or history.held or "", held=reason is None)
+    if not len(history):
+        return Outcome(False, "nothing has been trained yet")
+    trained = f", with {plural(unfinished, 'unfinished trial')}" if unfinished else ""
+    return Outcome(False, f"the search continues{trained}")
+
+
+def _full(log: Log, budget: Budget) -> str | None:
+    """Why no trial is begun any more, or None: those that began may still go on."""
+    spent, said = log.history.spent, log.history.budget
+    full = spent.starts_no_more(budget)
+    if full is None and said is not None and log.told == budget:  # another worker has said less since
+        full = spent.starts_no_more(said)
+    return full
+
+
+def _harvest(history: History) -> str:
+    """What a budget came to, in words."""
+    begun = f"{plural(len(history), 'trial')} begun"
+    kinds = Counter(outcome_of(trial, history.problem).kind for trial in history.trials)
+    full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
+    failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one begun" if lost else ""
+    if history.problem.max_epochs is None:
+        return f"{begun}{_left(history)}{failed}"
+    others = f", {itself} {OUTCOMES['itself'][itself > 1]}" if itself else ""
+    return f"{begun}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
+
+
+def _left(history: History) -> str:
+    """How many of the user's own configurations were not begun, to be added to a sentence."""
+    return f", {plural(len(history.queue), 'enqueued configuration')} not begun" if history.queue else ""
+
+
+def _may_go_on(log: Log) -> bool:
+    """True when the policy need be asked though nothing new may begin."""
+    return log.history.paused > 0 or log.policy.retrains
+
+
+def _goes_on(log: Log) -> bool:
+    """True when the policy would go on with what began."""
+    if not _may_go_on(log):
+        return False
+    move = propose(log.policy, log.state, log.history)
+    return isinstance(move, Resume) or (isinstance(move, Start) and move.goes_on)
+
+
+def _start(replica: Replica, move: Start, deciding: float) -> Taken:
+    problem, id = replica.problem, len(replica.history)
+    lease = replica.lease(id, 1)
+    event = ev.Started(
+        at=replica.now(), trial=id, config=plain(problem.space.canonical(move.config)),
+        until=_float(problem.max_epochs if move.until is None else move.until),
+        resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
+        seen=replica.history.position, deciding=deciding, worker=lease.holder,
+        partial=move.partial,
+    )  # fmt: skip
+    replica.append(event, None, lease)
+    return id, lease.attempt
+
+
+def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> Taken:
+    r = replica.history.trial(move.trial)
+    if by_policy and r.status is not Status.PAUSED:
+        raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
+    gone = r.checkpoint
+    anew = replica.checkpoints.missing(gone)
+    if anew:  # unless another worker went on with the trial meanwhile, and superseded what the log here names
+        position = replica.history.position
+        replica.sync()
+        if replica.history.position != position:
+            raise Conflict
+    lease = replica.lease(r.id, r.attempt + 1)
+    event = ev.Resumed(
+        at=replica.now(), trial=r.id, attempt=r.attempt + 1,
+        until=_float(replica.problem.max_epochs if move.until is None else move.until),
+        resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
+        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
+    )  # fmt: skip
+    replica.append(event, None, lease)
+    if anew:
+        replica.warn_once(
+            f"the checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, is not there any more: "
+            "the trial begins anew. Let all workers share the folder, Study(..., checkpoints=folder)"
+        )
+    return r.id, lease.attempt
+
+
+def _float(number: float | None) -> float | None:
+    """As the store gives it back: a process that lived through an event must hold what a rebuilt one does."""
+    return None if number is None else float(number)
+
+
+_BY_WISH = {"aside": "was paused by you", "held": "was stopped for now with the search"}
+
+
+def _offer_again(replica: Replica, id: int) -> Taken:
+    r = replica.history.trial(id)
+    where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
+    why = _BY_WISH.get(outcome_of(r, replica.problem).kind, "was interrupted")
+    reason = f"attempt {r.attempt} {why}: continues from {where}"
+    return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)
+
+
+# -- the user's own configurations: when to begin one, how far and under which tags is the policy's to say -----------
+
+
+def from_queue(move: Move, history: History) -> Move:
+    """The policy's move; a new configuration of its own makes way for the first of the queue."""
+    if not history.queue or not isinstance(move, Start) or move.repeats:
+        return move
+    reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
+    return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
+
+
+def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
+    """See Study.enqueue. config: in canonical form."""
+
+    def once() -> bool:
+        replica.sync()
+        event = enqueued(replica.history, replica.policy, config, again, replica.now())
+        if event is not None:
+            replica.append(event, None)
+        return event is not None
+
+    with replica.lock:
+        return settled(once)
+
+
+def refuse(replica: Replica) -> bool:
+    """Log that the first of the queue is not begun, where a constraint forbids it; True when one does."""
+    queue, problem = replica.history.queue, replica.problem
+    if not queue or not problem.space.constraints:
+        return False
+    try:
+        problem.checked(queue[0], f"the enqueued configuration {settings(queue[0])} is not begun")
+    except InvalidInput as error:
+        replica.append(ev.Refused(at=replica.now(), reason=str(error)), None)
+        replica.warn_once(str(error))
+        return True
+    return False

@@ -1,0 +1,238 @@
+"""What one process holds of a trial: its attempt, a report, a failure; and the settings that open a study."""
+
+from __future__ import annotations
+
+import math
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from haltune.display import facts, one_line, settings
+from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
+from haltune.log.decisions import Finish, Verdict, Wait
+from haltune.log.events import Event, Status, verdict_from_json, verdict_to_json
+from haltune.log.history import History
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget, Problem
+from haltune.log.records import TrialRecord
+from haltune.space.domains import pack, unpack
+from haltune.store.base import Store
+from haltune.store.checkpoints import Checkpoints
+
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One attempt at one configuration, held by a worker under a lease."""
+
+    id: int
+    attempt: int  # from 1
+    config: dict[str, Any]  # without inactive parameters
+    until: float | None  # epochs: the end of this leg
+    resource: float | None
+    tags: dict[str, Any]
+    checkpoint: str | None  # the path to go on from
+    epoch: float  # the last one reported; where this attempt begins
+    verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
+    ended: Status | None = None
+    patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
+
+    @classmethod
+    def of(cls, record: TrialRecord) -> Attempt:
+        """As the log begins it."""
+        resource = None if record.resource is None else epoch_number(record.resource)
+        return Attempt(
+            record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
+            record.checkpoint, epoch_number(record.epoch),
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        until = "" if self.until is None else f"{self.until:g}"
+        verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
+        return facts(
+            f"Trial {self.id}, attempt {self.attempt}",
+            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
+             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
+             ("checkpoint", self.checkpoint or "")],
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """This attempt in words."""
+        return label(self.id, self.attempt)
+
+    def changes(self) -> Json:
+        """What of it changes while it trains; a verdict as a function that converts it."""
+        return {
+            "epoch": self.epoch,
+            "until": self.until,
+            "checkpoint": self.checkpoint,
+            "verdict": None if self.verdict is None else partial(verdict_to_json, self.verdict),
+            "ended": self.ended,
+        }
+
+    def change(self, changes: Json) -> None:
+        """The inverse of `changes`."""
+        self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
+        self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
+        self.ended = None if changes["ended"] is None else Status(changes["ended"])
+
+    def to_json(self) -> Json:
+        """As it is handed out."""
+        fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
+        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self.changes()
+
+    @staticmethod
+    def from_json(told: Json) -> Attempt:
+        """The inverse of `to_json`."""
+        config = {name: unpack(v) for name, v in told["config"].items()}
+        fixed = {
+            name: told[name] for name in ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
+        }
+        attempt = Attempt(config=config, **fixed)
+        attempt.change(told)
+        return attempt
+
+
+def label(id: int, attempt: int, **_: Any) -> str:
+    """An attempt in words, as topics name it."""
+    return f"trial {id}, attempt {attempt}"
+
+
+def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
+    """What a worker that asked was answered."""
+    if isinstance(answer, Wait | Finish):
+        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
+    return {"trial": answer.to_json()}
+
+
+def answer_from_json(told: Json) -> Attempt | Wait | Finish:
+    """The inverse of `answer_to_json`, on another rank."""
+    if "trial" in told:
+        return Attempt.from_json(told["trial"])
+    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
+
+
+def epoch_number(epoch: float) -> float:
+    """An epoch as an int where it is whole: frameworks count with it."""
+    return int(epoch) if epoch == math.floor(epoch) else epoch
+
+
+A = TypeVar("A", bound=Attempt)
+MonotonicClock = Callable[[], float]  # monotonic, seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What opens a study, in this process or another: the arguments of Study but for a seed and clocks."""
+
+    problem: Problem
+    policy: Policy[Any]
+    store: str | os.PathLike[str] | Store | None
+    name: str = "study"
+    budget: Budget = field(default_factory=Budget)
+    max_failures: int = 5
+    max_retries: int = 2
+    checkpoints: str | os.PathLike[str] | Checkpoints | None = None
+    keep_checkpoints: int = 1
+    disk_quota: float | str | None = None  # bytes
+    lease: float = 600.0  # seconds
+    patience: float = 600.0  # seconds
+    verbose: int = 1  # see Logger; another process is silent
+
+    @property
+    def where(self) -> str | os.PathLike[str]:
+        """Where the log is, in words that all ranks say alike."""
+        return (
+            "memory"
+            if self.store is None
+            else self.store.url
+            if isinstance(self.store, Store)
+            else self.store
+        )
+
+    def found(self, log: Log, budget: Budget, lease: float) -> Settings:
+        """The same, with what a process that opened the study found, and the budget that it has by now."""
+        kept = log.checkpoints
+        return replace(
+            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, budget=budget, lease=lease,
+            checkpoints=str(kept.folder), keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
+        )  # fmt: skip
+
+
+_LONGEST_TEXT = 20_000  # characters of an exception's text or traceback that the log keeps
+
+
+@dataclass(frozen=True)
+class Report:
+    """One validation of a trial, from the loop that made it to the event that keeps it."""
+
+    value: float  # the goal's metric, its own units
+    epoch: float  # from 1; fractional within an epoch
+    seconds: float  # since the report before, validation included
+    validation: float | None = None  # seconds of these spent validating
+    cost: float | None = None  # own units
+    metrics: Mapping[str, float] = field(default_factory=dict)  # further scalars
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a training failed."""
+
+    error: str  # one line
+    traceback: str | None = None
+
+    @classmethod
+    def by(cls, error: BaseException) -> Failure:
+        """That of an exception. Raises InvalidInput for what is none."""
+        if not isinstance(error, BaseException):
+            raise InvalidInput(
+                f"fail(error) takes the exception, trial.fail(ValueError('...')), not {error!r}"
+            )
+        told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
+        return cls(_cut(told), _cut("".join(traceback.format_exception(error))))
+
+
+def _cut(text: str) -> str:
+    """The head and tail of a long text, with the number of characters left out between them."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half, cut = _LONGEST_TEXT // 2, len(text) - _LONGEST_TEXT
+    return f"{text[:half]} [... {cut} characters are left out ...] {text[-half:]}"
+
+
+class Log(Protocol):
+    """A study's log as far as a process has read it, to one position, and its policy's state there."""
+
+    policy: Policy[Any]
+    name: str
+    checkpoints: Checkpoints
+    told: Budget | None  # the budget that this process told the log last
+
+    @property
+    def problem(self) -> Problem:
+        """With the space that the log says."""
+        ...
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """While it is held nothing is read on."""
+        ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def state(self) -> Any: ...
+
+    def events(self, start: int = 0) -> Iterator[Event]:
+        """From position `start` on, in order, never beyond the history."""
+        ...

@@ -1,0 +1,244 @@
+"""From a report to its verdict: what is stored, what is judged, and what is only kept."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from haltune._utils.arrays import Array
+from haltune._utils.signals import undisturbed
+from haltune._utils.threads import one_thread
+from haltune.display import one_line, short
+from haltune.log import events as ev
+from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
+from haltune.log.events import OVER, Status, plain
+from haltune.log.history import History
+from haltune.log.policy import Policy, S
+from haltune.log.problem import Budget
+from haltune.log.records import TrialRecord
+from haltune.log.spending import Spent
+from haltune.store.base import Conflict, settled
+
+from .attempt import Attempt, MonotonicClock, Report, epoch_number
+from .replica import Replica
+
+_log = logging.getLogger("haltune")
+
+
+def record(
+    replica: Replica, budget: Budget, attempt: Attempt, report: Report, judge: bool, clock: MonotonicClock
+) -> Verdict:
+    """Append a report and its verdict as one event; see Trial.report."""
+
+    def recorded() -> Verdict:
+        r = replica.synced(attempt.id)
+        if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
+            return _record_late(replica, attempt, report)
+        if report.epoch <= r.epoch:
+            if _was_stored(r, attempt, report):
+                return _acknowledge(attempt, r)
+            attempt.epoch = epoch_number(r.epoch)
+            return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
+        if missed := replica.history.missed(attempt.id, report.epoch, replica.now()):
+            replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
+            raise Conflict
+        return _record_once(replica, budget, attempt, r, report, judge, clock)
+
+    with replica.lock:
+        replica.wake(attempt.id, attempt.attempt, report.seconds)
+        return settled(recorded)
+
+
+def _record_once(
+    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judge: bool,
+    clock: MonotonicClock,
+) -> Verdict:  # fmt: skip
+    began, now = clock(), replica.now()
+    verdict, broken = _unjudged(attempt, report.epoch, replica.problem.max_epochs, judge), None
+    if verdict is None:
+        try:
+            verdict = _verdict(replica, budget, r, report, now)
+        except Exception as error:  # a policy's bug must not cost the report
+            verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
+    verdict = replace(verdict, evidence=plain(verdict.evidence))
+    event = ev.Reported(
+        at=now, trial=attempt.id, attempt=attempt.attempt, verdict=verdict,
+        seen=replica.history.position, deciding=clock() - began, **vars(report),
+    )  # fmt: skip
+    replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds))
+    until, last = replica.history.trial(attempt.id).until, attempt.verdict
+    if judge and last is not None and last.stops:
+        _say_that_it_trains_on(replica, attempt, last)
+    if broken is None and not (last and last.stops):  # the first STOP or PAUSE stays
+        last = verdict
+    attempt.verdict, attempt.until, attempt.epoch = last, until, epoch_number(report.epoch)
+    _look_at(replica, r, report, verdict)
+    if broken is not None:
+        raise broken
+    return last or verdict
+
+
+def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
+    """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
+    if "warning" in verdict.evidence:
+        told = str(verdict.evidence["warning"])
+        reached = f"{replica.problem.goal.metric} {short(report.value)}"
+        replica.warn_once(f"trial {r.id}, {reached} at epoch {report.epoch:g}: {told}", about=told)
+    epoch, first = report.epoch, replica.problem.goal
+    for goal in replica.problem.goals:
+        value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
+        if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
+            shares = goal.bounds == (0, 1) and 1 < value <= 100
+            percent = "Is it in percent? Then bounds=(0, 100). " if shares else ""
+            replica.warn_once(
+                f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
+                f"bound. {percent}Give the bounds of what is logged",
+                about="bounds" if goal is first else f"bounds of {goal.metric}",
+            )
+    if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
+        replica.warn_once(
+            "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
+            "Validate at the end of every epoch too",
+            about="whole epochs",
+        )
+
+
+def _say_that_it_trains_on(replica: Replica, attempt: Attempt, verdict: Verdict) -> None:
+    """Of a loop that does not heed its verdicts, once a study; callbacks ask for none any more."""
+    if replica.first_time("trains on", advice=True):
+        _log.warning(
+            "trial %d was told to %s after epoch %g and trains on: a loop ends where trial.report(value).stops",
+            attempt.id, verdict.action, attempt.epoch,
+        )  # fmt: skip
+
+
+def _unjudged(attempt: Attempt, epoch: float, horizon: int | None, judge: bool) -> Verdict | None:
+    """The verdict of a report that is stored without asking anyone, or None."""
+    if attempt.verdict is not None and attempt.verdict.stops:
+        return Verdict(Action.UNJUDGED, f"reported after the verdict {attempt.verdict.action}")
+    if not judge:
+        return Verdict(Action.UNJUDGED, "delivered late")
+    if epoch != math.floor(epoch) and (horizon is None or epoch < horizon):
+        return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
+    return None
+
+
+def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, now: float) -> Verdict:
+    history, horizon, epoch = replica.history, replica.problem.max_epochs, report.epoch
+    if horizon is not None and epoch >= horizon:
+        return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report.value)}")
+    if history.held is not None:
+        return stop(history.held, **{CUT: "not asked", WISH: "hold"})
+    if (leaves := replica.leaving()) is not None:
+        return stop(leaves, **{CUT: "not asked"})
+    if (asked := history.wishes.runs.get(r.id)) is not None:
+        aside = {CUT: "not asked", WISH: "pause"}
+        return stop(asked.reason, **(aside if asked.wish == "pause" else {ASKED: "not asked"}))
+    budget = history.wishes.extended(budget)
+    spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report.cost or 0.0)
+    if (reason := spent.exhausts(budget)) is not None:
+        return stop(reason, **{CUT: "not asked"})
+    return judge(replica.policy, replica.state, history, with_report(history, r, report))
+
+
+def _arrived(r: TrialRecord, value: float) -> str:
+    if not math.isfinite(value):
+        return "its last, and the value is not finite"
+    return "trained in full" if not r.partial else f"its last, with a resource of {r.resource:g}"
+
+
+def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
+    """Return the policy's verdict on a trial whose last entry is the report being judged.
+
+    Before the problem's min_epochs every trial continues; after it one that diverged ends without the policy.
+    """
+    if trial.epoch < history.problem.min_epochs:
+        return go_on(f"epoch {trial.epoch:g} of at least {history.problem.min_epochs}: min_epochs")
+    for goal in history.problem.goals:
+        column = trial.column(goal.metric, history.problem.goal)
+        if (why := _diverged(goal.metric, trial, column)) is not None:
+            return stop(why)
+    rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
+    with one_thread(), undisturbed.heard:
+        return policy.judge(state, history, trial, rng)
+
+
+def _diverged(metric: str, trial: TrialRecord, column: Array) -> str | None:
+    """Why a run ends whose metric was not finite at two judged epochs in a row; None for others."""
+    values, epochs = column[trial.whole][-2:].tolist(), trial.epochs[trial.whole][-2:].tolist()
+    if len(values) < 2 or any(map(math.isfinite, values)):
+        return None
+    kinds = {"NaN" if math.isnan(value) else "infinite" for value in values}
+    return f"{metric} was {' and '.join(sorted(kinds))} at epochs {epochs[0]:g} and {epochs[1]:g}: the run diverged"
+
+
+def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) -> TrialRecord:
+    """The record with one report more."""
+    scale, value = history.scale_of(r.id), report.value
+    score = float(scale.score(value)) if scale else math.nan
+    names = [*r.metrics, *(n for n in report.metrics if n not in r.metrics)]
+    blank = np.full(len(r.epochs), math.nan)
+    metrics = {n: _longer(r.metrics.get(n, blank), report.metrics.get(n, math.nan)) for n in names}
+    return replace(
+        r, epochs=_longer(r.epochs, report.epoch), values=_longer(r.values, value),
+        scores=_longer(r.scores, score), seconds=_longer(r.seconds, report.seconds), metrics=metrics,
+    )  # fmt: skip
+
+
+def _longer(column: Array, last: float) -> Array:
+    longer = np.append(column, last)
+    longer.flags.writeable = False
+    return longer
+
+
+def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
+    """Store the report of a worker that no longer holds the trial; it never enters the curve."""
+    ended = attempt.ended if attempt.ended in OVER else None
+    before = "the trial" if ended else "this worker's lease on the trial"
+    unjudged = Verdict(Action.UNJUDGED, f"{before} had ended before the report")
+    event = ev.Reported(
+        at=replica.now(), trial=attempt.id, attempt=attempt.attempt, verdict=unjudged,
+        seen=replica.history.position, **vars(report),
+    )  # fmt: skip
+    replica.append(event, -1)
+    if attempt.ended is None:
+        attempt.ended = Status.INTERRUPTED
+        replica.warn_once(
+            f"this worker's lease on trial {attempt.id} expired; the trial was offered again: training stops"
+        )
+    if ended:
+        why = (
+            f"trial {attempt.id} has ended ({ended}), by trial.finish(), trial.fail() or at the end of "
+            "`with trial`. What is reported after that counts for nothing"
+        )
+        replica.warn_once(why, about="ended")
+    else:
+        why = "the lease on this trial was lost: another worker may train it now"
+    if not (attempt.verdict and attempt.verdict.stops):
+        attempt.verdict = stop(why)
+    return attempt.verdict
+
+
+def _was_stored(r: TrialRecord, attempt: Attempt, report: Report) -> bool:
+    """True for a report that is the curve's last, though its worker never heard so: the server was away."""
+    same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
+    return same and np.array_equal(report.value, r.values[-1], equal_nan=True)
+
+
+def _acknowledge(attempt: Attempt, r: TrialRecord) -> Verdict:
+    attempt.epoch = epoch_number(r.epoch)
+    if not (attempt.verdict and attempt.verdict.stops):
+        attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
+    return attempt.verdict
+
+
+def _ignore_repeat(replica: Replica, attempt: Attempt, epoch: float, last: float) -> Verdict:
+    replica.warn_once(
+        f"trial {attempt.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that continues from a "
+        "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
+        about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
+    )
+    return attempt.verdict or go_on(f"epoch {epoch:g} was reported before")

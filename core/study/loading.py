@@ -1,0 +1,377 @@
+"""Ways into a study that is there already: by its log, or as the trial that a launcher handed over."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn, Unpack
+
+from haltune._utils.checks import is_number
+from haltune._utils.disk import StrPath
+from haltune._utils.process import surely_gone
+from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
+from haltune.hints import answering
+from haltune.log.events import Created, Event, Status
+from haltune.log.policy import Policy
+from haltune.log.problem import Budget, Goal, Maximize, Problem
+from haltune.log.spending import Outcome
+from haltune.ranks import same
+from haltune.space import Space
+from haltune.space.domains import Constant
+from haltune.space.space import Constraints, constraints_from
+from haltune.store.base import Store, retry
+from haltune.store.open import only_study, open_store
+from haltune.store.studies import recorded_problem
+
+from .attempt import Attempt, Failure, Report, Settings
+from .messages import Logger
+from .study import Rarer, Study
+from .trial import Trial
+from .view import RecordedStudy, first_event, read_study
+
+
+class ReadingSession:
+    """See Session.
+
+    Args:
+        reading: The study as its log has it.
+        why: What refusals say.
+    """
+
+    def __init__(self, reading: RecordedStudy, why: str) -> None:
+        self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
+        self.monotonic, self.logger, self.waits = time.perf_counter, Logger(0), False
+        self._why = why
+
+    @property
+    def settings(self) -> Settings:
+        """Nothing opens it again."""
+        self._refuse()
+
+    @property
+    def holder(self) -> str:
+        """It holds nothing."""
+        self._refuse()
+
+    @property
+    def lease_seconds(self) -> float:
+        """It has no lease."""
+        self._refuse()
+
+    def sync(self) -> None:
+        """A reading is of one moment."""
+
+    def tell(self) -> None:
+        """Nothing has ended here."""
+
+    def ask(self, make: Callable[[Attempt], Any]) -> NoReturn:
+        self._refuse()
+
+    def enqueue(self, config: Mapping[str, Any], again: bool) -> NoReturn:
+        self._refuse()
+
+    def take(
+        self,
+        id: int,
+        attempt: int,
+        holder: str,
+        leaving: Callable[[], str | None],
+        make: Callable[[Attempt], Any],
+    ) -> NoReturn:
+        self._refuse()
+
+    def record(self, attempt: Attempt, report: Report, judge: bool) -> NoReturn:
+        self._refuse()
+
+    def recall(self, attempt: Attempt) -> None:
+        self._refuse()
+
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> NoReturn:
+        self._refuse()
+
+    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
+        self._refuse()
+
+    def warn(self, text: str, about: str | None = None) -> None:
+        self._refuse()
+
+    def lose(self, attempt: Attempt, reason: str) -> None:
+        self._refuse()
+
+    def tolerates(self, attempt: Attempt, error: BaseException) -> NoReturn:
+        self._refuse()
+
+    def wake(self, attempt: Attempt) -> None:
+        self._refuse()
+
+    def renew(self, attempt: Attempt) -> None:
+        self._refuse()
+
+    def adopt(self, attempt: Attempt) -> None:
+        self._refuse()
+
+    def decide(
+        self,
+        attempt: Attempt,
+        about: str,
+        work: Callable[[], Any],
+        to_json: Callable[[Any], Any] = same,
+        from_json: Callable[[Any], Any] = same,
+    ) -> NoReturn:
+        self._refuse()
+
+    def wait(self, seconds: float, why: str | None) -> None:
+        self._refuse()
+
+    def pass_over(self) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise NotSupported(self._why)
+
+
+@answering
+def load_study(
+    store: StrPath | Store,
+    name: str | None = None,
+    *,
+    policy: Policy[Any] | None = None,
+    constraints: Constraints = (),
+    budget: Budget | str | None = None,
+    **options: Unpack[Rarer],
+) -> Study:
+    """A study that is there already, to look at or to go on with, without its space, goal and policy said again.
+
+    A log keeps everything but functions. Where its space has constraints, or its policy holds a function, and they are
+    not given here, the study is there to look at, and what would go on with it raises NotSupported.
+
+    Args:
+        store: Where the log is: a path or a URL, as the Study was given it.
+        name: Of the study. Default: None, the only one of the store.
+        policy: The policy it was made with, where that holds functions or is your own. Default: None, as recorded.
+        constraints: The constraints of its space, as Space takes them. Default: none.
+        budget: As Study's. Default: None, the one recorded last.
+        options: What else is not recorded, as Study's: checkpoints, keep_checkpoints, disk_quota, lease, patience.
+
+    Returns:
+        The study. Nothing is written to it until it is asked for a trial.
+
+    Raises:
+        StoreError: When there is no store or no such study, with the names of those there are.
+        InvalidSpace: For constraints that are not those of its space.
+        StudyMismatch: When the policy is not the one that it was made with.
+
+    Example:
+        >>> space = {"x": Float(-2.0, 2.0)}
+        >>> study = Study(space, "loss", "search.db", max_epochs=1, seed=0, budget="3 trials")
+        >>> _ = study.optimize(lambda trial: trial.config["x"] ** 2)
+        >>> again = load_study("search.db")
+        >>> len(again.trials), again.best == study.best, again.outcome.over
+        (3, True, True)
+        >>> again.budget = "5 trials"
+        >>> len(again.optimize(lambda trial: trial.config["x"] ** 2).trials)
+        5
+    """
+    found = open_store(store, reading=True)
+    name = only_study(found, name)
+    created = first_event(found, name)
+    try:
+        problem = _problem(created, constraints)
+        decides = policy or _policy(created)
+    except NotSupported as error:
+        return _Shown(read_study(found, name, _folder(options)), str(error))
+    try:
+        study = Study(problem, decides, store, name, budget=budget, **options)
+    except StoreReadOnly as error:  # an archive
+        return _Shown(read_study(found, name, _folder(options)), str(error))
+    if budget is None and study.history.recorded is not None:
+        study.budget = study.history.recorded
+    return study
+
+
+def _problem(created: Created, constraints: Constraints) -> Problem:
+    supplied = {c.name: c.predicate for c in constraints_from(constraints)}
+    recorded = recorded_problem(created).space.constraints
+    if recorded and not supplied:
+        names = ", ".join(repr(c.name) for c in recorded)
+        raise NotSupported(
+            f"its space has the constraints {names}, functions of which a log keeps the names alone: give them, "
+            "load_study(store, name, constraints={name: function})"
+        )
+    return Problem.from_json(created.problem, supplied)
+
+
+def _policy(created: Created) -> Policy[Any]:
+    from haltune.policies.from_spec import policy_from
+
+    try:
+        return policy_from(created.policy)
+    except NotSupported as error:
+        raise NotSupported(f"{error}; or give it here, load_study(store, name, policy=...)") from error
+
+
+def _folder(options: Rarer) -> StrPath | None:
+    given = options.get("checkpoints")
+    return given if given is None or isinstance(given, str | os.PathLike) else given.folder
+
+
+class _Shown(Study):
+    """A study whose log does not hold all that decides, or cannot be written: to look at."""
+
+    def __init__(self, reading: RecordedStudy, why: str) -> None:
+        self.name, self.policy = reading.name, reading.policy
+        self._reading, self._why = (
+            reading,
+            f"the study {reading.name!r} can be looked at, not gone on with: {why}",
+        )
+        self._begin(ReadingSession(reading, self._why))
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._reading.outcome
+
+    def ask(self) -> NoReturn:
+        raise NotSupported(self._why)
+
+
+VARIABLE = "HALTUNE_TRIAL"
+_trials: dict[str, Trial] = {}  # of this process, by what it was told
+
+
+def current_trial(
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    goal: Goal | None = None,
+    max_epochs: int | None = None,
+    policy: Policy[Any] | None = None,
+) -> Trial:
+    """The trial that a launcher started this program to train; the same object each time it is asked for.
+
+    Args:
+        defaults: The configuration of a stand-in, when no launcher started this program. Default: None, it needs one.
+        goal: Of a stand-in; a callback needs the name of a metric that is logged. Default: None, Maximize("value").
+        max_epochs: Of a stand-in, epochs of a full training. Default: None, nobody says.
+        policy: Of a study whose policy holds functions, which a log cannot keep. Default: None, as recorded.
+
+    Raises:
+        LeaseLost: When the trial is not this launcher's any more.
+        NotSupported: When the study cannot be rebuilt from its log.
+        InvalidInput: When there is neither a launcher nor defaults, or the environment says what no launcher writes.
+
+    Example:
+        >>> trial = current_trial({"lr": 0.1}, goal=Maximize("acc"), max_epochs=3)
+        >>> trial.config
+        {'lr': 0.1}
+    """
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return _stand_in(defaults, goal, max_epochs)
+    if text not in _trials:
+        _trials[text] = _handed_over(_read(text), policy)
+    return _trials[text]
+
+
+def told(study: Study, trial: Trial, marker: Path) -> str:
+    """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
+    settings = study.settings
+    return json.dumps({
+        "store": study.store.address(), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
+        "holder": study.session.holder, "marker": str(marker), "budget": asdict(study.budget),
+        **{name: getattr(settings, name) for name in _SAME},
+    })  # fmt: skip
+
+
+_SAME = ("checkpoints", "keep_checkpoints", "disk_quota", "lease", "max_failures", "max_retries", "patience")
+_TEXT, _COUNT, _NUMBER, _TABLE = "a text", "a whole number", "a number", "a table"
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    _TEXT: lambda value: isinstance(value, str) and value != "" and "\0" not in value,
+    _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63,
+    _NUMBER: is_number,
+    _TABLE: lambda value: isinstance(value, dict),
+}
+_SAYS = {
+    "store": _TEXT, "name": _TEXT, "trial": _COUNT, "attempt": _COUNT, "holder": _TEXT, "marker": _TEXT,
+    "budget": _TABLE, "checkpoints": _TEXT, "keep_checkpoints": _COUNT, "disk_quota": f"{_NUMBER} or null",
+    "lease": _NUMBER, "max_failures": _COUNT, "max_retries": _COUNT, "patience": _NUMBER,
+}  # fmt: skip
+
+
+def _read(text: str) -> dict[str, Any]:
+    """What a launcher said. Raises InvalidInput that names the key for what none says."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unsaid(f"is no JSON ({error}): {text[:60]!r}") from error
+    if not isinstance(told, dict):
+        raise _unsaid(f"is no table: {text[:60]!r}")
+    if missing := [name for name in _SAYS if name not in told]:
+        raise _unsaid(f"lacks {', '.join(missing)}")
+    for name, kind in _SAYS.items():
+        kind, _, optional = kind.partition(" or ")
+        if not (_KINDS[kind](told[name]) or (optional and told[name] is None)):
+            raise _unsaid(f"says {name} = {str(told[name])[:60]!r}: {kind}")
+    try:
+        told["budget"] = Budget(**told["budget"])
+    except (TypeError, InvalidInput) as error:
+        raise _unsaid(f"says budget = {str(told['budget'])[:60]!r}: {error}") from error
+    return told
+
+
+def _unsaid(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"the environment variable {VARIABLE} {what}. Launchers set it for the programs that they start: unset it to "
+        "train by itself, or start the program with `haltune run --study search.toml -- python train.py`"
+    )
+
+
+def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:
+    """Why a process that trains for a launcher should let go: it is asked to, or the launcher is no more."""
+
+    def leaving() -> str | None:
+        if marker.exists():
+            return "the launcher was asked to stop: this run continues later"
+        return "the launcher is gone: this run continues later" if surely_gone(holder) else None
+
+    return leaving
+
+
+def _stand_in(defaults: Mapping[str, Any] | None, goal: Goal | None, max_epochs: int | None) -> Trial:
+    if defaults is None:
+        raise InvalidInput(
+            "no launcher started this program: give current_trial() the configuration to train by itself, "
+            "current_trial({'lr': 1e-3}), or start it with `haltune run --study search.toml -- python train.py`"
+        )
+    from haltune.policies.random import RandomSearch
+
+    space = Space({name: Constant(value) for name, value in defaults.items()})
+    problem = Problem(space, goal or Maximize("value"), max_epochs)
+    trial = Study(problem, RandomSearch(trials=1), name="stand-in", verbose=0).ask()
+    assert isinstance(trial, Trial)
+    return trial
+
+
+def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
+    def opened() -> tuple[Store, Event | None]:
+        store = open_store(told["store"])
+        return store, next(store.read(told["name"], stop=1), None)
+
+    store, created = retry(opened, told["patience"])
+    if not isinstance(created, Created):
+        raise StoreError(f"{store.url} holds no study {told['name']!r}")
+    if recorded_problem(created).space.constraints:
+        raise NotSupported(
+            "the study's space has constraints, functions that its log cannot keep: say them with bounds that name "
+            "other parameters, or train by haltune.launch.run(study, train)"
+        )
+    from haltune.policies.from_spec import policy_from
+
+    study = Study(
+        Problem.from_json(created.problem), policy or policy_from(created.policy), store, told["name"],
+        budget=told["budget"], verbose=0, **{name: told[name] for name in _SAME},
+    )  # fmt: skip
+    leaving = leave_when(Path(told["marker"]), told["holder"])
+    return study.take(told["trial"], told["attempt"], told["holder"], leaving)

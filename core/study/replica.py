@@ -1,0 +1,382 @@
+"""This process's copy of one study: the log folded so far, and the way to append to it.
+
+The log is the only state. A replica folds every event exactly as the store returns it, so that a rebuilt process holds
+the same bits as one that lived through the events.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary
+
+from haltune._utils.forks import fork_handlers
+from haltune._utils.process import lives_beside, new_holder, surely_gone
+from haltune._utils.signals import Steps, undisturbed
+from haltune.errors import StudyMismatch, warn
+from haltune.log import events as ev
+from haltune.log.events import Status, plain, to_json
+from haltune.log.history import History
+from haltune.log.policy import Fold, Policy
+from haltune.log.problem import Budget, Problem
+from haltune.log.records import TrialRecord
+from haltune.store.base import Conflict, Lease, Release, Store, settled
+from haltune.store.checkpoints import Checkpoints
+from haltune.store.studies import make, widens
+
+_LEAST_JUMP = (
+    5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late
+)
+_DRIFT = 1e-3  # of the time between two looks: clocks are set right slowly, too
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The store's clock was set, or stood still with its machine, between two looks at it."""
+
+    since: float  # seconds since the epoch: the look before
+    at: float  # and the one that found it
+    seconds: float  # that did not pass; negative when the clock was set back
+
+
+class Watch:
+    """Looks at the store's clock, and remembers its jumps. tick: monotonic, seconds."""
+
+    def __init__(self, clock: Callable[[], float], tick: Callable[[], float]) -> None:
+        self._clock, self._tick = clock, tick
+        self._began = tick()
+        self._last: tuple[float, float, float] | None = (
+            None  # at the last look: ticks around it, the clock between
+        )
+        self.jumps: list[Jump] = []
+
+    def now(self) -> float:
+        """The store's clock, seconds since the epoch."""
+        before = self._tick()
+        now = self._clock()
+        self._look(before, now, self._tick())
+        return now
+
+    def told(self, now: float) -> None:
+        """What another study of this process has just read from the same clock."""
+        tick = self._tick()
+        self._look(tick, now, tick)
+
+    def age(self) -> float:
+        """Seconds for which this process has been looking."""
+        return self._tick() - self._began
+
+    def grown(self, renewed: float, now: float) -> float:
+        """Seconds that a lease renewed at `renewed` has to be given for jumps since; negative for a clock set back."""
+        ahead = sum(jump.seconds for jump in self.jumps if jump.seconds > 0.0 and jump.at > renewed)
+        back = 0.0
+        for jump in reversed(self.jumps):  # as many of the last ones as make it lie in the past
+            if jump.seconds < 0.0 and renewed + back > now:
+                back += jump.seconds
+        return ahead + back
+
+    def _look(self, before: float, now: float, after: float) -> None:
+        look = (before, now, after)
+        if self._last is not None:
+            self._compare(self._last, look)
+        self._last = look
+
+    def _compare(self, last: tuple[float, float, float], look: tuple[float, float, float]) -> None:
+        (earliest, then, latest), (before, now, after) = last, look
+        least, most = before - latest, after - earliest  # seconds that passed: a look may take long itself
+        jumped = (now - then) - min(max(now - then, least), most)
+        if abs(jumped) > _LEAST_JUMP + _DRIFT * most:
+            self.jumps.append(Jump(then, now, jumped))
+
+
+_log = logging.getLogger("haltune")
+
+_LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
+
+_of_this_process: WeakSet[Replica] = WeakSet()
+
+
+class Replica:
+    """A study's history and its policy's state at one log position, and the store behind them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: Policy[Any],
+        store: Store,
+        name: str,
+        seed: int | None,
+        kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
+        term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
+        tick: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._given, self.policy, self.store, self.name = problem, policy, store, name
+        self._whose = f"the study {self.name!r} in {self.store.url}"
+        self.term = term
+        self._watch = Watch(store.now, tick)
+        self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+        self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
+        self.lock = Steps(self._whose)
+        self.created = self._open(seed)
+        self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
+        self._begin()
+        fork_handlers.add(self)
+        _of_this_process.add(self)
+        self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
+        self.told: Budget | None = None  # the budget that this process told the log last
+        self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
+        self.speaks = True  # advice is welcome
+        self._warned: set[str] = set()
+        self._holder = (0, "")
+        self._outages = 0
+        self._widen()
+
+    def sync(self) -> None:
+        """Fold what was appended since, by whomever."""
+        with self.lock:
+            if self._torn or self.fold.torn:
+                self._begin()
+            self._read()
+            while (outages := self.store.outages) != self._outages:
+                self.need_own()  # it may be deleted, or made anew
+                self._outages = outages
+                if self.fold.last is not None and not self._is_in_log(self.fold.last):
+                    self._begin()  # a crash of the server took back what it had shown
+                self._read()
+
+    def need_own(self) -> None:
+        """Raises StudyMismatch when somebody has made the study anew."""
+        first = next(self.store.read(self.name, stop=1), None)
+        if not (isinstance(first, ev.Created) and first.id == self.created.id):
+            raise StudyMismatch(
+                f"{self._whose} was made anew while this program used it, perhaps with other settings, and "
+                "nothing more is written to it: open it again, Study(...), with these or under another name="
+            )
+
+    def events(self, start: int = 0) -> Iterator[ev.Event]:
+        return self.store.read(self.name, start, self.history.position)
+
+    def synced(self, trial: int) -> TrialRecord:
+        """A trial as the log has it now."""
+        self.sync()
+        return self.history.trial(trial)
+
+    def append(
+        self, events: ev.Event | Sequence[ev.Event], about: int | None, lease: Lease | Release | None = None
+    ) -> None:
+        """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
+        batch = [events] if isinstance(events, ev.Event) else events
+        position = self.store.append(self.name, batch, seen=self.history.position, about=about, lease=lease)
+        if position == self.history.position:
+            for event in batch:
+                self.fold.take(event)
+        else:
+            self.sync()
+
+    def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> bool:
+        """Append an event about a trial, unless this attempt has lost it; True when it was appended."""
+
+        def once() -> bool:
+            record = self.synced(trial)
+            if held := record.attempt == attempt and record.status is Status.RUNNING:
+                self.append(event, trial, lease)
+            return held
+
+        with self.lock:
+            return settled(once)
+
+    def now(self) -> float:
+        """The store's clock, seconds since the epoch; its jumps are noticed."""
+        return self._watch.now()
+
+    def trains(self, trial: int, attempt: int, what: Any) -> None:
+        """This process trains that attempt from now on, for as long as somebody holds `what`."""
+        self.now()
+        self.handed_out.add((trial, attempt))
+        self._training[trial, attempt] = what
+        self._told[trial, attempt] = len(self._watch.jumps)
+
+    def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> None:
+        """Log that the clock jumped while this process trained, where it did. seconds: that it surely trained."""
+        now, told = self.now(), self._told.get((trial, attempt), 0)
+        jumps = [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
+        if not jumps:
+            return
+        with self.lock:
+            self.sync()
+            # since its last sign of life
+            silent = self.history.spent_at(trial, now, 0.0).worker_time - self.history.spent.worker_time
+            if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
+                event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
+                if self.append_if_held(event, trial, attempt, self.lease(trial, attempt)):
+                    _log.info("the clock jumped by %.0f s: nobody is lost, and no budget charged", slept)
+            self._told[trial, attempt] = len(self._watch.jumps)
+
+    def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
+        """A lease for this process, from now on."""
+        now = self.now()
+        term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST_LEASE))
+        return Lease(trial, attempt, self.holder(), now + term, now)
+
+    def holder(self) -> str:
+        """This process's identity; a forked one gets another."""
+        if self._holder[0] != os.getpid():
+            self._holder = (os.getpid(), new_holder())
+        return self._holder[1]
+
+    def adopt(self, holder: str | None = None) -> None:
+        """In a forked or spawned process: hold the leases of `holder`, by default of the process forked from."""
+        self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
+
+    def after_fork(self) -> None:
+        """See forks.ForkHandler: what another thread was just folding is folded anew, when it is asked for."""
+        if not self.lock.is_free():
+            self.lock, self._torn = Steps(self._whose), True
+
+    @property
+    def history(self) -> History:
+        """The log, as far as it is folded."""
+        if self._torn or self.fold.torn:
+            self.sync()
+        return self.fold.history
+
+    @property
+    def problem(self) -> Problem:
+        """In the space that the log says."""
+        return self.history.problem
+
+    @property
+    def state(self) -> Any:
+        """The policy's, at the position of the history."""
+        return self.fold.state
+
+    def expire(self, max_retries: int) -> bool:
+        """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
+        now, lost = self.now(), False
+        for lease in self.store.leases(self.name):
+            if lease.trial >= len(self.history):
+                position = self.history.position
+                self.sync()
+                if self.history.position != position:  # started since the last sync
+                    raise Conflict
+                self.warn_once(
+                    f"{self._whose} has a lease for trial {lease.trial}, but its log has no such trial. The lease is "
+                    "ignored. Run `haltune doctor` to look at the whole store"
+                )
+                continue
+            if self._is_lost(lease, now):
+                event = self.expired(lease, max_retries)
+                self.append(event, lease.trial, Release(lease.trial))
+                if event.status is Status.FAILED:
+                    self.tidy()
+                lost = True
+        return lost
+
+    def _is_lost(self, lease: Lease, now: float) -> bool:
+        key = (lease.trial, lease.attempt)
+        if lease.holder == self.holder():
+            if key not in self.handed_out:  # Ctrl-C came between the append and the trial
+                return True
+            if key in self._training:  # whatever the clock says, it is here
+                return False
+        if surely_gone(lease.holder):
+            return True
+        if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
+            return False
+        # who opens a study right after the machine slept finds all leases expired, and their processes awake
+        return not (lives_beside(lease.holder) and self._watch.age() < self.term / 4.0)
+
+    def _spares(self, lease: Lease, now: float) -> bool:
+        """True when a trial of this study holds that lease, and the lease lasts by what its watch saw of the clock."""
+        if held := lease.holder == self._holder[1] and (lease.trial, lease.attempt) in self._training:
+            self._watch.told(now)
+        return held and self._lasts(lease, now)
+
+    def _lasts(self, lease: Lease, now: float) -> bool:
+        return lease.expires + self._watch.grown(lease.renewed, now) >= now
+
+    def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
+        """The end of an attempt that was lost: it is offered again, or was one retry too many."""
+        failed = self.history.losses(lease.trial) >= max_retries
+        return ev.Expired(
+            at=self.now(), trial=lease.trial, attempt=lease.attempt, holder=lease.holder,
+            last_alive=lease.renewed, status=Status.FAILED if failed else Status.INTERRUPTED, reason=reason,
+        )  # fmt: skip
+
+    def tidy(self) -> None:
+        """Delete the checkpoints that nobody needs any more."""
+        alive, for_good = self.policy.alive(self.state), not self.policy.plans
+        self.checkpoints.tidy(self.history, alive, for_good)
+
+    def rescale(self) -> bool:
+        """Log a new learnt scale when the old one no longer fits; True when it did."""
+        if (found := self.history.outgrown(self.now())) is None:
+            return False
+        self.append(found, None)
+        return True
+
+    def budget(self, budget: Budget) -> None:
+        """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
+        plans = self.policy.plans and self.history.asks_anew(budget, self.told)
+        known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
+        if plans or not (known or self.history.finished):
+            told = plain(budget.to_json())
+            self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
+        self.told = budget  # once: workers with different budgets would take turns for ever
+
+    def warn_once(self, text: str, about: str | None = None) -> None:
+        """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
+        if self.first_time(about or text):
+            warn(text, aloud=self.speaks)
+
+    def first_time(self, about: str, advice: bool = False) -> bool:
+        """Whether this process says something about this matter of the study for the first time; advice if welcome."""
+        new = about not in self._warned
+        self._warned.add(about)
+        return new and (self.speaks or not advice)
+
+    def _begin(self) -> None:
+        """Nothing is read yet."""
+        self._torn = True  # until it is
+        self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
+        self.fold.history.locate = self.checkpoints.located
+
+    def _read(self) -> None:
+        with undisturbed.heard if self._torn else nullcontext():  # all of a log may be long
+            self.fold.read(self.store.read(self.name, self.fold.history.position))
+        self._torn = False
+
+    def _is_in_log(self, last: ev.Event) -> bool:
+        """True when the log still has at our position what we read there."""
+        found = next(self.store.read(self.name, (end := self.fold.history.position) - 1, end), None)
+        return found is not None and to_json(found) == to_json(last)
+
+    def _open(self, seed: int | None) -> ev.Created:
+        """The first event of the study, which is made if there is none."""
+        created = ev.Created(
+            at=self.now(), problem=plain(self._given.to_json()), policy=plain(self.policy.spec),
+            seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
+        )  # fmt: skip
+        return make(self.store, self.name, created, seed, self._given, self.policy)
+
+    def _widen(self) -> None:
+        """Log that the space is wider from here on, where the one given is."""
+
+        def once() -> None:
+            self.sync()
+            if widens(self.store, self.name, self._given, self.problem):
+                told = " ".join(self.problem.space.diff(self._given.space))
+                event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
+                self.fold.under(self.history.problem_from(event))  # raises what the policy has against it
+                self.append(event, None)
+                _log.info("the space of the study %r is wider from here on: %s", self.name, told)
+
+        with self.lock:
+            settled(once)

@@ -1,1 +1,0 @@
-"""What one process does for a study."""

@@ -1,1 +1,0 @@
-"""What is told of a search when it is asked: audits, receipts, tables."""

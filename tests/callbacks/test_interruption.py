@@ -1,0 +1,290 @@
+"""Ctrl-C and SIGTERM in boosting, fastai and Hugging Face's Trainer: what is under way is finished and saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from fits import CatBoost, Fastai, LightGBM, Transformers, XGBoost
+from interrupted_fits import InterruptedFits, handlers  # noqa: F401
+from paused_studies import pausing_study
+
+from haltune import Float, Maximize, Problem, Space, Study, Trial
+from haltune.callbacks.loop import TrainingLoop
+from haltune.log.events import Status
+from haltune.policies import RandomSearch
+
+
+class InterruptedLoop(InterruptedFits):
+    """Of a loop of `fits`."""
+
+    raised = MappingProxyType({signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit})
+    test_between_validations_it_trains_on_to_the_next = None  # each epoch is validated
+
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
+        self.lib = self.kind()
+
+    def sends(self, *numbers, epoch=2):
+        def call(number):
+            for signalled in numbers if number == epoch else ():
+                os.kill(os.getpid(), signalled)
+
+        return self.lib.each_round(call)
+
+    def searched(self, store, *others, **options):
+        study = pausing_study(store, at=(), verbose=0)
+        return study, self.lib.scores(self.lib.search(study, *others, **options))
+
+
+class InterruptedFolds(InterruptedLoop):
+    def test_in_cross_validation_it_is_heard_at_once(self, tmp_path):
+        study = pausing_study(tmp_path / "search.db", at=(), verbose=0)
+        with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+            self.lib.cv(self.sends(signal.SIGINT), self.lib.callback(trial, self.lib.fold_loss), rounds=4)
+        assert (study.trials[0].status, study.trials[0].epoch) == ("interrupted", 1.0)
+
+
+class TestXGBoost(InterruptedFolds):
+    kind = XGBoost
+
+
+class TestLightGBM(InterruptedFolds):
+    kind = LightGBM
+
+    def test_between_reports_it_trains_on_to_the_next(self, tmp_path):
+        study = pausing_study(tmp_path / "search.db", at=(), verbose=0)
+        with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+            self.lib.train(self.sends(signal.SIGINT), self.lib.told(trial, every=3), rounds=4)
+        assert (study.trials[0].status, study.trials[0].checkpoint_epoch) == (Status.INTERRUPTED, 3.0)
+
+
+class TestCatBoost(InterruptedLoop):
+    kind = CatBoost
+    test_a_second_one_leaves_at_once_and_says_what_is_lost = None  # nothing can be raised within fit
+
+    def sends(self, *numbers, epoch=2):
+        # at the end of a round: the first of them installs the handlers
+        return super().sends(*numbers, epoch=epoch + 1)
+
+    def test_a_second_one_waits_for_the_rounds_end_too(self, tmp_path):
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, signal.SIGINT))
+        assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
+
+    def test_between_evaluations_it_trains_on_to_the_next(self, tmp_path):
+        trial = self._interrupted(
+            tmp_path, self.sends(signal.SIGINT), metric_period=2
+        )  # of rounds 1, 3 and 4
+        assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 3.0)
+
+
+class TestFastai(InterruptedLoop):
+    kind = Fastai
+
+
+class TestTransformers(InterruptedLoop):
+    kind = Transformers
+    test_between_validations_it_trains_on_to_the_next = (
+        InterruptedFits.test_between_validations_it_trains_on_to_the_next
+    )
+    every_second_epoch = MappingProxyType({"eval_strategy": "steps", "eval_steps": 8})
+
+
+# Ctrl-C and SIGTERM in a TrainingLoop that saves: the epoch is finished and saved, and the second leaves at once
+
+
+PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 6)
+
+
+def searched(store: Any, seen: list[int], at: Any = lambda trial, epoch: None, save: bool = True) -> Study:
+    """A search of two trials, whose trainings count their epochs; `at` is called in the middle of each."""
+    study = Study(PROBLEM, RandomSearch(trials=2), store, seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            state = {"epochs": 0}
+            if trial.checkpoint:
+                with open(trial.checkpoint) as file:
+                    state = json.load(file)
+
+            def write(path: Any, state: dict[str, int] = state) -> None:
+                path.write_text(json.dumps(state))
+
+            loop = TrainingLoop(trial, save=write if save else None)
+            for epoch in loop:
+                at(trial, epoch)
+                state["epochs"] += 1
+                seen.append(epoch)
+                loop.report(state["epochs"] / 10)
+    return study
+
+
+def sends(*numbers: int) -> Any:
+    def at(trial: Trial, epoch: int) -> None:
+        if (trial.id, epoch) == (1, 3):
+            for number in numbers:
+                os.kill(os.getpid(), number)
+
+    return at
+
+
+both = pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+
+
+def sleep() -> None:
+    """What a signal ends: without one this fails, after a minute."""
+    read, write = os.pipe()
+    late: list[int] = []
+    asleep = threading.Timer(60, lambda: late.append(os.write(write, b"x")))
+    asleep.start()
+    try:
+        os.read(read, 1)
+    finally:
+        asleep.cancel()
+        asleep.join()
+        os.close(read)
+        os.close(write)
+        assert not late
+
+
+@both
+def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(number, raised, tmp_path):
+    store, seen = tmp_path / "search.db", []
+    with pytest.raises(raised) as caught:
+        searched(store, seen, sends(number))
+    assert seen == [1, 2, 3, 4, 5, 6, 1, 2, 3]
+    if raised is SystemExit:
+        assert caught.value.code == 128 + number
+    study = searched(store, seen)
+    assert seen[9:] == [4, 5, 6]
+    assert list(study.trials[1].values) == list(study.trials[0].values) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert study.trials[1].attempt == 2
+
+
+def test_a_second_one_leaves_at_once(tmp_path):
+    store, seen = tmp_path / "search.db", []
+    with pytest.raises(KeyboardInterrupt):
+        searched(store, seen, sends(signal.SIGINT, signal.SIGINT))
+    assert seen[6:] == [1, 2]
+    searched(store, seen)
+    assert seen[8:] == [1, 2, 3, 4, 5, 6]
+
+
+def test_without_a_way_to_save_it_leaves_at_once(tmp_path):
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "search.db", seen, sends(signal.SIGINT), save=False)
+    assert seen[6:] == [1, 2]
+
+
+def test_in_the_last_epoch_the_trial_is_complete(tmp_path):
+    def at(trial, epoch):
+        if (trial.id, epoch) == (0, 6):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "search.db", [], at)
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "search.db", seed=0, verbose=0)
+    assert [t.status for t in study.trials] == [Status.COMPLETED]
+
+
+def test_an_epoch_that_fails_after_it_is_no_failed_trial(tmp_path):
+    def at(trial, epoch):
+        sends(signal.SIGINT)(trial, epoch)
+        if (trial.id, epoch) == (1, 3):
+            raise RuntimeError("a worker that loads data has gone")
+
+    with pytest.raises(KeyboardInterrupt):  # it comes after the error, or in its stead
+        with pytest.raises(RuntimeError):
+            searched(tmp_path / "search.db", [], at)
+        sleep()
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "search.db", seed=0, verbose=0)
+    assert [t.status for t in study.trials] == [Status.COMPLETED, Status.INTERRUPTED]
+
+
+@both
+def test_a_loop_that_is_left_by_break_is_interrupted_all_the_same(number, raised):
+    study = Study(PROBLEM, RandomSearch(trials=2), seed=0, verbose=0)
+    begun = 0
+    with pytest.raises(raised):
+        for trial in study:
+            begun += 1
+            with trial:
+                for epoch in (loop := TrainingLoop(trial, save=lambda path: path.touch())):
+                    os.kill(os.getpid(), number)
+                    loop.report(0.5)
+                    if epoch == 1:
+                        break
+            sleep()
+    assert begun == 1
+
+
+def test_what_is_ignored_stays_ignored_and_other_threads_set_no_handlers():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trial = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask()
+    found = [signal.getsignal(signal.SIGINT) for _ in TrainingLoop(trial, save=lambda path: path.touch())]
+    assert set(found) == {signal.SIG_IGN}
+    signal.signal(signal.SIGINT, before)
+    other = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask()
+    kept = []
+    loop = TrainingLoop(other, save=lambda path: path.touch())
+    thread = threading.Thread(target=lambda: kept.extend(signal.getsignal(signal.SIGINT) for _ in loop))
+    thread.start()
+    thread.join()
+    assert set(kept) == {signal.default_int_handler}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_the_training_forked_leaves_ctrl_c_to_it_and_heeds_sigterm():
+    trial = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask()
+    for _ in TrainingLoop(trial, save=lambda path: path.touch()):
+        reads, writes = os.pipe()
+        if not (child := os.fork()):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.write(writes, b"x")
+            for _ in range(6000):  # a signal that comes as a sleep begins is heard as it ends
+                time.sleep(0.1)
+            os._exit(0)
+        assert os.read(reads, 1) == b"x"
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        for fd in (reads, writes):
+            os.close(fd)
+        break
+
+
+PROGRAM = """
+import os, signal, sys
+from haltune import Float, Study
+from haltune.callbacks.loop import TrainingLoop
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for trial in Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=3, budget="1 trial"):
+    with trial:
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):
+            os.kill(os.getpid(), signal.SIGINT)
+            if "twice" in sys.argv:
+                os.kill(os.getpid(), signal.SIGINT)
+            loop.report(0.5)
+"""
+
+
+@pytest.mark.parametrize(("twice", "traced"), [([], False), (["twice"], True)])
+def test_a_program_that_ctrl_c_ends_in_order_shows_no_traceback(twice: list[str], traced: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *twice], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGINT
+    assert ("Traceback" in done.stderr) is traced
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "finishing the epoch under way and saving it" in done.stderr

@@ -1,0 +1,450 @@
+"""Logs that a disk, a copy or a stranger has changed: a sentence that says where and what, or the truth; never else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from facts import image
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from worlds import problem
+
+from examples import many
+from haltune import Budget, Choice, Minimize, Problem, Space, Study
+from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
+from haltune.log.decisions import go_on
+from haltune.log.events import Created, Reported
+from haltune.policies import RandomSearch
+from haltune.report import summary
+from haltune.report.page import page, write
+from haltune.store.open import open_sql, open_store
+from haltune.store.rows import restored, stored
+from haltune.study.view import read_study
+
+PROBLEM = problem(9)
+BAD = os.fsdecode(b"/data/img_\xff.png")  # a path that is not UTF-8
+STARTED = {
+    "kind": "started", "at": 1e9, "trial": 3, "until": 9.0, "resource": None, "tags": {}, "reason": "r",
+    "evidence": {}, "seen": 3, "deciding": 0.0, "worker": "w",
+}  # fmt: skip
+
+
+def searched(path: Path, policy: Any = None) -> Study:
+    """Two trials in full, one that runs."""
+    study = Study(PROBLEM, policy or RandomSearch(), path, seed=1, budget=Budget(trials=4))
+    for _ in range(2):
+        with study.ask() as trial:
+            for epoch in trial.epochs():
+                trial.report(1 / epoch, seconds=1.0, metrics={"loss": float(epoch)})
+    study.ask().report(0.3, seconds=1.0)
+    return study
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a sound study, whole in itself."""
+    path = tmp_path_factory.mktemp("sound") / "sound.db"
+    study = searched(path)
+    study.store.close()
+    with sqlite3.connect(path) as c:
+        c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        c.execute("PRAGMA journal_mode=DELETE")
+    c.close()
+    return path
+
+
+def copied(sound: Path, folder: Path) -> Path:
+    for ending in ("", "-wal", "-shm"):
+        (folder / f"copy.db{ending}").unlink(missing_ok=True)
+    return Path(shutil.copy(sound, folder / "copy.db"))
+
+
+def put(path: Path, row: dict[str, Any], gap: int = 0) -> int:
+    """Append a row as a stranger would; its position."""
+    with sqlite3.connect(path) as c:
+        position = int(c.execute("SELECT max(seq) FROM haltune_events").fetchone()[0]) + 1 + gap
+        row = {"study": 1, "seq": position, **row}
+        c.execute(
+            f"INSERT INTO haltune_events ({','.join(row)}) VALUES ({','.join('?' * len(row))})",
+            list(row.values()),
+        )
+    c.close()
+    return position
+
+
+def body(kind: str, **fields: Any) -> dict[str, Any]:
+    trial = fields.get("trial")
+    told = {"kind": kind, "at": 1e9, **fields}
+    return {
+        "kind": kind, "at": 1e9, "trial": trial if isinstance(trial, int) else None, "body": json.dumps(told),
+    }  # fmt: skip
+
+
+def report(**fields: Any) -> dict[str, Any]:
+    return {
+        "kind": "reported", "at": 1e9, "trial": 2, "attempt": 1, "epoch": 2.0, "value": 0.2, "seconds": 1.0, "seen": 5,
+        "action": "continue", "reason": "r", "deciding": 0.0, **fields,
+    }  # fmt: skip
+
+
+def started(**fields: Any) -> dict[str, Any]:
+    return body(**{**STARTED, "config": {"lr": 0.1, "layers": 2, "kernel": "rbf"}, **fields})
+
+
+def ended(**fields: Any) -> dict[str, Any]:
+    return body("ended", **{"trial": 2, "attempt": 1, "status": "failed", **fields})
+
+
+def resumed(**fields: Any) -> dict[str, Any]:
+    return body(**{**STARTED, "kind": "resumed", "trial": 2, "by_policy": False, **fields})
+
+
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
+    "JSON cut short": ({"kind": "ended", "at": 1.0, "body": '{"kind": "ended", '}, "its JSON cannot be read"),
+    "no body": ({"kind": "ended", "at": 1.0, "body": None}, "texts"),
+    "a body that is a list": ({"kind": "ended", "at": 1.0, "body": "[1, 2]"}, "a table that says its kind"),
+    "JSON without end": (
+        {"kind": "ended", "at": 1.0, "body": '{"kind":"ended","error":' + "[" * 99_999 + "]" * 99_999 + "}"},
+        "its JSON cannot be read",
+    ),
+    "another kind within": ({"kind": "ended", "at": 1.0, "body": '{"kind": "held", "at": 1, "reason": "x"}'}, "kind"),
+    "a kind of a later version": (body("teleported"), "newer haltune; update"),
+    "a field of a later version": (ended(surprise=1), "'surprise'.*newer haltune; update"),
+    "a field that is missing": (body("ended", trial=2), "not whole"),
+    "a status that is none": (ended(status="owned"), "'owned' is not a valid Status"),
+    "an end that goes on": (ended(status="running"), "does not run"),
+    "trial -1": (ended(trial=-1), "trial = -1: a whole number, 0 or more"),
+    "trial 99": (ended(trial=99), "there are 3 yet"),
+    "a trial that is a text": (ended(trial="2"), "trial = '2'"),
+    "a trial that is true": (ended(trial=True), "trial = True"),
+    "an attempt to come": (ended(attempt=7), "attempt 7 at trial 2, which is at attempt 1"),
+    "trial 7 started": (started(trial=7), "the next is 3"),
+    "trial 0 started again": (started(trial=0), "the next is 3"),
+    "tags that are a text": (started(tags="x"), "tags = 'x': a table"),
+    "a configuration that is a list": (started(config=[1]), r"config = \[1\]: a table"),
+    "an end before the beginning": (started(until=-5.0), "until = -5.0"),
+    "time that is none": (started(deciding="nan"), "deciding = nan"),
+    "attempt 0 resumed": (resumed(attempt=0), "attempt = 0"),
+    "the attempt after the next resumed": (resumed(attempt=3), "attempt 3 at trial 2, which is at attempt 1"),
+    "no action": (report(action=None), "other types"),
+    "an action that is none": (report(action="rm -rf"), "action = 'rm -rf'"),
+    "no epoch": (report(epoch=None), "other types"),
+    "epoch infinity": (report(epoch=float("inf")), "epoch = inf"),
+    "epoch -5": (report(epoch=-5.0), "epoch = -5.0"),
+    "an epoch beyond the last": (report(epoch=1e300), "and a training has 9"),
+    "a value that is a text": (report(value="<script>"), "other types"),
+    "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "other types"),
+    "negative seconds": (report(seconds=-1e9), "seconds = -1"),
+    "a report of trial -3": (report(trial=-3), "trial = -3"),
+    "a report of trial 10**15": (report(trial=10**15), "there are 3 yet"),
+    "a report of no trial": (report(trial=None), "other types"),
+    "evidence that is a list": (report(action="stop", body="[1]"), "evidence"),
+    "a cost that is a text": (report(cost="x"), "other types"),
+    "a path that is a number": (body("checkpointed", trial=2, attempt=1, epoch=1.0, path=7), "path = 7"),
+    "a path with a zero": (body("checkpointed", trial=2, attempt=1, epoch=1.0, path="a\0"), "a path"),
+    "a scale of no width": (body("rescaled", low=1.0, high=1.0), "low is less than high"),
+    "a scale of nothing": (body("rescaled", low="nan", high="nan"), "low = nan"),
+    "a budget of a later version": (body("budgeted", budget={"evil": 1}), "budget"),
+    "an end for no reason": (body("finished", reason=[1], seen=3), r"reason = \[1\]: a text"),
+    "a second beginning": (body("created", problem={}, policy={}, seed=3), "a study is made once"),
+    "a seed below 0": (body("created", problem={}, policy={}, seed=-1), "seed = -1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", HOSTILE.values(), ids=HOSTILE.keys())
+def test_an_event_that_no_haltune_writes_is_a_sentence_that_says_where(
+    row: tuple[dict[str, Any], str], sound: Path, tmp_path: Path
+) -> None:
+    path = copied(sound, tmp_path)
+    position = put(path, row[0])
+    for use in (
+        lambda: read_study(open_store(path)),
+        lambda: Study(PROBLEM, RandomSearch(), path, seed=1, budget=Budget(trials=9)),
+    ):
+        with pytest.raises(StoreError, match=row[1]) as caught:
+            use()
+        assert f"event {position} of the study 'study' in sqlite:///{path}" in str(caught.value)
+        assert "bring back a copy of the store" in str(caught.value)
+
+
+@pytest.mark.parametrize("gap", [1, 5, 200, 10_000])
+def test_a_gap_in_the_log_is_said(gap: int, sound: Path, tmp_path: Path) -> None:
+    path = copied(sound, tmp_path)
+    missing = put(path, report(), gap) - gap
+    with pytest.raises(StoreError, match=f"event {missing} of the study .* it is not there"):
+        read_study(open_store(path))
+
+
+@pytest.mark.parametrize("lr", [None, "<script>", 1e300, float("nan")])
+def test_a_configuration_outside_the_space_is_said_when_it_is_looked_at(
+    lr: Any, sound: Path, tmp_path: Path
+) -> None:
+    path = copied(sound, tmp_path)
+    others = {"layers": 2, "kernel": "rbf"}
+    put(path, started(config=others if lr is None else others | {"lr": lr}))
+    history = read_study(open_store(path)).history
+    with pytest.raises(StoreError, match="a configuration in the log of the study 'study'"):
+        _ = history.trials
+
+
+COLUMNS = {
+    "at": 5.0, "attempt": 2, "epoch": 1.5, "value": 0.25, "seconds": 2.0, "deciding": 9.0, "seen": 1,
+    "action": "stop", "reason": "because", "until": 3.0, "validation": 0.5, "cost": 1.0, "body": '{"p": 1}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "value"), COLUMNS.items())
+def test_whatever_changes_in_a_report_is_noticed(
+    column: str, value: Any, sound: Path, tmp_path: Path
+) -> None:
+    path = copied(sound, tmp_path)
+    with sqlite3.connect(path) as c:
+        c.execute(f"UPDATE haltune_events SET {column} = ? WHERE seq = 3", (value,))
+    c.close()
+    with pytest.raises(StoreError, match=r"event 3 .*it is not what was written"):
+        list(open_store(path).read("study"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE haltune_metrics SET value = 2.5 WHERE seq = 3",
+        "UPDATE haltune_metrics SET name = 'lose' WHERE seq = 3",
+        "DELETE FROM haltune_metrics WHERE seq = 3",
+        "INSERT INTO haltune_metrics VALUES (1, 3, 'more', 1.0)",
+    ],
+)
+def test_whatever_changes_in_the_metrics_of_a_report_is_noticed(
+    change: str, sound: Path, tmp_path: Path
+) -> None:
+    path = copied(sound, tmp_path)
+    with sqlite3.connect(path) as c:
+        c.execute(change)
+    c.close()
+    with pytest.raises(StoreError, match=r"event 3 .*it is not what was written"):
+        list(open_store(path).read("study"))
+
+
+def test_what_changes_in_an_event_of_another_kind_is_noticed(sound: Path, tmp_path: Path) -> None:
+    path = copied(sound, tmp_path)
+    with sqlite3.connect(path) as c:
+        c.execute("UPDATE haltune_events SET body = replace(body, '0.', '1.') WHERE kind = 'started'")
+    c.close()
+    with pytest.raises(StoreError, match=r"event 2 .*it is not what was written"):
+        list(open_store(path).read("study"))
+
+
+def use(path: Path) -> list[Any]:
+    """Everything that may be asked of a log; the log as it was read."""
+    store = open_store(path)
+    read = read_study(store)
+    name, history = read.name, read.history
+    study = Study(PROBLEM, RandomSearch(), path, name, seed=1, budget=Budget(trials=9))
+    _ = history.trials, history.best(), history.ranked(), history.spent, summary(history)
+    page(history)
+    _ = study.ask(), study.outcome
+    return [image(e) for e in store.read(name)]
+
+
+@settings(max_examples=many(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: Path, tmp_path: Path) -> None:
+    path = copied(sound, tmp_path)
+    truth = [image(e) for e in open_store(sound).read("study")]
+    raw = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.sampled_from([1, 1, 1, 2, 64]))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(raw)
+    with suppress(HaltuneError):
+        assert use(path)[: len(truth)] == truth
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"CREATE TABLE haltune_events", b"PRIMARY KEY", b"continue", b"started", b"created", b"study", b"loss"],
+)
+@pytest.mark.parametrize("byte", [0x00, 0x27, 0x80, 0xC3, 0xFF])
+def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
+    text: bytes, byte: int, sound: Path, tmp_path: Path
+) -> None:
+    truth = [image(e) for e in open_store(sound).read("study")]
+    raw = sound.read_bytes()
+    found = [i for i in range(len(raw)) if raw.startswith(text, i)]
+    assert found
+    for start in found[:4]:
+        for offset in (0, len(text) // 2, len(text) - 1):
+            path, spoilt = copied(sound, tmp_path), bytearray(raw)
+            spoilt[start + offset] = byte
+            path.write_bytes(spoilt)
+            with suppress(HaltuneError):
+                assert use(path)[: len(truth)] == truth
+
+
+_LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
+)
+
+
+_CELLS = (
+    st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=3)
+    | st.text(st.characters(exclude_categories=("Cs",)), max_size=3)
+)  # fmt: skip
+
+
+def spoilt(data: st.DataObject, told: Any) -> Any:
+    """JSON with one thing in it changed, taken away or added."""
+    if isinstance(told, (dict, list)) and told and data.draw(st.booleans() | st.just(True)):
+        keys: Any = sorted(told) if isinstance(told, dict) else range(len(told))
+        key, copy = data.draw(st.sampled_from(list(keys))), told.copy()
+        what = data.draw(st.sampled_from(["within", "within", "take away", "add"]))
+        if what == "within":
+            copy[key] = spoilt(data, told[key])
+        elif what == "take away":
+            del copy[key]
+        elif isinstance(copy, dict):
+            copy[data.draw(st.text(max_size=3))] = data.draw(_LEAVES)
+        else:
+            copy.append(data.draw(_LEAVES))
+        return copy
+    return data.draw(_LEAVES)
+
+
+@settings(max_examples=many(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_log_without_checksums_that_somebody_rewrote_is_used_or_refused_in_words(
+    data: st.DataObject, sound: Path, tmp_path: Path
+) -> None:
+    path = copied(sound, tmp_path)
+    with sqlite3.connect(path) as c:
+        c.execute("UPDATE haltune_events SET checksum = NULL")
+        rows = c.execute("SELECT seq, body FROM haltune_events ORDER BY seq").fetchall()
+        seq, told = data.draw(st.sampled_from(rows))
+        if told is not None:
+            told = json.dumps(spoilt(data, json.loads(told)))
+            c.execute("UPDATE haltune_events SET body = ? WHERE seq = ?", (told, seq))
+        else:
+            column, value = data.draw(st.sampled_from(sorted(COLUMNS))), data.draw(_CELLS)
+            try:
+                c.execute(f"UPDATE haltune_events SET {column} = ? WHERE seq = ?", (value, seq))
+            except sqlite3.IntegrityError:
+                return  # the database itself refuses it
+    c.close()
+    with suppress(HaltuneError):
+        use(path)
+
+
+# -- logs of older versions ----------------------------------------------------------------------
+
+
+def test_a_log_of_a_version_without_checksums_opens_and_what_comes_has_them(
+    sound: Path, tmp_path: Path
+) -> None:
+    path = copied(sound, tmp_path)
+    before = [image(e) for e in open_store(sound).read("study")]
+    with sqlite3.connect(path) as c:
+        c.execute("PRAGMA journal_mode=WAL")  # as haltune leaves it
+        c.execute("ALTER TABLE haltune_events DROP COLUMN checksum")
+    c.close()
+    read_only = open_store(path, reading=True)
+    assert [image(e) for e in read_only.read("study")] == before
+    study = Study(PROBLEM, RandomSearch(), path, seed=1, budget=Budget(trials=9))
+    study.ask().report(0.5)
+    with sqlite3.connect(path) as c:
+        found = c.execute("SELECT checksum IS NULL FROM haltune_events ORDER BY seq").fetchall()
+    c.close()
+    assert [bool(none) for (none,) in found][: len(before)] == [True] * len(before)
+    assert not any(none for (none,) in found[len(before) :])
+    assert [image(e) for e in open_store(path).read("study")][: len(before)] == before
+
+
+def test_a_server_with_tables_of_an_older_version_gets_the_column_too(postgres_url: str) -> None:
+    study = Study(PROBLEM, RandomSearch(), postgres_url, seed=1, budget=Budget(trials=9))
+    study.ask().report(0.5)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as c:
+        c.exec_driver_sql("ALTER TABLE haltune_events DROP COLUMN checksum")
+    again = Study(PROBLEM, RandomSearch(), postgres_url, seed=1, budget=Budget(trials=9))
+    again.ask().report(0.25, metrics={"loss": 1.0})
+    last = len(list(open_sql(postgres_url).read("study"))) - 1
+    with engine.begin() as c:
+        c.exec_driver_sql(f"UPDATE haltune_events SET value = 0.75 WHERE seq = {last}")
+    engine.dispose()
+    with pytest.raises(StoreError, match=rf"event {last} .*it is not what was written"):
+        list(open_sql(postgres_url).read("study"))
+
+
+# -- text that is none -------------------------------------------------------------------------------
+
+
+@given(st.text(st.characters(), max_size=20) | st.text("\x00\x1b0eu\udc00d", max_size=20))
+def test_any_text_is_kept_as_every_database_holds_it_and_comes_back(text: str) -> None:
+    assert restored(stored(text)) == text
+    stored(text).encode()
+    assert "\0" not in stored(text)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgres_url")
+    return tmp_path / "a.db" if request.param == "sqlite" else None
+
+
+def test_text_that_no_encoding_holds_breaks_no_search_no_page_and_no_export(
+    where: Any, tmp_path: Path
+) -> None:
+    one = Problem(Space({"file": Choice([BAD, "b"])}), Minimize(f"loss of {BAD}"), 3)
+    study = Study(one, RandomSearch(), where, seed=1, budget=Budget(trials=4))
+    with study.ask() as trial:
+        for _ in trial.epochs():
+            trial.report(0.5, metrics={f"m\udcff\0{BAD}": 1.0})
+    failed = study.ask()
+    failed.report(0.1)
+    with pytest.warns(HaltuneWarning, match="nothing lies there"):
+        failed.checkpointed(BAD)
+    failed.fail(FileNotFoundError(2, "No such file", BAD))
+    again = study if where is None else Study(one, RandomSearch(), where, seed=1, budget=Budget(trials=4))
+    assert f"m\udcff\0{BAD}" in again.trials[0].metrics
+    assert "img_" in (again.trials[1].error or "")
+    assert {t.config["file"] for t in again.trials} <= {BAD, "b"}
+    text = write(again, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert r"img_\udcff.png" in text
+    summary(again).encode()
+    for trial in again:
+        with trial:
+            trial.report(0.5)
+    assert len(again.trials) == 4
+
+
+def test_a_reason_may_hold_any_text(where: Any) -> None:
+    store = open_store(where)
+    store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
+    reason = f"\x1b[2J \x1be \0 {BAD} \x1bu0041"
+    sent = Reported(
+        at=1.0,
+        trial=0,
+        attempt=1,
+        epoch=1.0,
+        value=1.0,
+        seconds=1.0,
+        verdict=go_on(reason),
+        seen=1,
+        metrics={},
+    )
+    store.append("s", [sent], seen=1, about=None)
+    (found,) = store.read("s", 1)
+    assert found == sent
+
+
+@pytest.mark.parametrize("name", ["a\0b", BAD])
+def test_a_study_is_called_by_a_text_that_files_can_be_called(name: str) -> None:
+    with pytest.raises(InvalidInput, match="which a file can be called"):
+        Study(PROBLEM, RandomSearch(), None, name, budget=Budget(trials=1))
