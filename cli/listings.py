@@ -21,10 +21,9 @@ from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
 from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.comparison import Comparisons
 from haltune.log.events import Status, plain, to_json, trial_of
-from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, lead_of, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
 from haltune.study.view import RecordedStudy
@@ -81,7 +80,7 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
     problem, over = comparisons.history.problem, comparisons.over
     values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
+        "trial": t.id, "status": str(t.status), "outcome": outcome_of(t, problem, over, lost).words,
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
         "value": _json_number(values[-1]) if len(values) else None,
         **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
@@ -160,7 +159,7 @@ def trials(
     with errors():
         study = study_of(where, name)
         history, listed = study.history, Listed(study)
-        found, words = list(history.trials), {word for word, _ in FATES.values()} | set(Status)
+        found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
         if status is not None:
             asked = status.strip().lower()
             if asked not in words:
@@ -206,7 +205,7 @@ class Listed:
 
     def outcome(self, t: TrialRecord) -> str:
         """The outcome, as the page and the summary name it."""
-        return FATES[fate_of(t, self.history.problem, self._over, self._lost).kind][0]
+        return OUTCOMES[outcome_of(t, self.history.problem, self._over, self._lost).kind][0]
 
 
 def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:

@@ -26,7 +26,7 @@ from haltune.display import cell, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
-from haltune.log.fate import lead_of
+from haltune.log.outcomes import lead_of
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure

@@ -21,8 +21,8 @@ import numpy as np
 from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
-from haltune.log.fate import lead_of
 from haltune.log.history import History
+from haltune.log.outcomes import lead_of
 from haltune.study import Study
 from haltune.study.view import follow_study
 

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from haltune._utils import disk
 from haltune.display import counted, short
 from haltune.errors import InvalidInput
-from haltune.log.comparison import Comparisons
 from haltune.log.events import Status
-from haltune.log.fate import FATES, Savings, fate_of, saved_epochs, trained_again
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, saved_epochs, trained_again
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome
@@ -46,7 +45,7 @@ class Row:
 
     record: TrialRecord
     leads: bool  # it holds the best configuration found, or is on the front of several goals
-    kind: str  # what became of it, one of haltune.log.fate.FATES
+    kind: str  # what became of it, one of haltune.log.outcomes.OUTCOMES
     outcome: str  # the same in a few words
     value: float | None  # that it counts for, NaN when it has none; None before its first report
     reason: str  # one sentence, "" when there is nothing to say
@@ -93,7 +92,7 @@ class Digest:
     name: str
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
     comparisons: Comparisons  # of all trials
-    counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
+    counts: Mapping[str, int]  # of all trials: of each of haltune.log.outcomes.OUTCOMES how many
     best: Best | None  # by the first goal, of several
     trained: float  # epochs, each once
     again: float  # more epochs, that were lost and trained again
@@ -129,7 +128,7 @@ class Digest:
     @property
     def states(self) -> str:
         """How many trials are in which state: "6 trained in full, 13 stopped early"."""
-        found = ((self.counts.get(kind, 0), words) for kind, words in FATES.items())
+        found = ((self.counts.get(kind, 0), words) for kind, words in OUTCOMES.items())
         return ", ".join(f"{counted(n)} {words[n > 1]}" for n, words in found if n)
 
     @property
@@ -170,7 +169,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
         name=study.name if study is not None else "study",
         rows=tuple(_row(comparisons, trials[id], lead, lost) for id in shown),
         comparisons=comparisons,
-        counts=Counter(fate_of(t, problem, over, lost).kind for t in trials),
+        counts=Counter(outcome_of(t, problem, over, lost).kind for t in trials),
         best=best,
         front=front,
         trained=history.spent.epochs - again,
@@ -218,7 +217,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
     history, over = comparisons.history, comparisons.over
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
-    fate, values = fate_of(t, history.problem, over, lost), t.counting(history.problem.goal)
+    fate, values = outcome_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     evidence = verdict.evidence if verdict else {}
     numbers = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
     silent = len(t.values) > 0 and not np.isfinite(t.values).any()

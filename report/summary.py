@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haltune.display import counted, duration, plural, settings, short, visible
-from haltune.log.fate import lead_of, shared_error
+from haltune.log.outcomes import lead_of, shared_error
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 

@@ -27,7 +27,7 @@ from haltune.display import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
-from haltune.log.fate import lead_of
+from haltune.log.outcomes import lead_of
 from haltune.log.policy import called
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord

@@ -16,8 +16,8 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
 from haltune.log.events import Status, plain
-from haltune.log.fate import FATES, fate_of
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, outcome_of
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
@@ -228,12 +228,12 @@ def _full(log: Log, budget: Budget) -> str | None:
 def _harvest(history: History) -> str:
     """What a budget came to, in words."""
     begun = f"{plural(len(history), 'trial')} begun"
-    kinds = Counter(fate_of(trial, history.problem).kind for trial in history.trials)
+    kinds = Counter(outcome_of(trial, history.problem).kind for trial in history.trials)
     full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
     failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one begun" if lost else ""
     if history.problem.max_epochs is None:
         return f"{begun}{_left(history)}{failed}"
-    others = f", {itself} {FATES['itself'][itself > 1]}" if itself else ""
+    others = f", {itself} {OUTCOMES['itself'][itself > 1]}" if itself else ""
     return f"{begun}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
 
 
@@ -307,7 +307,7 @@ _BY_WISH = {"aside": "was paused by you", "held": "was stopped for now with the 
 def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
     where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
-    why = _BY_WISH.get(fate_of(r, replica.problem).kind, "was interrupted")
+    why = _BY_WISH.get(outcome_of(r, replica.problem).kind, "was interrupted")
     reason = f"attempt {r.attempt} {why}: continues from {where}"
     return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)
 

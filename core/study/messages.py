@@ -20,8 +20,8 @@ from typing import Any
 from haltune.display import clipped, clock, counted, heard, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
-from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again, values_of
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Savings, lead_of, outcome_of, trained_again, values_of
 from haltune.log.policy import Policy, called, in_words
 from haltune.log.problem import Budget
 from haltune.log.records import Best, TrialRecord
@@ -114,7 +114,7 @@ class Voice:
         leads = best is not None and best.trial == record.id
         if history.problem.further:
             leads = record.id in history.front()
-        look = "bold" if leads else _STYLES.get(fate_of(record, history.problem).kind, "default")
+        look = "bold" if leads else _STYLES.get(outcome_of(record, history.problem).kind, "default")
         self._say(lambda: ending(history, record, best), look)
         if self._next is not None and self._clock() >= self._next:
             self._stands(history, budget)
@@ -171,10 +171,12 @@ def begun(t: TrialRecord) -> str:
 def ending(history: History, t: TrialRecord, best: Best | None) -> str:
     """The line of a trial that ended: what became of it, its value beside the best so far, and why it was stopped."""
     problem = history.problem
-    found = fate_of(t, problem)
+    found = outcome_of(t, problem)
     of = f" of {problem.max_epochs}" if problem.max_epochs and t.epoch != problem.max_epochs else ""
     where = f" at epoch {t.epoch:g}{of}" if of else f", {plural(t.epoch, 'epoch')}"
-    told = f"trial {t.id} {found.words if found.kind == 'completed' and of else FATES[found.kind][0] + where}"
+    told = (
+        f"trial {t.id} {found.words if found.kind == 'completed' and of else OUTCOMES[found.kind][0] + where}"
+    )
     if len(t.values):
         told += f": {values_of(t, problem)}"
     if problem.further:

@@ -14,7 +14,7 @@ from importlib.metadata import version
 
 from haltune.display import clipped, duration, escaped, plural, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.fate import FATES, shared_error
+from haltune.log.outcomes import OUTCOMES, shared_error
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
 
@@ -185,7 +185,7 @@ def foot(facts: Digest) -> str:
 
 def table(facts: Digest, rows: Sequence[str]) -> str:
     """The heading, the filters and the table with rows made by `row`."""
-    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in FATES.items())
+    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in OUTCOMES.items())
     return (
         f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
         '<div class="filters">'

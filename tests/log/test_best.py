@@ -15,8 +15,8 @@ from worlds import search, small_study
 from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study, Trial
 from haltune.errors import StudyMismatch
 from haltune.log.events import Status
-from haltune.log.fate import fate_of
 from haltune.log.history import History
+from haltune.log.outcomes import outcome_of
 from haltune.log.problem import Goal
 from haltune.log.records import Best
 from haltune.policies import (
@@ -297,7 +297,7 @@ def test_what_became_of_a_run_is_said_by_where_it_ended() -> None:
     tell_trial(history, [0.5] * 4)
     tell_trial(history, [0.5, math.nan])
     tell_trial(history, [0.5] * 3, Status.STOPPED)
-    words = [fate_of(t, history.problem).words for t in history.trials]
+    words = [outcome_of(t, history.problem).words for t in history.trials]
     assert words == [
         "trained in full", "ended by itself at epoch 4 of 10", "ended without a value at epoch 2 of 10",
         "stopped early",

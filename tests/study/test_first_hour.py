@@ -13,7 +13,7 @@ import pytest
 
 from haltune import Budget, Constraint, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
-from haltune.log.fate import fate_of
+from haltune.log.outcomes import outcome_of
 from haltune.policies import (
     BOBOS,
     Halting,
@@ -106,7 +106,7 @@ def test_a_run_whose_next_validation_lay_beyond_its_end_did_not_end_by_itself(
     for trial in one:
         for epoch in reported:
             trial.report(0.5, epoch)
-    assert fate_of(one.trials[0], one.problem).words == words
+    assert outcome_of(one.trials[0], one.problem).words == words
     assert [r for r in caplog.records if r.getMessage().startswith(f"trial 0 {words}")]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
-from haltune.log.fate import lead_of
+from haltune.log.outcomes import lead_of
 from haltune.policies import Halting, RandomSearch
 from haltune.report import replay, summary
 from haltune.report.digest import digest
