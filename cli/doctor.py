@@ -70,7 +70,6 @@ class Finding:
 
 
 def _store(found: Store, name: str) -> Iterator[Finding]:
-    """Opened, writable, whole."""
     yield Finding("store", True, f"{found.url} opens")
     try:
         open_store(found.address()).renew(
@@ -112,7 +111,6 @@ def _sqlite(path: Path) -> Iterator[Finding]:
 
 
 def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
-    """It folds, and its policy decides again as it did; returns what it folds to."""
     try:
         created, history = folded(found, name)
     except HaltuneError as error:
@@ -149,7 +147,6 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
 
 
 def _leases(found: Store, name: str) -> Iterator[Finding]:
-    """Who trains, and whose worker is lost."""
     for lease in found.leases(name):
         what = f"trial {lease.trial}, attempt {lease.attempt}"
         if surely_gone(lease.holder) or lease.expires < found.now():
@@ -393,7 +390,6 @@ def _findings(
 
 
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
-    """Findings on a search that has begun; returns its history."""
     yield from _store(store, name)
     history = yield from _log(store, name)
     yield from _leases(store, name)

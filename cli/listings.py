@@ -23,9 +23,10 @@ from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.history import History
-from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, lead_of, outcome_of, trained_again
+from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
+from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy
 from haltune.trackers.tensorboard import write_runs
 
@@ -65,13 +66,11 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 
 def best_data(b: Best) -> dict[str, Any]:
-    """Return the best trial: its number, its value, and its checkpoint."""
     return {"trial": b.trial, "value": _json_number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
             "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
 
 
 def front_data(run: OnFront) -> dict[str, Any]:
-    """Return a trial of the Pareto front, with its value in each goal."""
     return best_data(run) | {"values": {name: _json_number(v) for name, v in run.values.items()}}
 
 
@@ -200,11 +199,9 @@ class Listed:
         self._comparisons = Comparisons(self.history, self._over)
 
     def row(self, t: TrialRecord) -> dict[str, Any]:
-        """Plain data."""
         return trial_data(t, self._comparisons, self._lost)
 
     def outcome(self, t: TrialRecord) -> str:
-        """The outcome, as the page and the summary name it."""
         return OUTCOMES[outcome_of(t, self.history.problem, self._over, self._lost).kind][0]
 
 

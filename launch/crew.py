@@ -26,11 +26,10 @@ from haltune.display import cell, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
-from haltune.log.outcomes import lead_of
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
-from haltune.study.messages import spending_line
+from haltune.study.messages import lead_of, spending_line
 
 from .limits import VISIBLE, Limits, devices_of
 
@@ -168,10 +167,10 @@ class Crew:
 
         Raises TrainingFailed, KeyboardInterrupt after a second Ctrl-C, and what the study raises.
         """
-        progress, voice = self._options.progress, self._study.session.voice
+        progress, logger = self._options.progress, self._study.session.logger
         if progress is not False:
-            voice.aside(f"what the runs print goes to {self._logs}, a file a trial")
-        quiet = voice.hushed() if progress is False else nullcontext()
+            logger.note(f"what the runs print goes to {self._logs}, a file a trial")
+        quiet = logger.silenced() if progress is False else nullcontext()
         with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
             while not (self._over and all(slot.trial is None for slot in self._slots)):
                 if interrupts.count > 1:
@@ -276,8 +275,7 @@ class Crew:
         if ending.raised is not None:
             self._bug = self._bug or ending.raised
             self._leave("the training failed")
-        voice = self._study.session.voice
-        voice.ended(self._study.history, trial.id, trial.attempt, self._study.budget)
+        self._study.session.logger.ended(self._study.history, self._study.budget, failed=True)
         slot.trial = slot.ending = self._away = None
         self._next_ask, self._pause = 0.0, 0.0
         failures, most = self._study.history.failures_in_a_row, self._study.settings.max_failures

@@ -75,8 +75,6 @@ class Row:
 
 @dataclass(frozen=True)
 class KeptCheckpoints:
-    """Checkpoints on the disk."""
-
     count: int
     size: int  # bytes
     folder: str
@@ -117,12 +115,10 @@ class Digest:
 
     @property
     def saved_share(self) -> float:
-        """Saved epochs as a share of those of full trainings."""
         return self.savings.epochs / self.whole if self.whole else 0.0
 
     @property
     def whole(self) -> float:
-        """Epochs of full trainings."""
         return self.trained + self.savings.epochs + self.savings.itself
 
     @property
@@ -133,7 +129,6 @@ class Digest:
 
     @property
     def trials(self) -> int:
-        """How many there are, shown or not."""
         return sum(self.counts.values())
 
 
@@ -236,7 +231,6 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
 
 
 def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
-    """The numbers of the trials that are shown, lowest first."""
     if len(history) <= most:
         return list(range(len(history)))
     best = [id for group in history.ranked() for id in group][: most // 2]

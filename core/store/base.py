@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from haltune._utils.signals import undisturbed
 from haltune.errors import StoreAway
-from haltune.log.events import MOVES, Event, trial_of
+from haltune.log.events import Event
 
 T = TypeVar("T")
 CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
@@ -147,8 +147,3 @@ class Store(Protocol):
     def renew(self, name: str, lease: Lease) -> None:
         """Set a lease anew without an event (a heartbeat); nothing happens when another attempt holds it."""
         ...
-
-
-def matters(event: Event, about: int | None) -> bool:
-    """True when `event` conflicts with an append about a trial, or with a move."""
-    return isinstance(event, MOVES) if about is None else trial_of(event) == about

@@ -325,7 +325,7 @@ class SqlStore(ABC):
 
     # -- transactions -------------------------------------------------------------------------
 
-    def _run(self, work: Callable[[sa.Connection], T], write: bool | None = True) -> T:
+    def _run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
         """`work` in one transaction, tried again while the database is busy, for BUSY_TIMEOUT seconds.
 
         Raises StoreError; StoreAway for a server out of reach.
@@ -355,7 +355,7 @@ class SqlStore(ABC):
         """An engine."""
 
     @abstractmethod
-    def _transact(self, work: Callable[[sa.Connection], T], write: bool | None) -> T:
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
         """`work` with a connection in one transaction, committed at its end. Left by Ctrl-C, it leaves nothing held."""
 
     def _is_busy(self, error: Exception) -> bool:

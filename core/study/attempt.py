@@ -143,7 +143,7 @@ class Settings:
     disk_quota: float | str | None = None  # bytes
     lease: float = 600.0  # seconds
     patience: float = 600.0  # seconds
-    verbose: int = 1  # see Voice; another process is silent
+    verbose: int = 1  # see Logger; another process is silent
 
     @property
     def where(self) -> str | os.PathLike[str]:

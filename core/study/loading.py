@@ -28,7 +28,7 @@ from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from .attempt import Attempt, Failure, Report, Settings
-from .messages import Voice
+from .messages import Logger
 from .study import Rarer, Study
 from .trial import Trial
 from .view import RecordedStudy, first_event, read_study
@@ -44,7 +44,7 @@ class ReadingSession:
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self.monotonic, self.voice, self.waits = time.perf_counter, Voice(0), False
+        self.monotonic, self.logger, self.waits = time.perf_counter, Logger(0), False
         self._why = why
 
     @property

@@ -67,7 +67,7 @@ from .attempt import (
     label,
 )
 from .judging import record
-from .messages import Voice, unlimited
+from .messages import Logger, shared_error, unlimited
 from .replica import Replica
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Session(Protocol):
 
     budget: Budget
     monotonic: MonotonicClock
-    voice: Voice
+    logger: Logger
     waits: bool  # for a server that is away; a launcher does not: it has others to look after
 
     @property
@@ -476,7 +476,7 @@ class LocalSession:
     ) -> None:
         self._given, self.budget = settings, settings.budget
         self.monotonic, self._sleep, self.waits = monotonic, sleep, True
-        self.voice = Voice(settings.verbose)
+        self.logger = Logger(settings.verbose)
         self._told = 0  # events of a log in memory that the other ranks know
         self._leader = leader(settings.name, settings.where)
         opening = partial(retry, partial(self._open, seed), settings.patience, sleep, warn)
@@ -550,9 +550,9 @@ class LocalSession:
         try:
             found = self._leader.decide("ask", work, answer_to_json)
             if isinstance(found, Attempt):
-                self.voice.begins(self.replica.history, found, unlimited(self.budget, self.replica.policy))
+                self.logger.started(self.replica.history, found, unlimited(self.budget, self.replica.policy))
             elif isinstance(found, Finish):
-                self.voice.over(self.replica.history, found, self.budget)
+                self.logger.over(self.replica.history, found, self.budget)
                 if (told := shared_error(self.replica.history)) is not None:
                     self.replica.warn_once(told, about="the same error")
             return found
@@ -595,8 +595,8 @@ class LocalSession:
         about = f"{attempt.label} reports epoch {report.epoch:g}"
         work = partial(self._retried, once, attempt.patient)
         verdict = self._leader.decide(about, work, _converts, attempt.changes)
-        if self.voice.verbose > 1:
-            self.voice.judged(self.replica.history, attempt, report.epoch, report.value, verdict)
+        if self.logger.verbose > 1:
+            self.logger.judged(self.replica.history, attempt, report.epoch, report.value, verdict)
         return verdict
 
     def recall(self, attempt: Attempt) -> None:
@@ -616,11 +616,9 @@ class LocalSession:
             return None if failure is None else failure.error
 
         self.decide(attempt, "ends", work)
-        if status not in (Status.INTERRUPTED, Status.FAILED):  # of these a warning tells
-            self.voice.leaves(attempt)
 
     def tell(self) -> None:
-        self.voice.tell(self.replica.history, self.budget)
+        self.logger.ended(self.replica.history, self.budget)
 
     def warn(self, text: str, about: str | None = None) -> None:
         warn(text, aloud=self.replica.first_time(f"aloud: {about or text}", advice=True))
@@ -633,7 +631,7 @@ class LocalSession:
         work = partial(tolerates, self.replica.history, attempt, error, self._given.max_failures)
         tolerated = self.decide(attempt, "is forgiven", work)
         if tolerated:
-            self.voice.forgets(attempt)
+            self.logger.forget(attempt)
         return tolerated
 
     def wake(self, attempt: Attempt) -> None:
@@ -722,7 +720,7 @@ class FollowerSession:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._given, self.budget = settings, settings.budget
-        self.monotonic, self.waits, self.voice = monotonic, True, Voice(0)
+        self.monotonic, self.waits, self.logger = monotonic, True, Logger(0)
         self._rank_0 = follower(settings.name, settings.where)
         told: Json = self._rank_0.decide("opens")
         self.lease_seconds: float = told["term"]

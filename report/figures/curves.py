@@ -27,7 +27,7 @@ from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, poin
 
 # isort: off
 from .drawing import (
-    ACCENT_INK, COOL, COOL_SOFT, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, drawn, layout, nothing,
+    ACCENT_INK, COOL, COOL_SOFT, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, drawn, first_view, layout, nothing,
     plotly_text, trial_ids,
 )  # fmt: skip
 
@@ -38,9 +38,6 @@ Keep = Callable[
     [str, object, Callable[[], Any]], Any
 ]  # (key, made of, make): what was made of the same before
 _HOVER_WIDTH = 64  # characters a line: Plotly does not wrap
-_DIVERGED = (
-    10.0  # typical curve heights below the typical start: what is worse is left outside the first view
-)
 _MOST_FORECASTS = 8  # curves
 _PATHS = 400
 _FINEST_FORECAST = 60  # epochs that a forecast tells apart
@@ -81,7 +78,6 @@ def _anew(key: str, made_of: object, make: Callable[[], Any]) -> Any:
 
 
 def lines(facts: Digest, keep: Keep = _anew) -> list[Trace]:
-    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number."""
     found, most = [], most_points(len(facts.rows))
     for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
@@ -232,18 +228,16 @@ def _note(facts: Digest) -> str:
 
 
 def _values_shown(facts: Digest) -> list[float] | None:
-    """The first view: every finite value, but not what diverged (a double click shows all); None without data."""
+    """With bounds every value; else what most runs reported, and where they start and the best of them ends."""
     curves = [r.record.values[np.isfinite(r.record.values)] for r in facts.rows if r.ending]
     if not curves:
         return None
-    sign = facts.problem.goal.sign
-    heights = np.clip(sign * np.concatenate(curves), -1e300, 1e300)  # so that differences are finite
-    top, worst = float(heights.max()), float(heights.min())
-    start = float(np.median([sign * np.clip(curve[0], -1e300, 1e300) for curve in curves]))
-    if facts.problem.goal.bounds is None and top > start:
-        worst = max(worst, start - _DIVERGED * (top - start))
-    pad = 0.08 * (top - worst) or 0.05 * abs(top) or 1.0
-    return sorted([sign * (worst - pad), sign * (top + pad)])
+    every, sign = np.concatenate(curves), facts.problem.goal.sign
+    near = [
+        sign * (sign * every).max(),
+        *(every if facts.problem.goal.bounds else [np.median([c[0] for c in curves])]),
+    ]
+    return first_view(every, sign, near)
 
 
 @dataclass(frozen=True)
@@ -309,7 +303,6 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
 
 
 def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
-    """A band and its middle for each forecast, the best on top, below all curves."""
     traces: list[Trace] = []
     for f in reversed(found := forecasts(facts, keep)):
         ids = [f"trial-{f.trial}"] * len(f.epochs)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.checks import LARGEST
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
@@ -22,7 +21,7 @@ from ..metric_model import Importance, MetricModel
 # isort: off
 from .drawing import (
     ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, SHARES, Spec, Trace, axis, band, diamonds, drawn, empty,
-    explained, layout, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
+    explained, first_view, layout, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ def importance(study: Source) -> go.Figure:
 
 
 def importance_spec(model: MetricModel | None, found: Importance | None = None) -> Spec:
-    """`importance` as plain data."""
     if model is None:
         return empty("Importance", _TOO_FEW, order=30)
     found = found or model.importance()
@@ -121,8 +119,8 @@ def slices(study: Source) -> go.Figure:
 
 
 def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]) -> Spec:
-    """`slices` as plain data, a pair of axes a parameter."""
     metric = plotly_text(facts.problem.goal.metric)
+    shown = first_view([row.value for row in valued(facts)], facts.problem.goal.sign)
     data: list[Trace] = []
     axes: dict[str, Any] = {}
     for k, name in enumerate(names if model else ()):
@@ -130,7 +128,7 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
         assert model is not None
         data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, model, name, metric)]
         axes[f"xaxis{n}"] = axis(plotly_text(name), anchor=f"y{n}", **scale_of(facts.problem.space, name))
-        axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=_better_range(facts))
+        axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=shown)
     return {
         "data": data,
         "layout": layout(
@@ -187,17 +185,6 @@ def _place(row: Row, name: str) -> Any:
     """Where a trial stands on the axis of a parameter; None where it has none."""
     value = row.record.config.get(name)
     return None if value is None else on_axis(value)
-
-
-def _better_range(facts: Digest) -> list[float] | None:
-    """Where the better nine tenths of the values are."""
-    values = sorted(r.value for r in facts.rows if r.value is not None and abs(r.value) <= LARGEST)
-    if len(values) < 2 or values[0] == values[-1]:
-        return None
-    cut = len(values) // 10
-    return padded(
-        *((values[cut], values[-1]) if facts.problem.goal.sign > 0 else (values[0], values[-1 - cut])), 0.08
-    )
 
 
 # -- two parameters ------------------------------------------------------------------------
@@ -329,7 +316,6 @@ def parallel(study: Source) -> go.Figure:
 
 
 def parallel_spec(facts: Digest) -> Spec:
-    """`parallel` as plain data; no trace while no trial has a value."""
     rows, domains, goal = valued(facts), facts.problem.space.parameters, facts.problem.goal
     varying = [n for n, d in domains.items() if not isinstance(d, Constant)]
     names, metric = varying[:_AXES], plotly_text(goal.metric)
@@ -337,9 +323,12 @@ def parallel_spec(facts: Digest) -> Spec:
     rank = [1.0] * len(rows)  # from 0, the worst, to 1, the best: what diverged must not take all the colours
     for k, i in enumerate(sorted(range(len(rows)), key=lambda i: goal.sign * values[i])):
         rank[i] = k / (len(rows) - 1) if len(rows) > 1 else 1.0
+    low, high = first_view(values) or [0.0, 1.0]
+    held = [min(max(v, low), high) for v in values]  # what diverged stands at the end of the axis
+    ends = {"label": metric, "values": held, "range": [low, high]}
     columns = [_dimension(n, domains[n], [r.record.config.get(n) for r in rows]) for n in names]
     trace = {
-        "type": "parcoords", "ids": trial_ids(rows), "dimensions": [*columns, _metric_dimension(metric, values)],
+        "type": "parcoords", "ids": trial_ids(rows), "dimensions": [*columns, ends],
         "line": {"color": rank, "cmin": 0.0, "cmax": 1.0, "colorscale": _LINES},
         "customdata": [
             [f"Trial {r.record.id}: {r.outcome}{r.praise}", f"{metric} {short(r.value)}",
@@ -358,17 +347,6 @@ def parallel_spec(facts: Digest) -> Spec:
             annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
         ) | {"margin": {"l": 68, "r": 68, "t": 80, "b": 30}},
     }  # fmt: skip
-
-
-def _metric_dimension(metric: str, values: list[float]) -> dict[str, Any]:
-    low, high, known = min(values, default=0.0), max(values, default=1.0), sorted(values)
-    if len(known) > 9 and low < high:  # what diverged stands at the end of the axis
-        near = known[len(known) // 10], known[-1 - len(known) // 10]
-        reach = 5.0 * (near[1] - near[0])
-        if reach > 0:
-            low, high = max(low, near[0] - reach), min(high, near[1] + reach)
-    held = [min(max(v, low), high) for v in values]
-    return {"label": metric, "values": held, "range": padded(low, high, 0.02, 0.5)}
 
 
 def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from importlib.metadata import version
 
 from haltune.display import clipped, duration, escaped, plural, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.outcomes import OUTCOMES, shared_error
+from haltune.log.outcomes import OUTCOMES
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
+from haltune.study.messages import shared_error
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -100,7 +101,6 @@ def outlook(facts: Digest, model: MetricModel | None, predicts: bool | None) -> 
 
 
 def best(facts: Digest) -> str:
-    """The best configuration; with several goals all that are on the front, the best in the first goal first."""
     if not facts.problem.further:
         if facts.best is None:
             return ""
@@ -132,7 +132,6 @@ def best(facts: Digest) -> str:
 
 
 def audit(facts: Digest) -> str:
-    """What runs came to that would have been stopped, where a share of them trains on."""
     if facts.audit is None:
         return ""
     found = "<br>".join(escaped(line) for line in str(facts.audit).splitlines())
@@ -202,7 +201,6 @@ def table(facts: Digest, rows: Sequence[str]) -> str:
 
 
 def heading(facts: Digest) -> str:
-    """What stands above the table."""
     count = len(facts.rows)
     some = f' <small class="quiet">{count:,} of {facts.trials:,}</small>' if count < facts.trials else ""
     return f"Trials{some}"

@@ -29,6 +29,7 @@ from haltune.log.outcomes import lead_of
 from haltune.store.base import Store
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
+from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import script, style

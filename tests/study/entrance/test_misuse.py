@@ -305,7 +305,7 @@ def test_a_search_without_one_finite_value_says_so_at_its_end(caplog: pytest.Log
     for trial in study:
         for _ in trial.epochs():
             trial.report(math.nan)
-    assert caplog.records[-1].getMessage().endswith("; no trial has come to a finite acc")
+    assert caplog.records[-1].getMessage().endswith("; no trial has a finite acc")
 
 
 @pytest.mark.parametrize("error", ["the data is gone", None])
