@@ -22,7 +22,6 @@ from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
-from haltune.log.outcomes import lead_of
 from haltune.study import Study
 from haltune.study.messages import lead_of
 from haltune.study.view import follow_study

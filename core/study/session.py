@@ -41,7 +41,6 @@ from haltune.log.events import (
     verdict_to_json,
 )
 from haltune.log.history import History
-from haltune.log.outcomes import shared_error
 from haltune.log.policy import Fold, Wrapper
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord

@@ -25,7 +25,6 @@ from starlette.routing import Route
 from haltune.display import escaped
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.history import History
-from haltune.log.outcomes import lead_of
 from haltune.store.base import Store
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
