@@ -105,7 +105,7 @@ class HaltuneCallback(Reporting):
         except Exception as error:
             # CatBoost would let out an error of its own in its place, and quote it in each that comes later
             self._model, failed = None, error
-            self.trial.before_end(lambda: self._fail(failed))
+            self.trial._before_end(lambda: self._fail(failed))
             return False
 
     def _report(self, info: Any) -> bool:
@@ -134,7 +134,7 @@ class HaltuneCallback(Reporting):
         self._evaluations = iteration - 1
         self._reporter.begin()
         self._reporter.defer(Interruption(loop is not None, loop, patient=True))
-        self.trial.before_end(self._end)
+        self.trial._before_end(self._end)
 
     def _need(self) -> int:
         """The bytes of the snapshot that a pause needs, not less than those it went on from."""

@@ -92,7 +92,7 @@ class Detached:
             "train, HaltuneCallback(trial)."
         )
 
-    adopt = before_end = report
+    _adopt = _before_end = _record = report
 
     def finish(self, *args: Any) -> None:
         """Do nothing: the trial ends in its own process."""
@@ -129,7 +129,7 @@ class Reporter:
             )
         self.trial: Trial = trial
         self.metric: str = monitor or trial.goal.metric
-        self.measures: Measures = trial.measures
+        self.measures: Measures = trial._measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values taken since `begin`, repeats included
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
@@ -176,14 +176,14 @@ class Reporter:
     def keeps(self) -> bool:
         """True when the final state should be saved, too: the trial is among the best, whose checkpoints are kept."""
         with suppress(Exception):  # a study out of reach
-            return not self.ended and self.trial.keeps_checkpoint
+            return not self.ended and self.trial._keeps_checkpoint
         return False
 
     @property
     def keeps_epoch(self) -> bool:
         """True when the state after the epoch just reported should be saved: it is the trial's best so far."""
         with suppress(Exception):
-            return not self.ended and self.trial.keeps_epoch
+            return not self.ended and self.trial._keeps_epoch
         return False
 
     @property
@@ -201,7 +201,7 @@ class Reporter:
         """
         trial = self.trial
         if os.getpid() != self._process:
-            trial.adopt()
+            trial._adopt()
             self._process, self._enough = os.getpid(), None
         self.reports = 0
         self._last = max(self._last, float(trial.epoch))
@@ -230,7 +230,7 @@ class Reporter:
             )
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
-            arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
+            arguments = weakref.ref(self), trial._heartbeat_seconds, self._enough
             threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True).start()
         self.clock.restart()
 
@@ -264,10 +264,10 @@ class Reporter:
             if not self._is_new(report.epoch):
                 return self.stopping
             self._last = report.epoch
-            trial.patient = False  # an outage of the store does not hold up the training
+            trial._patient = False  # an outage of the store does not hold up the training
             try:
                 self._deliver_waiting()
-                verdict = trial.report(**_arguments(report), judge=judge and self.verdict is None)
+                verdict = trial._record(report, judge and self.verdict is None)
             except LeaseLost as error:
                 self._lost(error)
             except Exception as error:
@@ -299,7 +299,7 @@ class Reporter:
 
     def _deliver_waiting(self) -> None:
         while self._waiting:
-            self.trial.report(**_arguments(self._waiting[0]), judge=False)
+            self.trial._record(self._waiting[0], judge=False)
             self._waiting.pop(0)
 
     def _undelivered(self, report: Report, error: Exception) -> None:
@@ -352,7 +352,7 @@ class Reporter:
     def settle(self) -> None:
         """Deliver the last reports, with the study's patience, and stop the heartbeat."""
         self.release()
-        self.trial.patient = True
+        self.trial._patient = True
         with suppress(Exception):
             self._deliver_waiting()
         if self._waiting:
@@ -462,7 +462,7 @@ class Reporter:
         if self.forgo():
             consequence = "it keeps training"
             if over:
-                self.trial.cannot_save(why)
+                self.trial._cannot_save(why)
                 self.end("interrupted")
                 consequence = "its training had ended: it starts again further back, and does not pause then"
         if always:
@@ -506,16 +506,6 @@ class Reporter:
         """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
         tied = {} if spawning() else {"trial": Detached(self.trial), "_process": None}
         return self.__dict__ | {"_enough": None, "_interruption": None} | tied
-
-
-def _arguments(report: Report) -> dict[str, Any]:
-    return {
-        "value": report.value,
-        "epoch": report.epoch,
-        "seconds": report.seconds,
-        "validation": report.validation,
-        "metrics": report.metrics or None,
-    }
 
 
 _VERDICTS = {Action.PAUSE: 1.0, Action.STOP: 2.0}  # every other verdict is 0: the trial trained to its end

@@ -169,9 +169,9 @@ def test_the_studys_time_is_not_training_time():
     clock = Clock()
 
     class Slow(FakeTrial):
-        def report(self, *args, **kwargs):
+        def _record(self, *args, **kwargs):
             clock.tick(1000.0)
-            return super().report(*args, **kwargs)
+            return super()._record(*args, **kwargs)
 
     trial = Slow()
     r = Reporter(trial, now=clock)
@@ -231,7 +231,7 @@ class Beats(FakeTrial):
 
     def __init__(self):
         super().__init__()
-        self.heartbeat_seconds = 1e-4
+        self._heartbeat_seconds = 1e-4
         self.beats, self.enough = 0, threading.Event()
 
     def heartbeat(self):

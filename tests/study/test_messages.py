@@ -198,7 +198,7 @@ def test_an_end_within_a_frameworks_hook_is_logged_when_its_bars_are_gone(said, 
     trial = study.ask()
     if within:
         trial.__enter__()
-    trial.patient = False
+    trial._patient = False
     trial.report(0.5)
     trial.finish()  # as callbacks do
     assert len(said()) == 1

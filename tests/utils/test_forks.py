@@ -93,7 +93,7 @@ def test_a_child_reports_for_its_parent_which_goes_on(tmp_path: Path) -> None:
     trial.report(0.5)
 
     def life() -> float:
-        trial.adopt()
+        trial._adopt()
         trial.report(0.5)
         return trial.epoch
 
@@ -234,14 +234,6 @@ def test_threads_that_decide_at_the_same_time_leave_the_number_as_it_was(library
     assert library.threads == 8
 
 
-def test_the_first_to_end_does_not_take_the_others_thread(library: Library) -> None:
-    with meanwhile(decide):
-        with threads.one_thread():
-            pass
-        assert library.threads == 1
-    assert library.threads == 8
-
-
 def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Library) -> None:
     with meanwhile(decide):
         assert in_child(lambda: library.threads) == "8"
@@ -282,7 +274,7 @@ def test_three_hundred_forks_under_load_hang_nowhere(tmp_path: Path) -> None:
     [thread.start() for thread in threads]
 
     def life() -> str:
-        trial.adopt()
+        trial._adopt()
         trial.report(0.4, epoch=3)
         return "reported"
 

@@ -98,21 +98,6 @@ def test_nothing_of_a_process_that_may_live_is_removed(temporary: Path) -> None:
     assert not mine.exists()  # never made
 
 
-def test_a_link_leads_no_deletion_elsewhere(temporary: Path) -> None:
-    precious = temporary / "precious"
-    precious.mkdir()
-    (precious / "thesis.tex").touch()
-    gone = [run("from haltune._utils.process import new_holder\nprint(new_holder())") for _ in range(2)]
-    Scratch()
-    (base() / f"work-{quote(gone[0], safe='')}").symlink_to(precious)
-    killed = base() / f"work-{quote(gone[1], safe='')}"
-    killed.mkdir()
-    (killed / "link").symlink_to(precious)
-    sweep()
-    assert not killed.exists()
-    assert files(precious) == ["thesis.tex"]
-
-
 def test_where_somebody_else_made_the_folder_nothing_is_written_or_removed_there(temporary: Path) -> None:
     theirs = temporary / "theirs"
     (theirs / "work-x").mkdir(parents=True)

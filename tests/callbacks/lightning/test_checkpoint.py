@@ -63,7 +63,7 @@ def test_min_epochs_win_over_a_pause_which_then_saves_the_later_state():
 
 def test_a_stop_saves_nothing_and_one_that_keeps_its_checkpoint_does():
     stopped, kept = FakeTrial(verdicts={2.0: STOP}), FakeTrial(verdicts={2.0: STOP})
-    kept.keeps_checkpoint = True
+    kept._keeps_checkpoint = True
     fit(stopped)
     fit(kept)
     assert (stopped.saved, kept.saved) == ([], [2])

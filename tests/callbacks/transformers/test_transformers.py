@@ -330,7 +330,7 @@ else:
     raise AssertionError("no error")
 
 class Breaks(FakeTrial):
-    def report(self, *args, **kwargs):
+    def _record(self, *args, **kwargs):
         raise InvalidInput("on the first rank")
 
 try:
