@@ -349,10 +349,7 @@ class _Landscape:
         known = [n for n in when if weighed[n].last is not None]
         going = self.found.raw([weighed[n].going for n in when]).tolist()
         last = self.found.raw([weighed[n].last for n in known]).tolist()
-        lines = (
-            ("going on", when, going, COOL, "worth"),
-            ("the last one", known, last, INK, "expected of it"),
-        )
+        lines = ("going on", when, going, COOL, "worth"), ("the last one", known, last, INK, "expected of it")
         return [
             *(
                 {
