@@ -516,7 +516,6 @@ def fit(
     priors: Priors | None = None,
     starts: int = 3,
     rng: np.random.Generator | None = None,
-    start_from: Posterior | None = None,
     limit: int = 2000,
     learn_from: int = 500,
 ) -> Posterior:
@@ -532,7 +531,6 @@ def fit(
         priors: For standardised targets. Default: Priors.default(d).
         starts: Of the search: the first at the prior's mode, the others drawn from the prior. Default: 3.
         rng: What draws them. Default: np.random.default_rng(0).
-        start_from: A posterior whose hyperparameters are one more start. Default: none.
         limit: Beyond so many observations a `subset` is kept. Default: 2000.
         learn_from: Hyperparameters are learnt from a subset of so many. Default: 500.
 
@@ -564,21 +562,11 @@ def fit(
         spreads = np.array([min(prior.spread, 1.0) for prior in free])
         rng = rng or np.random.default_rng(0)
         begin = [modes, *(modes + spreads * rng.standard_normal((starts - 1, len(modes))))]
-        if start_from is not None:
-            if start_from.dim != dim:
-                raise InvalidInput(
-                    f"start_from has {start_from.dim} coordinates and X {dim}; they must agree"
-                )
-            variances = np.maximum([start_from.kernel.variance, start_from.noise], 1e-300) / scale**2
-            begin.append(np.log(priors.pack(start_from.kernel.lengthscales, *variances)))
         # short searches from every start, on few observations; the best is followed to convergence on all
         few = subset(likelihood.X, likelihood.y, _ROUGH)
-        whole = len(few) == len(learnt)
-        rough = (
-            likelihood
-            if whole
-            else Likelihood(kernel, likelihood.X[few], *(a[few] for a in standardised[1:]))
-        )
+        rough = likelihood
+        if len(few) < len(learnt):
+            rough = Likelihood(kernel, likelihood.X[few], *(a[few] for a in standardised[1:]))
         short = [_descend(rough, priors, start, iterations=10, tolerance=1e-4) for start in begin]
         best = min(short, key=lambda found: found[0])[1]
         theta = _descend(likelihood, priors, best, iterations=200, tolerance=1e-9)[1]

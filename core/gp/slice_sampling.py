@@ -22,9 +22,7 @@ from .gp import Posterior, Priors, as_targets, condition_on, solve_lower, standa
 from .kernels import Kernel, KernelName, as_points, check_kind, profile, squared_distances
 
 _BURN, _THIN = 24, 8  # steps before the first draw, and from one to the next
-_JITTER = (
-    1e-10  # of the variance: added in the search alone, where a theta that still fails is as unlikely as any
-)
+_JITTER = 1e-10  # of the variance, in the search alone: a theta that still fails is as unlikely as any
 _SHRINKS = 60  # of a bracket, each to two thirds on average: what is left then is the point itself
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,15 +31,8 @@ Transform = Literal["linear", "log"]
 CostTrend = Literal["any", "increasing", "decreasing", "flat"]
 
 
-class Basis(Protocol):
-    @property
-    def spec(self) -> dict[str, Any]: ...
-
-    def __call__(self, points: Array) -> Array:
-        """(g, J) at points (g, p)."""
-        ...
-
-    def __hash__(self) -> int: ...
+# Functions of controls (g, p), (g, J), hashable, with `spec`, JSON that rebuilds them; of the user's, their name.
+Basis = Any
 
 
 @dataclass(frozen=True)
@@ -180,7 +173,7 @@ class Prior:
 
     def on(self, points: Array) -> Array:
         """(g, J) the basis functions at controls (g, p). Raises InvalidInput when they are not J."""
-        phi = self.basis(points)
+        phi: Array = self.basis(points)
         if phi.shape != (len(points), len(self.score.mean)) or len(self.cost.mean) != phi.shape[1]:
             raise InvalidInput(
                 f"the prior has {len(self.score.mean)} and {len(self.cost.mean)} coefficients, its basis "

@@ -30,9 +30,7 @@ from haltune.errors import InvalidInput
 
 from .prior import Prior, variances
 
-_APART = (
-    1e-10  # of the steepest: slopes differ at least by so much; parallel lines cross far away, not at 0 / 0
-)
+_APART = 1e-10  # of the steepest: slopes differ by so much; parallel lines cross far away, not at 0 / 0
 _ENVELOPE_CHUNK, _BRANCHES_CHUNK = 400_000, 200_000  # numbers a pass: more would leave the cache
 _ROOT_TAU = math.sqrt(2.0 * math.pi)
 _SLOW = 1e-3  # lines that cross beyond a thousand deviations do not

@@ -166,7 +166,7 @@ class MultiFidelity(Policy[LadderState]):
         model = (
             Model(stages, self.initial, lessons)
             if lessons
-            else Model(replace(stages, earlier=0), self.initial)
+            else Model(Stages(rungs, problem.space.dim), self.initial)
         )
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))

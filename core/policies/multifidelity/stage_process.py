@@ -124,139 +124,74 @@ _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
 _TOLD, _TOLD_SD = 0.7, 1.5  # q of an earlier study; deviation of its logit
 
 
-@dataclass(frozen=True)
 class Stages:
     """The stages of training and the prior of the hyperparameters theta, all logarithms but for the last.
 
     theta: s, l, noise, c, r; the amplitudes (K,); the steps (K - 1,); the lengthscales (d,); the logits of q (J,).
+    epochs: (K,) of each stage, ascending, the last a full training; dim: d; earlier: J studies.
     """
 
-    epochs: tuple[int, ...]  # (K,) of each stage, ascending, the last a full training
-    dim: int  # d
-    earlier: int = 0  # J studies
-
-    @cached_property
-    def times(self) -> Array:
-        """(K,) t of each stage."""
-        n = np.array(self.epochs, dtype=np.float64)
-        return np.asarray(np.log1p(n) / np.log1p(n[-1]))
-
-    @cached_property
-    def parts(self) -> tuple[slice, slice, slice, slice]:
-        """Where the amplitudes, the steps, the lengthscales and the logits of q stand in theta."""
-        steps = 5 + len(self.epochs)
-        scales = 2 * steps - 6
-        told = scales + self.dim
-        return slice(5, steps), slice(steps, scales), slice(scales, told), slice(told, told + self.earlier)
-
-    @cached_property
-    def mean(self) -> Array:
-        """The prior's mean of theta."""
-        gaps = np.diff(self.times) / _PACE
+    def __init__(self, epochs: tuple[int, ...], dim: int, earlier: int = 0) -> None:
+        self.epochs, self.dim, self.earlier = epochs, dim, earlier
+        n, k = np.array(epochs, dtype=np.float64), len(epochs)
+        self.times = np.asarray(np.log1p(n) / np.log1p(n[-1]))  # (K,) t
+        scales = 5 + 2 * k - 1
+        told = scales + dim
+        # where the amplitudes, the steps, the lengthscales and the logits of q stand in theta
+        self.parts = slice(5, 5 + k), slice(5 + k, scales), slice(scales, told), slice(told, told + earlier)
+        gaps, back = np.diff(self.times) / _PACE, self.times - 1.0
         gaps[:1] = _FIRST
-        amplitudes = np.log(_AMPLITUDE) + _GROWTH * (self.times - 1.0)
-        scales = np.full(self.dim, np.log(_SCALE))
-        told = np.full(self.earlier, np.log(_TOLD / (1 - _TOLD)))
-        return np.concatenate(
-            [np.log([_COMMON, _LENGTH, _NOISE, _OWN, _RATE]), amplitudes, np.log(gaps), scales, told]
-        )
-
-    @cached_property
-    def precision(self) -> Array:
-        """The prior's precision of theta, a matrix: amplitudes, and steps, vary together and each by itself."""
-        k, back = len(self.epochs), self.times - 1.0
+        self.mean = np.concatenate([
+            np.log([_COMMON, _LENGTH, _NOISE, _OWN, _RATE]), np.log(_AMPLITUDE) + _GROWTH * back, np.log(gaps),
+            np.full(dim, np.log(_SCALE)), np.full(earlier, np.log(_TOLD / (1 - _TOLD))),
+        ])  # fmt: skip
+        # amplitudes, and steps, vary together and each by itself
         covariance = np.zeros((len(self.mean), len(self.mean)))
         covariance[range(5), range(5)] = np.square([_COMMON_SD, _LENGTH_SD, _NOISE_SD, _OWN_SD, _RATE_SD])
-        amplitudes, steps, scales, told = self.parts
+        amplitudes, steps, lengths, logits = self.parts
         covariance[amplitudes, amplitudes] = (
             _AMPLITUDE_SD**2 + _GROWTH_SD**2 * np.outer(back, back) + _EACH_SD**2 * np.eye(k)
         )
         covariance[steps, steps] = _STEPS_SD**2 + _STEP_SD**2 * np.eye(k - 1)
         if k > 1:
             covariance[steps.start, steps.start] += _FIRST_SD**2
-        covariance[scales, scales] = _SCALE_SD**2 * np.eye(self.dim)
-        covariance[told, told] = _TOLD_SD**2 * np.eye(self.earlier)
-        return np.asarray(np.linalg.inv(covariance))
-
-    @cached_property
-    def bounds(self) -> list[tuple[float, float]]:
+        covariance[lengths, lengths] = _SCALE_SD**2 * np.eye(dim)
+        covariance[logits, logits] = _TOLD_SD**2 * np.eye(earlier)
+        self.precision = np.asarray(np.linalg.inv(covariance))
         sd = np.sqrt(np.linalg.inv(self.precision).diagonal())
-        return [(float(m - 4 * s), float(m + 4 * s)) for m, s in zip(self.mean, sd, strict=True)]
-
-    @cached_property
-    def between(self) -> Array:
-        """(K - 1, K, K) 1 where a step lies between two stages."""
-        stage = np.arange(len(self.epochs))
+        self.bounds = [(float(m - 4 * s), float(m + 4 * s)) for m, s in zip(self.mean, sd, strict=True)]
+        stage, step = np.arange(k), np.arange(k - 1)[:, None, None]
         low, high = np.minimum.outer(stage, stage), np.maximum.outer(stage, stage)
-        step = np.arange(len(self.epochs) - 1)[:, None, None]
-        return np.asarray((low <= step) & (step < high), dtype=np.float64)
+        # (K - 1, K, K) 1 where a step lies between two stages
+        self.between = np.asarray((low <= step) & (step < high), dtype=np.float64)
 
 
-@dataclass(frozen=True)
 class StageKernel:
     """The covariances under one theta; tables of stages (K, K)."""
 
-    stages: Stages
-    theta: Array
+    def __init__(self, stages: Stages, theta: Array) -> None:
+        self.stages, self.theta = stages, theta
+        amplitudes, steps, lengths, logits = stages.parts
+        self.noise = float(np.exp(2 * theta[2])) + 1e-8  # variance
+        self.scales = np.asarray(np.exp(theta[lengths]))  # (d,) lengthscales
+        self.apart = np.asarray(np.tensordot(np.exp(theta[steps]), stages.between, 1))  # |u_k - u_l|
+        gap, back = np.subtract.outer(stages.times, stages.times), stages.times - 1.0
+        self.wave = np.asarray(np.exp(2 * theta[0]) * np.exp(-((gap / np.exp(theta[1])) ** 2) / 2))
+        self.common = np.asarray(1.0 + np.outer(back, back) + self.wave)  # cov m, of which wave is what bends
+        a = np.exp(theta[amplitudes])
+        both = np.outer(a, a)
+        self.shared = np.asarray(both * np.exp(-self.apart))  # cov f at equal configurations
+        self.own = np.asarray(np.exp(2 * theta[3] - np.exp(theta[4]) * self.apart) * both)  # cov g
+        # (J + 1,) q of each study, 1 of this one before those of the earlier ones
+        self.told = np.concatenate([[1.0], 1.0 / (1.0 + np.exp(-theta[logits]))])
+        self.linked = np.outer(self.told, self.told)  # (J + 1, J + 1) the factor of cov f between two studies
+        np.fill_diagonal(self.linked, 1.0)
 
     def without(self, studies: Iterable[int]) -> StageKernel:
         """The same with a q of 0 for some of the earlier studies, which are numbered from 1 on."""
         theta = self.theta.copy()
         theta[[self.stages.parts[3].start + j - 1 for j in studies]] = -np.inf
         return StageKernel(self.stages, theta)
-
-    @property
-    def noise(self) -> float:
-        return float(np.exp(2 * self.theta[2])) + 1e-8
-
-    @cached_property
-    def scales(self) -> Array:
-        return np.asarray(np.exp(self.theta[self.stages.parts[2]]))
-
-    @cached_property
-    def apart(self) -> Array:
-        """|u_k - u_l|."""
-        return np.asarray(np.tensordot(np.exp(self.theta[self.stages.parts[1]]), self.stages.between, 1))
-
-    @cached_property
-    def wave(self) -> Array:
-        """The part of cov m that bends."""
-        gap = np.subtract.outer(self.stages.times, self.stages.times)
-        return np.asarray(np.exp(2 * self.theta[0]) * np.exp(-((gap / np.exp(self.theta[1])) ** 2) / 2))
-
-    @cached_property
-    def common(self) -> Array:
-        """cov m."""
-        back = self.stages.times - 1.0
-        return np.asarray(1.0 + np.outer(back, back) + self.wave)
-
-    @cached_property
-    def _amplitudes(self) -> Array:
-        a = np.exp(self.theta[self.stages.parts[0]])
-        return np.outer(a, a)
-
-    @cached_property
-    def shared(self) -> Array:
-        """cov f at equal configurations."""
-        return np.asarray(self._amplitudes * np.exp(-self.apart))
-
-    @cached_property
-    def own(self) -> Array:
-        """cov g."""
-        told = np.exp(2 * self.theta[3] - np.exp(self.theta[4]) * self.apart)
-        return np.asarray(told * self._amplitudes)
-
-    @cached_property
-    def told(self) -> Array:
-        """(J + 1,) q of each study, 1 of this one before those of the earlier ones."""
-        return np.concatenate([[1.0], 1.0 / (1.0 + np.exp(-self.theta[self.stages.parts[3]]))])
-
-    @cached_property
-    def linked(self) -> Array:
-        """(J + 1, J + 1) the factor of cov f between two studies."""
-        linked = np.outer(self.told, self.told)
-        np.fill_diagonal(linked, 1.0)
-        return linked
 
     @property
     def foretells(self) -> Array:
@@ -362,6 +297,10 @@ def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:
     """The logarithm of the posterior density up to a constant, which `learn_kernel` has made as large as it found."""
     return -descent(stages, seen, kernel.theta)[0]
+
+
+def largest_density(stages: Stages, seen: Seen) -> float:
+    return density(stages, seen, learn_kernel(stages, seen))
 
 
 @dataclass(frozen=True)

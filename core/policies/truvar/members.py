@@ -196,7 +196,7 @@ class Look:
     stage: Stage
 
 
-@dataclass(frozen=True)
+@dataclass
 class TruVaRState:
     """The trials that ended, and the decisions that were made, in log order."""
 
@@ -207,13 +207,13 @@ class TruVaRState:
     def stage(self) -> Stage:
         return self.looks[-1].stage if self.looks else Stage()
 
-    def after(self, event: Event) -> TruVaRState:
+    def take(self, event: Event) -> None:
+        """Take up the next event of the log."""
         if isinstance(event, Started) and "stage" in event.evidence:
             e = event.evidence
             look = Look(int(e["seen"]), float(e["spent"]), Stage(int(e["stage"]), int(e["since"])))
-            return replace(self, looks=(*self.looks, look))
-        finished = fold_over(self.finished, event)
-        return self if finished is self.finished else replace(self, finished=finished)
+            self.looks = (*self.looks, look)
+        self.finished = fold_over(self.finished, event)
 
 
 @dataclass(eq=False)
