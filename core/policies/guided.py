@@ -26,7 +26,7 @@ from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt import chosen_to, epoch_coordinate, hallucinate
 from haltune.policies.hyperband.policy import Ladder
-from haltune.policies.multifidelity.curve_rows import (
+from haltune.policies.multifidelity.stage_process import (
     CurveRows,
     CurveTable,
     TargetScale,

@@ -313,9 +313,8 @@ def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float,
     top = rng.uniform(0.5, 1.1, _DRAWS)
     peak = rng.uniform(0.0, 1.0, (_DRAWS, dim))
     width = rng.uniform(0.25, 1.2, (_DRAWS, dim))
-    depth = (
-        rng.dirichlet(np.ones(dim + 1), _DRAWS)[:, :dim] * top[:, None]
-    )  # all drops together: at most the top
+    # all drops together: at most the top
+    depth = rng.dirichlet(np.ones(dim + 1), _DRAWS)[:, :dim] * top[:, None]
     away = (points[:, None, :] - peak) / width
     scores = np.asarray(top - (depth * (1.0 - np.exp(-2.0 * away**2))).sum(axis=2))
     # (n, draws) exponential functions around 1/2

@@ -237,9 +237,8 @@ def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
 
 def _explained(d: StopDecision, at: int, posed: Posed, epoch: int, warning: Mapping[str, str]) -> Verdict:
     """A decision by the table of step `at` as a verdict, in words and numbers."""
-    used = full = known = (
-        0  # trials trained further: that the curves were drawn by, of these to the end; and all
-    )
+    # trials trained further: that the curves were drawn by, of these to the end; and all
+    used = full = known = 0
     if posed.others is not None:
         near = posed.others.near(posed.errors[:at])
         used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(at)

@@ -24,16 +24,18 @@ from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.space import Space
 
-from .curve_rows import CurveRows, CurveTable, fitted
 from .stage_process import (
     LEARNT,
     VALUES_KEPT,
+    CurveRows,
+    CurveTable,
     LogRegret,
     Seen,
     StageKernel,
     StageProcess,
     Stages,
     density,
+    fitted,
     largest_density,
     learn_kernel,
     seen_at_stages,

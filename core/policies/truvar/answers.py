@@ -29,7 +29,7 @@ from haltune.space import Space
 from haltune.space.domains import Choice, Constant
 
 from .belief import SiteBelief
-from .members import Look, MemberSet, Stage, TruVaRState
+from .choice import Look, MemberSet, Stage, TruVaRState
 from .policy import TruVaR, check_threshold
 
 _DRAWS = 2000  # joint samples

@@ -49,8 +49,17 @@ from .belief import (
     is_grid,
     levels_from,
 )
-from .members import Confidence, Look, MemberSet, Prices, Stage, TruVaRState, may_matter
-from .reduction import Observation, ObservationChoice
+from .choice import (
+    Confidence,
+    Look,
+    MemberSet,
+    Observation,
+    ObservationChoice,
+    Prices,
+    Stage,
+    TruVaRState,
+    may_matter,
+)
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
@@ -295,7 +304,7 @@ class TruVaR(Policy[TruVaRState]):
             classified = f"all {plural(n, 'configuration is', 'configurations are')} classified"
             return Finish(member_set.vain(history, belief) or classified)
         if seen_enough and member_set.sets and belief.field.variance[members].max() <= belief.exact:
-            return near(members, member_set.root(state.stage, belief, spent) * belief.exact**0.5)
+            return _near(members, member_set.root(state.stage, belief, spent) * belief.exact**0.5)
         if not members.any():
             members = ~members
         stage = member_set.advance(state.stage, belief, members, spent)
@@ -315,7 +324,7 @@ class TruVaR(Policy[TruVaRState]):
         if member_set.sets and not choice.over.any() and seen_enough:
             if history.pending:
                 return Wait("the running trials will settle all that is open")
-            return near(members, choice.eta)
+            return _near(members, choice.eta)
         member_set.remember(history, state, look, members)
         if belief.sites.fixed:
             found = choice.of_sites(belief.sites.tried(history.tried))
@@ -446,7 +455,7 @@ def check_threshold(name: str, threshold: float | None, problem: Problem) -> Non
             )
 
 
-def near(members: Mask, width: float) -> Finish:
+def _near(members: Mask, width: float) -> Finish:
     lie = plural(int(members.sum()), "configuration lies", "configurations lie")
     return Finish(f"{lie} within {width:.2g} of the threshold")
 
