@@ -363,7 +363,7 @@ def nodes(n: int) -> tuple[Array, Array]:
 # V_2 is in closed form; f knows what the later trainings add. V shifts with the score and scales with score and cost
 # together, so features are differences from V_1 in units of lambda, the score's deviation: one map serves any gamma.
 # Maps are float32 arrays in .npz files, read without pickle, with a header that says what they hold;
-# benchmarks/papers/value_maps.py builds them.
+# `build_map` builds them.
 
 Layers = tuple[tuple[Array32, Array32], ...]  # weights (in, out) and biases (out,)
 _FORMAT = 1

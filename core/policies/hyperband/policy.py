@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from numpy.random import Generator
 
@@ -48,7 +48,7 @@ class ByEngine(Policy[Halving]):
 
 @dataclass(frozen=True, kw_only=True)
 class Bracketed(ByEngine):
-    """A policy of brackets; each says in `_plan` which there are."""
+    """A policy of brackets, with options eta and min_resource; each says in `_plan` which brackets there are."""
 
     resource: str = "epochs"
     resume: bool = True
@@ -56,14 +56,6 @@ class Bracketed(ByEngine):
     asynchronous: bool | Literal["promote", "stop"] = False
     plans = True  # by the budget: rounds, and what may begin
     _ends: ClassVar[bool] = True  # the last rung of every bracket is a full training
-
-    if TYPE_CHECKING:  # options of each
-
-        @property
-        def eta(self) -> float: ...
-
-        @property
-        def min_resource(self) -> float: ...
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -90,11 +82,20 @@ class Bracketed(ByEngine):
         return bool(self.asynchronous)
 
     def start(self, problem: Problem) -> Halving:
-        plan, sampler = self._from(problem.min_epochs)._plan(problem.max_epochs), Sampler(self.sampler)
+        options: Any = self
+        if self.resource == "epochs" and options.min_resource < problem.min_epochs:  # no rung below
+            largest = getattr(self, "max_resource", None)
+            if largest is not None and largest < problem.min_epochs:
+                raise InvalidInput(
+                    f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
+                    f"min_epochs={problem.min_epochs}. Raise max_resource, or lower min_epochs."
+                )
+            options = replace(options, min_resource=problem.min_epochs)
+        plan, sampler = options._plan(problem.max_epochs), Sampler(self.sampler)
         sampler.check(problem)
         if not self.asynchronous:
             return Synchronous(problem, plan, sampler, self.resource, self._ends, self.resume)
-        promotion = Promotion(exact(self.eta), stops=self.asynchronous == "stop")
+        promotion = Promotion(exact(options.eta), stops=self.asynchronous == "stop")
         return Asynchronous(problem, plan, sampler, self.resource, promotion, self._ends)
 
     @property
@@ -105,18 +106,6 @@ class Bracketed(ByEngine):
     def _plan(self, horizon: int | None) -> Plan:
         """The brackets of a problem with so many epochs."""
         raise NotImplementedError
-
-    def _from(self, min_epochs: int) -> Bracketed:
-        """Return the same policy, with no rung below so many epochs."""
-        if self.resource != "epochs" or self.min_resource >= min_epochs:
-            return self
-        largest = getattr(self, "max_resource", None)
-        if largest is not None and largest < min_epochs:
-            raise InvalidInput(
-                f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
-                f"min_epochs={min_epochs}. Raise max_resource, or lower min_epochs."
-            )
-        return replace(self, min_resource=min_epochs)  # type: ignore[call-arg]
 
     def _largest(self, horizon: int | None, given: float | None) -> float:
         """The largest resource of a trial: as given, else the problem's epochs."""
