@@ -1,9 +1,8 @@
 """The base of callback classes: a callback over a framework's own base class, which it imports only when one is made.
 
-Frameworks force this. `import haltune.callbacks.keras` must not import Keras, so that KERAS_BACKEND may be set later,
-and a callback must be an instance of the base class of `lightning` and of `pytorch_lightning`, which differ. So making
-an instance makes a subclass of the public class and of the bases that are imported then. That class has no importable
-name: `__reduce__` names the public one.
+`import haltune.callbacks.keras` must not import Keras, so that KERAS_BACKEND may be set later, and a callback must be
+an instance of the base class of `lightning` and of `pytorch_lightning`, which differ. So making an instance makes a
+subclass of the public class and of the bases that are imported then. `__reduce__` names the public class.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class Portable:
 
     _homes: ClassVar[
         tuple[str, ...]
-    ] = ()  # modules that each hold a base class; none where any callable will do
+    ] = ()  # modules that each hold a base class; none if any callable will do
     _base: ClassVar[str] = "Callback"  # its name there
-    _install: ClassVar[str] = ""  # the extra of haltune that brings one, or a whole line to type
+    _install: ClassVar[str] = ""  # the extra of haltune that installs one, or a whole command
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
@@ -36,7 +35,7 @@ class Portable:
         return _blank(cls)  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
-        """Drop what frameworks attached, so that no model lives on through the callback."""
+        """Drop attributes that frameworks set, so that the callback holds no model."""
         for name in self._held:
             self.__dict__.pop(name, None)
 
@@ -44,11 +43,12 @@ class Portable:
         return {k: v for k, v in self.__dict__.items() if k not in self._held}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _blank, (_public(type(self)),), self.__getstate__()
+        return _blank, (type(self).__dict__.get("_stands_for", type(self)),), self.__getstate__()
 
     def __copy__(self) -> Self:
-        twin = _blank(_public(type(self)))
-        twin.__dict__.update(self.__getstate__())
+        make, arguments, state = self.__reduce__()
+        twin = make(*arguments)
+        twin.__dict__.update(state)
         return twin  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -56,7 +56,7 @@ class Portable:
         return self.__copy__()
 
 
-class Reporting(Portable):  # below `__new__`, so that its constructor's signature is the one that is shown
+class Reporting(Portable):  # not one class with `__new__`, whose signature would hide that of `__init__`
     """A callback over a reporter."""
 
     _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
@@ -65,6 +65,10 @@ class Reporting(Portable):  # below `__new__`, so that its constructor's signatu
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
     ) -> None:
         self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint)
+        self._setup()
+
+    def _setup(self) -> None:
+        """Set the attributes of the subclass."""
 
     @property
     def trial(self) -> Trial:
@@ -80,7 +84,7 @@ class Reporting(Portable):  # below `__new__`, so that its constructor's signatu
 def framework_bases(homes: tuple[str, ...], name: str, install: str) -> tuple[type, ...]:
     """Return the class `name` of each module of `homes` that is imported; if none is, of each installed one.
 
-    Raises ImportError, saying what to install, when there is none.
+    Raises ImportError, with what to install, when there is none.
     """
     installed = (m for m in homes if importlib.util.find_spec(m.partition(".")[0]) is not None)
     found = [m for m in homes if m in sys.modules] or list(installed)
@@ -100,13 +104,8 @@ def over(cls: Any, bases: tuple[type, ...]) -> Any:
     return type(cls.__name__, (cls, *lacking), names | {"_stands_for": cls})
 
 
-def _public(cls: type) -> type:
-    """The importable class that `cls` was built for."""
-    return cls.__dict__.get("_stands_for", cls)  # type: ignore[no-any-return]
-
-
 def _blank(cls: Any) -> Any:
-    """An instance of `cls` over the frameworks of this process, before its state is set."""
+    """Make an instance of `cls` over the frameworks of this process, without its state."""
     bases = framework_bases(cls._homes, cls._base, cls._install) if cls._homes else ()
     concrete = over(cls, bases)
     return super(Portable, concrete).__new__(concrete)

@@ -105,7 +105,7 @@ class HaltuneCallback(Reporting):
         except Exception as error:
             # CatBoost would let out an error of its own in its place, and quote it in each that comes later
             self._model, failed = None, error
-            self.trial.before_end(lambda: self._fail(failed))
+            self.trial._before_end(lambda: self._fail(failed))
             return False
 
     def _report(self, info: Any) -> bool:
@@ -121,7 +121,7 @@ class HaltuneCallback(Reporting):
         self._reporter.heed(info.iteration)
         if self._reporter.pausing and self._file is None:
             self._reporter.decline(_UNASKED, always=True)
-        return not (self._reporter.stopping or self._reporter.leaving)
+        return not self._reporter.over
 
     def _begin(self, iteration: int) -> None:
         fit = caller("_fit", "catboost.")
@@ -133,8 +133,8 @@ class HaltuneCallback(Reporting):
         # the evaluations of rounds before this training, each round's or not, are in the metrics of its first
         self._evaluations = iteration - 1
         self._reporter.begin()
-        self._reporter.hear(Interruption(loop is not None, loop, patient=True))
-        self.trial.before_end(self._end)
+        self._reporter.defer(Interruption(loop is not None, loop, patient=True))
+        self.trial._before_end(self._end)
 
     def _need(self) -> int:
         """The bytes of the snapshot that a pause needs, not less than those it went on from."""
@@ -145,9 +145,7 @@ class HaltuneCallback(Reporting):
         reporter = self._reporter
         if reporter.saves:
             reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
-        elif reporter.keeps:
-            reporter.save(lambda path: model.save_model(str(path)), _MODEL)
-        reporter.end_of_fit()
+        reporter.end_of_fit(lambda path: model.save_model(str(path)), _MODEL)
         reporter.leave()
 
     def _fail(self, error: Exception) -> None:

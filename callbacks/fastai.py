@@ -26,10 +26,9 @@ import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from haltune.errors import NotSupported
-from haltune.study import Trial
 
 from .base import Reporting
 from .interruption import Interruption, caller
@@ -37,15 +36,10 @@ from .randomness import capture, damaged, restore, tupled
 from .ranks import torch_ranks
 from .reporter import missing, two_callbacks
 
-if TYPE_CHECKING:
-    _Base: Any = object
-else:
-    _Base = object
-
 _SUFFIX, _STATE, _PROGRESS = ".fastai", "model.pth", "progress.json"
 
 
-class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
+class HaltuneCallback(Reporting):
     """Reports the goal's metric to a trial after every epoch's validation, and ends the fit when the policy says so.
 
     Args:
@@ -83,16 +77,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _install = "fastai"
     _hint = "A callback is made for each attempt: learn.fit(..., cbs=HaltuneCallback(trial))"
     _held = frozenset({"learn"})
+    learn: Any  # set by fastai
     order = 90  # behind fastai's trackers, which end a fit in after_epoch, too
 
-    def __init__(
-        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
-    ) -> None:
-        super().__init__(trial, monitor, verbose, record)
+    def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is under way; an epoch of it was trained
         self._before = 0  # epochs of the fits before this one
         self._records: list[list[float]] = []  # an epoch's columns of the table, of all fits
-        self._resumes = trial.checkpoint is not None  # its checkpoint is to be loaded
+        self._resumes = (
+            self.trial.checkpoint is not None and self.trial.ended is None
+        )  # its checkpoint is to be loaded
 
     # the events, in the order in which fastai calls them
 
@@ -109,7 +103,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._resumes and not self._records:
             self._records = self._progress()["records"]
         self._reporter.begin(model=learn.model)
-        self._reporter.hear(Interruption.within("fit", "fastai.learner"))
+        self._reporter.defer(Interruption.within("fit", "fastai.learner"))
 
     def before_epoch(self) -> None:
         from fastai.callback.core import CancelEpochException, CancelFitException
@@ -150,12 +144,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.clock.restart()
         if not self._trained:
             return
-        if self._reporter.keeps_epoch:
-            self._reporter.keep(self._write, _SUFFIX)
-        if self._reporter.saves:
-            self._reporter.save(self._write, _SUFFIX)
+        self._reporter.save_epoch(self._write, _SUFFIX)
         self._trained = False
-        if self._reporter.stopping or self._reporter.leaving:
+        if self._reporter.over:
             raise CancelFitException
 
     def after_fit(self) -> None:
@@ -165,9 +156,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.ends_by_itself()  # a tracker ended it in its last epoch
         self._fits = False
         self._before += self.learn.epoch + 1
-        if self._reporter.keeps and not self._reporter.saves:
-            self._reporter.save(self._write, _SUFFIX)
-        self._reporter.end_of_fit()
+        self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
 
     @property

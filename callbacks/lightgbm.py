@@ -31,6 +31,8 @@ so write `learning_rate=lambda i: rate(i + trial.epoch)`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -122,8 +124,8 @@ class HaltuneCallback(Reporting):
             self._reporter.report(value, epoch, metrics, lap=lap)
         self._reporter.heed(epoch)
         if self._reporter.saves:
-            self._save(env.model, env.params)
-        over = self._reporter.stopping or self._reporter.leaving
+            self._pause(env)
+        over = self._reporter.over
         if over or last:
             self._end(env)
         if over:
@@ -143,30 +145,27 @@ class HaltuneCallback(Reporting):
         # a new booster begins the trial again; rounds in which nothing could be split are in no file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._reporter.begin()
-        self._reporter.hear(Interruption.within("train", "lightgbm."))
-        self.trial.before_end(lambda: self._end(env))  # early stopping tells nobody
+        self._reporter.defer(Interruption.within("train", "lightgbm."))
+        self.trial._before_end(lambda: self._end(env))  # early stopping tells nobody
 
     def _end(self, env: Any) -> None:
-        self.trial.before_end(None)
-        if self._reporter.keeps and not self._reporter.saves and not _folds(env.model):
-            self._save(env.model, env.params)
-        self._reporter.end_of_fit()
+        self.trial._before_end(None)
+        self._reporter.end_of_fit(_writing(env.model), ".txt")
         self._reporter.leave()
 
-    def _save(self, model: Any, params: Any) -> None:
-        if _folds(model):
+    def _pause(self, env: Any) -> None:
+        write, names = _writing(env.model), ("boosting", "boosting_type", "boost")
+        if write is None:
             self._reporter.decline(_CV)
-        elif self._reporter.saves and any(
-            params.get(name) in ("rf", "random_forest") for name in ("boosting", "boosting_type", "boost")
-        ):
+        elif any(env.params.get(name) in ("rf", "random_forest") for name in names):
             self._reporter.decline(_FOREST, always=True)
         else:
-            self._reporter.save(lambda path: model.save_model(path, num_iteration=-1), ".txt")
+            self._reporter.save(write, ".txt")
 
 
-def _folds(model: Any) -> bool:
-    """True for the boosters of lgb.cv, one a fold."""
-    return hasattr(model, "boosters")
+def _writing(model: Any) -> Callable[[Path], object] | None:
+    """Return what saves a booster with all of its rounds; None for the boosters of lgb.cv."""
+    return None if hasattr(model, "boosters") else lambda path: model.save_model(path, num_iteration=-1)
 
 
 def _need_fresh_data(env: Any) -> None:

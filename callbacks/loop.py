@@ -115,7 +115,7 @@ class TrainingLoop:
             _need_group()
         self._reporter.begin()
         self._restore()
-        self.trial.before_end(None)  # of an earlier loop
+        self.trial._before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and _alone()) as interruption:
             try:
                 yield from self._epochs(interruption)
@@ -185,7 +185,7 @@ class TrainingLoop:
         saved = self._save is not None and self.trial.epoch == epoch and _alone()
         if saved:
             self._keep_last()
-        self.trial.before_end(lambda: self._end_left(epoch, saved))
+        self.trial._before_end(lambda: self._end_left(epoch, saved))
 
     def _end_left(self, epoch: int, saved: bool) -> None:
         """The trial is given back in order after its loop was left within an epoch."""
@@ -220,11 +220,11 @@ class TrainingLoop:
     def _save_together(self, keep: bool = False) -> None:
         """Every rank writes its part; what one of them raises, all raise."""
         began = time.monotonic()
-        path = self.trial.begin_save(self._suffix, keep)
+        path = self.trial._begin_save(self._suffix, keep)
         for failure in torch_ranks().gather(_tried(lambda: self._write(path))):
             if failure is not None:
                 raise OSError(failure)
-        self.trial.commit_save(path, time.monotonic() - began, keep)
+        self.trial._commit_save(path, time.monotonic() - began, keep)
 
     def _write(self, path: Path) -> None:
         assert self._save is not None

@@ -17,6 +17,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,9 +111,7 @@ def check_resume(
     """
     middle = epochs // 2 if pause_at is None else pause_at
     if not 0 < middle < epochs:
-        raise InvalidInput(
-            f"pause_at={middle} of epochs={epochs}: the pause lies within, at 1 to {epochs - 1}"
-        )
+        raise InvalidInput(f"Cannot pause at pause_at={middle} of epochs={epochs}. Use 1 to {epochs - 1}.")
     goal = goal or Minimize("val_loss")
     straight = _CheckedTraining(goal, epochs, None, config)
     straight.train(make_run, seed)
@@ -155,97 +154,97 @@ class _PausesOnce(Policy[None]):
 
 
 class _CheckedTraining:
-    """One training, whole or in two parts, and what it left."""
+    """One training, whole or in two parts, and its state at the end."""
 
     def __init__(self, goal: Goal, epochs: int, pause_at: int | None, config: Any) -> None:
         self._config = dict(config or {})
         self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0, verbose=0)
         self.state: dict[str, Any] = {}
         self.randomness: dict[str, Any] = {}
-        self.kind: str | None = None
-        self.said: list[str] = []  # haltune's warnings: they often name the cause
+        self.kind: str | None = None  # of what was returned
+        self.warnings: list[str] = []  # haltune's: they often name the cause
 
     def train(self, make_run: MakeRun, seed: int) -> None:
-        _seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 (users' code draws from it)
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(seed)
+        if (keras := sys.modules.get("keras")) is not None:
+            keras.utils.set_random_seed(seed)
         trial = self.study.ask()
         assert isinstance(trial, Trial)
         trial.config = dict(self._config)
         with warnings.catch_warnings(record=True) as caught, trial:
             warnings.simplefilter("always", HaltuneWarning)
             trained = make_run(trial)
-        self.said = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+        self.warnings = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
         self.randomness = capture()
         self.state = _training_state(trained)
-        self.kind = None if trained is None else type(trained).__name__  # of what was returned
-
-    @property
-    def record(self) -> TrialRecord:
-        return self.study.history.trial(0)
+        self.kind = None if trained is None else type(trained).__name__
 
     def not_paused(self) -> str | None:
-        """Why the run did not pause as it should have; None when it did."""
-        if self.record.status is not Status.PAUSED:
+        """Return why the run did not pause as it should have; None when it did."""
+        record = self.study.history.trial(0)
+        if record.status is not Status.PAUSED:
             return (
-                f"the run was not paused but {self.record.status}, after epoch {self.record.epoch:g}: is "
-                "HaltuneCallback(trial) among its callbacks, or does its loop end when trial.report(...).stops?"
+                f"The run was not paused but {record.status}, after epoch {record.epoch:g}. Put HaltuneCallback(trial) "
+                "into its callbacks, or end its loop when trial.report(...).stops."
             )
-        if self.record.checkpoint is None:
-            return "the run was paused without saving anything: a loop of your own calls trial.save(write)"
+        if record.checkpoint is None:
+            return "The run was paused but saved nothing. In a loop of your own, call trial.save(write)."
         return None
 
     def metrics(self) -> dict[str, Any]:
-        """What was reported, epoch by epoch."""
-        r = self.record
-        own = {name: list(column) for name, column in r.metrics.items()}
-        return {"epoch": list(r.epochs), self.study.problem.goal.metric: list(r.values), **own}
+        record = self.study.history.trial(0)
+        own = {name: list(column) for name, column in record.metrics.items()}
+        return {"epoch": list(record.epochs), self.study.problem.goal.metric: list(record.values), **own}
 
 
 def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, middle: int) -> ResumeCheck:
     parts = {"metrics": (straight.metrics(), broken.metrics())}
-    for part in (*straight.state, *(p for p in broken.state if p not in straight.state)):
+    for part in straight.state | broken.state:
         parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))
     if "trees" not in straight.state:  # boosters draw from generators of their own
         parts["random state"] = (straight.randomness, broken.randomness)
     if not (straight.state and broken.state):
-        given = (
+        kind = (
             "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
         )
-        nothing = (
-            f"make_run returned {given}, so that it is not known whether weights and optimizer agree: let it return "
-            "the trainer, the model, or a dict of arrays"
-        )
-        return ResumeCheck(epochs, middle, tuple(parts), (nothing,))
+        unknown = f"make_run returned {kind}. Let it return the trainer, the model, or a dict of arrays."
+        return ResumeCheck(epochs, middle, tuple(parts), (unknown,))
     found = [f"{part}: {what}" for part, pair in parts.items() if (what := _differing(*pair)) is not None]
     if found:
-        found += broken.said
+        found += broken.warnings
     return ResumeCheck(epochs, middle, tuple(parts), tuple(found))
 
 
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (users' code draws from it)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(seed)
-    if (keras := sys.modules.get("keras")) is not None:
-        keras.utils.set_random_seed(seed)
-
-
-# what a training leaves behind, as plain arrays by name, and how two of them differ
+# the state after a training, as plain arrays by name, and how two of them differ
 
 
 def _training_state(trained: Any) -> dict[str, Any]:
-    """The parts of what a training returned: names -> nested mappings, lists, arrays and numbers.
+    """Return the parts of what a training returned: names -> nested mappings, lists, arrays and numbers.
 
-    A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and
-    schedules; a Keras model the first three; a torch module weights; a booster, or its estimator, trees; an estimator
-    of scikit-learn what it learnt; arrays, numbers, and what holds them, are "returned". Of anything else nothing is.
+    A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and schedules; a Keras
+    model the first three; a torch module weights; a booster, or its estimator, trees; an estimator of scikit-learn its
+    attributes; arrays, numbers and containers of them are "returned". Anything else has none.
     """
-    if hasattr(trained, "lightning_module"):
-        return _of_lightning(trained)
     if getattr(trained, "_trainer", None) is not None and hasattr(trained, "state_dict"):
-        return _of_lightning(trained._trainer)
-    if _is_a("keras", "Model", trained):
-        return _of_keras(trained)
+        trained = trained._trainer
+    if hasattr(trained, "lightning_module"):
+        optimizers = list(trained.optimizers)
+        return {
+            "weights": dict(trained.lightning_module.state_dict()),
+            "optimizer": [o.state_dict() for o in optimizers],
+            "learning rate": [[group["lr"] for group in o.param_groups] for o in optimizers],
+            "schedules": [c.scheduler.state_dict() for c in trained.lr_scheduler_configs],
+        }
+    keras: Any = sys.modules.get("keras")
+    if keras is not None and isinstance(trained, keras.Model):
+        found: dict[str, Any] = {"weights": [_array(w) for w in trained.weights]}
+        if (optimizer := getattr(trained, "optimizer", None)) is not None:
+            found["optimizer"] = [_array(v) for v in optimizer.variables]
+            found["learning rate"] = [float(optimizer.learning_rate)]
+        return found
     if hasattr(trained, "state_dict"):
         return {"weights": dict(trained.state_dict())}
     if (trees := _trees(trained)) is not None:
@@ -256,8 +255,23 @@ def _training_state(trained: Any) -> dict[str, Any]:
     return {"returned": trained} if plain else {}
 
 
+def _trees(trained: Any) -> Any:
+    """Return the trees of XGBoost, LightGBM or CatBoost, of a booster or an estimator; None for anything else."""
+    if hasattr(trained, "get_booster"):
+        trained = trained.get_booster()
+    booster = getattr(trained, "booster_", trained)
+    if hasattr(booster, "save_raw"):
+        return np.frombuffer(booster.save_raw(), np.uint8)
+    if hasattr(booster, "model_to_string"):  # behind the trees it has the arguments of its last training
+        return booster.model_to_string(num_iteration=-1).partition("end of trees")[0].split("\n")
+    if hasattr(booster, "get_tree_leaf_counts"):
+        borders = map(np.asarray, booster.get_borders().values())
+        return [booster.get_tree_leaf_counts(), booster.get_leaf_values(), *borders]
+    return None
+
+
 def _differing(first: Any, second: Any) -> str | None:
-    """Where two states differ, and by how much at most; None when every bit agrees."""
+    """Return where two states differ, and by how much at most; None when every bit agrees."""
     one, two = dict(_leaves(first, "")), dict(_leaves(second, ""))
     alone = sorted(one.keys() ^ two.keys())
     if alone:
@@ -266,53 +280,14 @@ def _differing(first: Any, second: Any) -> str | None:
     wrong = [name for name in one if not _same(one[name], two[name])]
     if not wrong:
         return None
-    gaps = [gap for name in wrong if (gap := _gap(one[name], two[name])) is not None]
+    gaps = []
+    for name in wrong:
+        with suppress(TypeError, ValueError):
+            gaps.append(float(np.max(np.abs(np.asarray(one[name], float) - np.asarray(two[name], float)))))
+    gaps = [gap for gap in gaps if math.isfinite(gap)]
     size = f", by up to {max(gaps):.3g}" if gaps else ""
     more = f" and {len(wrong) - 1} more of {len(one)}" if len(wrong) > 1 else ""
     return f"{wrong[0]}{more} differ{'' if more else 's'}{size}"
-
-
-def _of_lightning(trainer: Any) -> dict[str, Any]:
-    optimizers = list(trainer.optimizers)
-    return {
-        "weights": dict(trainer.lightning_module.state_dict()),
-        "optimizer": [o.state_dict() for o in optimizers],
-        "learning rate": [[group["lr"] for group in o.param_groups] for o in optimizers],
-        "schedules": [c.scheduler.state_dict() for c in trainer.lr_scheduler_configs],
-    }
-
-
-def _of_keras(model: Any) -> dict[str, Any]:
-    state: dict[str, Any] = {"weights": [_array(w) for w in model.weights]}
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None:
-        state["optimizer"] = [_array(v) for v in optimizer.variables]
-        state["learning rate"] = [float(optimizer.learning_rate)]
-    return state
-
-
-def _trees(trained: Any) -> Any:
-    """The trees of XGBoost, LightGBM or CatBoost, of a booster or an estimator; None for anything else."""
-    booster = (
-        trained.get_booster() if hasattr(trained, "get_booster") else getattr(trained, "booster_", trained)
-    )
-    if hasattr(booster, "save_raw"):
-        return np.frombuffer(booster.save_raw(), np.uint8)
-    if hasattr(booster, "model_to_string"):  # behind the trees it has the arguments of its last training
-        return booster.model_to_string(num_iteration=-1).partition("end of trees")[0].split("\n")
-    if hasattr(booster, "get_tree_leaf_counts"):
-        return [
-            booster.get_tree_leaf_counts(),
-            booster.get_leaf_values(),
-            *map(np.asarray, booster.get_borders().values()),
-        ]
-    return None
-
-
-def _is_a(module: str, name: str, value: Any) -> bool:
-    """True for an instance of a class of a module that is imported."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -327,7 +302,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _array(value: Any) -> Any:
-    """A tensor of any framework as an array, bfloat16 among them."""
+    """Return a tensor of any framework as an array, also of bfloat16."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         return value.float().numpy() if value.is_floating_point() else value.numpy()
@@ -338,17 +313,7 @@ def _array(value: Any) -> Any:
 
 def _same(one: Any, two: Any) -> bool:
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-        same = one.shape == two.shape and one.dtype == two.dtype
-        return same and one.tobytes() == two.tobytes()
+        return one.shape == two.shape and one.dtype == two.dtype and one.tobytes() == two.tobytes()
     if isinstance(one, float) and isinstance(two, float) and math.isnan(one):
         return math.isnan(two)
     return bool(one == two) if type(one).__module__ == "builtins" else True  # objects: functions, classes
-
-
-def _gap(one: Any, two: Any) -> float | None:
-    """The largest difference of two numbers or arrays; None where there is no such thing."""
-    try:
-        gap = float(np.max(np.abs(np.asarray(one, float) - np.asarray(two, float))))
-    except (TypeError, ValueError):
-        return None
-    return gap if math.isfinite(gap) else None

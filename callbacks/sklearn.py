@@ -149,7 +149,7 @@ def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
 
     if callable(scoring):
         return scoring  # type: ignore[no-any-return]
-    metric, others = trial.goal.metric, trial.measures.others
+    metric, others = trial.goal.metric, trial._measures.others
     if not others:
         return check_scoring(estimator, _named(trial, scoring or metric, True))  # type: ignore[no-any-return]
     if scoring is not None:

@@ -110,10 +110,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _install = 'pip install "transformers[torch]"'
     _hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
 
-    def __init__(
-        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
-    ) -> None:
-        super().__init__(trial, monitor, verbose, record)
+    def _setup(self) -> None:
         self._training = False
         self._start()
 
@@ -132,7 +129,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         over = torch_ranks().decide(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
         one = args.world_size == 1
-        self._reporter.hear(Interruption.within("_inner_training_loop", "transformers.", bears=one))
+        self._reporter.defer(Interruption.within("_inner_training_loop", "transformers.", bears=one))
         control.should_training_stop |= over
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -228,17 +225,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = self._reporter.keeps_epoch
         final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
         if not (self._reporter.saves or self._keeps_epoch or final):
-            return END if self._is_over else GO_ON
+            return END if self._reporter.over else GO_ON
         why_not = _no_checkpoint(args)
         if why_not is None:
             return SAVE
         if self._reporter.pausing:
             self._reporter.decline(why_not)
-        return END if self._is_over else GO_ON
-
-    @property
-    def _is_over(self) -> bool:
-        return self._reporter.stopping or self._reporter.leaving
+        return END if self._reporter.over else GO_ON
 
     def _take(self, args: Any, state: Any, ends: bool) -> bool:
         """Take over the checkpoint that the Trainer has just written; True when the training ends now."""
@@ -254,15 +247,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
         if moves:
             shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed, or was not needed
-        return self._is_over
+        return self._reporter.over
 
     def _finish(self, args: Any, others: Any) -> None:
         """The end; a training that ended where the Trainer saved nothing keeps its model without the optimizer."""
-        reporter, model = self._reporter, others.get("model")
-        able = hasattr(model, "save_pretrained") and not (args.fsdp or args.deepspeed)
-        if able and not reporter.saves and reporter.keeps:
-            reporter.save(lambda path: _export(path, model, others.get("processing_class")), "")
-        reporter.end_of_fit()
+        parts = [others.get("model"), others.get("processing_class")]
+
+        def write(path: Path) -> None:  # a folder that from_pretrained takes
+            for part in parts:
+                if hasattr(part, "save_pretrained"):
+                    part.save_pretrained(path)
+
+        able = hasattr(parts[0], "save_pretrained") and not (args.fsdp or args.deepspeed)
+        self._reporter.end_of_fit(write if able else None, "")
 
     def _need_a_value(self, late: bool) -> None:
         """Raises InvalidInput, on all ranks: evaluations came without the metric, or it is late and none came."""
@@ -278,13 +275,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         raise missing(
             self.monitor, self._logged, "in this fit", how, guess=False
         )  # training's loss is not meant
-
-
-def _export(path: Path, *parts: Any) -> None:
-    """A folder that from_pretrained takes."""
-    for part in parts:
-        if hasattr(part, "save_pretrained"):
-            part.save_pretrained(path)
 
 
 def _steps_in_epoch(args: Any, loader: Any) -> int | None:

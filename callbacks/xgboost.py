@@ -25,7 +25,6 @@ write `lambda round: rate(round + trial.epoch)` and params["eta"] = rate(trial.e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from haltune.errors import NotSupported
@@ -100,46 +99,34 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # XGBoost numbers a continued booster's rounds from 0; a new booster begins the trial again
         self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
         self._reporter.begin()
-        self._reporter.hear(Interruption.within("train", "xgboost."))
+        self._reporter.defer(Interruption.within("train", "xgboost."))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         return self._reporter.verdict is not None  # it came in a training before this one
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        metrics = _last(evals_log)
+        rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
+        metrics = named(
+            (data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows
+        )
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
         self._reporter.heed(self._before + epoch + 1)
-        if self._reporter.saves:
-            self._save(model)
+        if self._reporter.saves and _folds(model):
+            self._reporter.decline(_CV)
+        elif self._reporter.saves:
+            self._reporter.save(model.save_model, ".ubj")
         if self._reporter.stopping and _folds(model) and model.attr("best_iteration") is None:
             # xgb.cv cuts its results after best_iteration when it is stopped, and crashes where there is none
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
-        return self._reporter.stopping or self._reporter.leaving
+        return self._reporter.over
 
     def after_training(self, model: Any) -> Any:
         BEGUN.discard(model)
-        if self._reporter.keeps and not self._reporter.saves and not _folds(model):
-            self._save(model)
-        self._reporter.end_of_fit()
+        self._reporter.end_of_fit(None if _folds(model) else model.save_model, ".ubj")
         self._reporter.leave()
         return model
-
-    def _save(self, model: Any) -> None:
-        if _folds(model):
-            self._reporter.decline(_CV)
-        else:
-            self._reporter.save(model.save_model, ".ubj")
-
-
-def _last(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """The metrics of the last round, named as XGBoost prints them; of xgb.cv as its results are."""
-    return named(
-        (data, metric, *(values[-1] if isinstance(values[-1], tuple) else (values[-1], None)))
-        for data, columns in evals_log.items()
-        for metric, values in columns.items()
-    )
 
 
 def _folds(model: Any) -> bool:

@@ -186,7 +186,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
-    study.session.voice.last_word = False  # the summary is
+    study.session.logger.last_word = False  # the summary is
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
     say(summary(study))
     if not outcome.over or study.history.held:

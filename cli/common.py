@@ -44,7 +44,6 @@ def say(text: object, err: bool = False) -> None:
 
 
 def say_json(told: Any) -> None:
-    """Print for programs."""
     typer.echo(as_json(told))
 
 

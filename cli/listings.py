@@ -21,12 +21,12 @@ from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
 from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.comparison import Comparisons
 from haltune.log.events import Status, plain, to_json, trial_of
-from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
+from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy
 from haltune.trackers.tensorboard import write_runs
 
@@ -66,13 +66,11 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 
 def best_data(b: Best) -> dict[str, Any]:
-    """Return the best trial: its number, its value, and its checkpoint."""
     return {"trial": b.trial, "value": _json_number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
             "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
 
 
 def front_data(run: OnFront) -> dict[str, Any]:
-    """Return a trial of the Pareto front, with its value in each goal."""
     return best_data(run) | {"values": {name: _json_number(v) for name, v in run.values.items()}}
 
 
@@ -81,7 +79,7 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
     problem, over = comparisons.history.problem, comparisons.over
     values = t.counting(problem.goal)
     return {
-        "trial": t.id, "status": str(t.status), "outcome": fate_of(t, problem, over, lost).words,
+        "trial": t.id, "status": str(t.status), "outcome": outcome_of(t, problem, over, lost).words,
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
         "value": _json_number(values[-1]) if len(values) else None,
         **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
@@ -160,7 +158,7 @@ def trials(
     with errors():
         study = study_of(where, name)
         history, listed = study.history, Listed(study)
-        found, words = list(history.trials), {word for word, _ in FATES.values()} | set(Status)
+        found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
         if status is not None:
             asked = status.strip().lower()
             if asked not in words:
@@ -201,12 +199,10 @@ class Listed:
         self._comparisons = Comparisons(self.history, self._over)
 
     def row(self, t: TrialRecord) -> dict[str, Any]:
-        """Plain data."""
         return trial_data(t, self._comparisons, self._lost)
 
     def outcome(self, t: TrialRecord) -> str:
-        """The outcome, as the page and the summary name it."""
-        return FATES[fate_of(t, self.history.problem, self._over, self._lost).kind][0]
+        return OUTCOMES[outcome_of(t, self.history.problem, self._over, self._lost).kind][0]
 
 
 def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:

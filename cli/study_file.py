@@ -86,12 +86,10 @@ class StudyFile:
 
     @property
     def store(self) -> str:
-        """The URL of its store."""
         return str(self.options["store"])
 
     @property
     def name(self) -> str:
-        """The study's name in its store."""
         return str(self.options.get("name", "study"))
 
 
@@ -157,7 +155,6 @@ class _Reader:
         return before + 1
 
     def error(self, where: TablePath, text: str) -> InvalidInput:
-        """The error to raise for a key."""
         return _Located(f"{self.path}, line {self.line(where)}: {'.'.join(where)}: {text}")
 
     def at(self, where: TablePath, make: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -218,7 +215,6 @@ class _Reader:
         )
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
-        """The other options of Study."""
         for name, value in study.items():
             self.at(("study", name), _CHECKS[name], name, value)
         options = study | {"store": self.beside(study.get("store", f"{self.path.stem}.db"))}

@@ -62,6 +62,11 @@ def settings(config: Mapping[str, Any], digits: int = 3) -> str:
     return ", ".join(f"{k}={short(v, digits)}" for k, v in config.items()) or "the only one there is"
 
 
+def of_epochs(epoch: float, max_epochs: float | None) -> str:
+    """3 of 12, or 3 without max_epochs."""
+    return f"{epoch:g} of {max_epochs}" if max_epochs else f"{epoch:g}"
+
+
 def duration(seconds: float) -> str:
     """0.4 s, 48 s, 3 min 20 s, 7 min, 34 min, 2 h 5 min."""
     if seconds < 9.95:

@@ -186,11 +186,21 @@ def check_call(cls: Any, named: Mapping[str, Any]) -> None:
 def answering(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which answers an argument that it does not take in words."""
 
+    name = [function.__qualname__]
+    takes_all = bool(inspect.unwrap(function).__code__.co_flags & inspect.CO_VARKEYWORDS)
+
     @wraps(function)
     def asked(*args: P.args, **named: P.kwargs) -> R:
-        if named:
-            _check([function.__qualname__], function, named)
-        return function(*args, **named)
+        if takes_all:
+            _check(name, function, named)
+        try:
+            return function(*args, **named)
+        except TypeError as error:
+            if (
+                error.__traceback__ is not None and error.__traceback__.tb_next is None
+            ):  # the call was refused
+                _check(name, function, named)
+            raise
 
     return asked
 

@@ -18,12 +18,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from haltune import errors
-from haltune._utils.forks import heirs
-from haltune._utils.process import checkable, new_holder, started, surely_gone
-from haltune._utils.scratch import base, is_own, make_own, remove, sweep
+from haltune._utils.forks import fork_handlers
+from haltune._utils.process import (
+    base,
+    checkable,
+    is_own,
+    make_own,
+    new_holder,
+    remove,
+    started,
+    surely_gone,
+    sweep,
+)  # fmt: skip
 from haltune.display import one_line, plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost
 
@@ -216,10 +225,10 @@ class _Before:
         self.waiting: deque[Callable[[], None]] = deque()
         self._hooked = False
         self.after_fork()
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def after_fork(self) -> None:
-        """See forks.Heir: the thread that was just at it is not here."""
+        """See forks.ForkHandler: the thread that was just at it is not here."""
         self._lock = threading.RLock()  # a program that the work itself starts waits for nothing
 
     def hook(self) -> None:
@@ -668,7 +677,15 @@ def _timeout() -> float:
 
 
 T = TypeVar("T")
-E = TypeVar("E", Writer, Reader)
+
+
+class Changed(Protocol):
+    """Something of which every rank has one, changed by what rank 0 does."""
+
+    def changes(self) -> Line: ...
+    def change(self, changes: Line) -> None: ...
+
+
 _within = contextvars.ContextVar("within", default=False)  # a decision: those within it are one with it
 _alone = contextvars.ContextVar("alone", default=False)
 
@@ -693,11 +710,12 @@ class Leader:
         topic: str,
         work: Callable[[], T],
         to_json: Callable[[T], Any] = same,
-        changes: Callable[[], Line] | None = None,
+        from_json: Callable[[Any], T] = same,
+        changed: Changed | None = None,
     ) -> T:
         """What `work` returns, on every rank; what it raises is raised on every rank.
 
-        changes: what else is another by it, told afterwards. What it and `to_json` return is JSON, or a function that
+        changed: what else is another by it. What its `changes` and `to_json` return is JSON, or a function that
         converts what can not change: it is called only if somebody is there to hear.
         """
         if self._writer is None or not self._writer.writes or _within.get():
@@ -713,8 +731,8 @@ class Leader:
             raise
         finally:
             _within.reset(token)
-            if changes is not None:
-                line["changes"] = changes()
+            if changed is not None:
+                line["changes"] = changed.changes()
             self._writer.write(line | self.news())
 
 
@@ -728,17 +746,25 @@ class Follower:
     def decide(
         self,
         topic: str,
+        work: Callable[[], T],
+        to_json: Callable[[T], Any] = same,
         from_json: Callable[[Any], T] = same,
-        change: Callable[[Line], None] | None = None,
+        changed: Changed | None = None,
+    ) -> T:
+        """What rank 0 came to. Raises what rank 0 raised, and RankLost when it is gone, or silent for too long."""
+        return self.hear(topic, from_json, changed)
+
+    def hear(
+        self,
+        topic: str,
+        from_json: Callable[[Any], T] = same,
+        changed: Changed | None = None,
         seconds: float | None = None,
     ) -> T:
-        """What rank 0 came to; change: is told what else is another by it.
-
-        Raises what rank 0 raised, and RankLost when it is gone, or silent for so many seconds.
-        """
+        """As `decide`. seconds: after which a rank 0 that is silent is lost."""
         line = self.heard(topic, seconds)
-        if change is not None and "changes" in line:
-            change(line["changes"])
+        if changed is not None and "changes" in line:
+            changed.change(line["changes"])
         if "error" in line:
             raise error_from_json(*line["error"])
         return from_json(line["answer"])
@@ -768,22 +794,19 @@ def follows() -> bool:
     return not _alone.get() and this().place.rank > 0
 
 
-def leader(name: str, where: object) -> Leader:
-    """Rank 0's part for the next study of this name in this store."""
+def joined(name: str, where: object) -> Leader | Follower:
+    """This process's part for the next study of this name in this store."""
     if _alone.get():
         return Leader(None, "")
-    return Leader(_end(Writer), _subject(name, where))
-
-
-def follower(name: str, where: object) -> Follower:
-    """Another rank's part for the next study of this name in this store."""
-    return Follower(_end(Reader), _subject(name, where))
-
-
-def _subject(name: str, where: object) -> str:
-    study = f"{name} in {where}"
-    _studies[study] += 1
-    return study + f" ({_studies[study]})" * (_studies[study] > 1)
+    me, subject = this(), f"{name} in {where}"
+    if me not in _ends:
+        _studies.clear()  # of the process that this one was forked from
+        _ends.clear()
+        _ends[me] = Reader(me) if me.place.rank > 0 else Writer(me)
+    _studies[subject] += 1
+    subject += f" ({_studies[subject]})" * (_studies[subject] > 1)
+    end = _ends[me]
+    return Leader(end, subject) if isinstance(end, Writer) else Follower(end, subject)
 
 
 @contextmanager
@@ -796,15 +819,5 @@ def alone() -> Iterator[None]:
         _alone.reset(token)
 
 
-_ends: dict[ThisProcess, Any] = {}  # what this process writes, or reads
+_ends: dict[ThisProcess, Writer | Reader] = {}  # what this process writes, or reads
 _studies: Counter[str] = Counter()
-
-
-def _end(kind: Callable[[ThisProcess], E]) -> E:
-    me = this()
-    if me not in _ends:
-        _studies.clear()  # of the process that this one was forked from
-        _ends.clear()
-        _ends[me] = kind(me)
-    end: E = _ends[me]
-    return end

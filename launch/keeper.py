@@ -25,8 +25,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
 from haltune._utils.disk import discard
-from haltune._utils.process import new_holder, surely_gone
-from haltune._utils.scratch import remove
+from haltune._utils.process import new_holder, remove, surely_gone
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log import events as ev
 from haltune.log.events import to_json
@@ -153,11 +152,9 @@ class KeeperStore:
         return list(self._ask(PagedLog.names))
 
     def create(self, name: str, first: ev.Event) -> bool:
-        """See Store: the launcher has made the study."""
         return False
 
     def replace(self, name: str, first: ev.Event, seen: int) -> bool:
-        """See Store: that, too, is the launcher's."""
         return False
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
@@ -203,7 +200,6 @@ class KeeperStore:
 
 
 def write_piece(kept: Checkpoints, path: str, data: bytes | None, offset: int) -> None:
-    """Write a piece of a file; without data, make a folder."""
     where = kept.folder / path
     (where if data is None else where.parent).mkdir(parents=True, exist_ok=True)
     if data is None:
@@ -214,19 +210,16 @@ def write_piece(kept: Checkpoints, path: str, data: bytes | None, offset: int) -
 
 
 def publish(kept: Checkpoints, temporary: str, final: str) -> None:
-    """Force a checkpoint to the disk under its name. Raises NoRoom, OSError."""
     part = kept.folder / temporary
     if part.exists() or not (kept.folder / final).exists():
         kept.publish(part)
 
 
 def discard_part(kept: Checkpoints, path: str) -> None:
-    """Delete what is not wanted after all."""
     discard(kept.folder / path)
 
 
 def supersede(kept: Checkpoints, latest: str) -> None:
-    """See Checkpoints.supersede."""
     kept.supersede(kept.folder / latest)
 
 
@@ -239,7 +232,6 @@ def contents(kept: Checkpoints, path: str) -> list[tuple[str, int | None]]:
 
 
 def read_piece(kept: Checkpoints, path: str, offset: int) -> bytes:
-    """Read a piece of a file."""
     with (kept.folder / path).open("rb") as file:
         file.seek(offset)
         return file.read(PIECE)
@@ -257,7 +249,6 @@ class Carried(Checkpoints):
         self._ask = ask
 
     def publish(self, temporary: Path) -> Path:
-        """See Checkpoints; returns when the keeper has it."""
         final = super().publish(temporary)
         name = self.recorded(final)
         part = self.recorded(final.with_name(f"part-{final.name}"))
@@ -286,11 +277,9 @@ class Carried(Checkpoints):
                         file.write(self._ask(read_piece, name, offset))
 
     def clear(self) -> None:
-        """Delete what is here: the keeper has it."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def located(self, path: str | None) -> str | None:
-        """See Checkpoints; where `fetch` puts it."""
         own = path is not None and path.startswith("trial-")
         return str(self.folder / str(path)) if own else path
 
@@ -299,7 +288,6 @@ class Carried(Checkpoints):
         return False
 
     def room_for(self, trial: int, size: int) -> None:
-        """See Checkpoints; here and there."""
         super().room_for(trial, size)
         self._ask(Checkpoints.room_for, trial, size)
 

@@ -91,7 +91,6 @@ def ended(child: int) -> bool | None:
 
 
 def how_it_died(code: int | None) -> str:
-    """An exit code in words."""
     if code is None:
         return "vanished"
     if code >= 0:

@@ -91,7 +91,6 @@ class Worker(Child):
 
 
 def check_called(train: Any, retry_on: Any) -> Errors:
-    """The errors to retry on, as a tuple. Raises InvalidInput for what cannot be called, or caught."""
     errors = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     if not all(isinstance(e, type) and issubclass(e, Exception) for e in errors):
         raise InvalidInput(f"retry_on={retry_on!r}: exceptions such as (ConnectionError, OSError)")
@@ -103,7 +102,6 @@ def check_called(train: Any, retry_on: Any) -> Errors:
 def _work(
     settings: Settings, holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection
 ) -> None:  # fmt: skip
-    """The life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     if os.name == "posix":
         os.setsid()
@@ -134,7 +132,6 @@ def _work(
 
 
 def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str | None:
-    """Train one trial; the traceback of an error that ends the search."""
     try:
         with trial:
             try:

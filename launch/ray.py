@@ -65,15 +65,12 @@ class KeeperConnection:
         self.ahead = 0.0  # seconds that the store's clock is ahead of this machine's
 
     def leaving(self) -> str | None:
-        """Why this process should leave its trial, as of the last answer."""
         return self._leave
 
     def log(self, method: Callable[..., object], *arguments: Any) -> Any:
-        """Call a method of the keeper's log. Raises what it raises, StoreError when the keeper is gone."""
         return self._ask(self._keeper.log.options(concurrency_group="log"), method, *arguments)
 
     def files(self, function: Callable[..., object], *arguments: Any) -> Any:
-        """Call a function of its checkpoints. Raises likewise."""
         return self._ask(self._keeper.files.options(concurrency_group="files"), function, *arguments)
 
     def _ask(self, call: Any, *arguments: Any) -> Any:
@@ -224,7 +221,6 @@ def _ending(outcome: Callable[[], str | None]) -> Ending:
 
 
 def _options(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Resources as a task asks for them."""
     named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     return {
         "num_cpus": 0,
@@ -322,7 +318,7 @@ def run(
     study.store.address()
     ours = study
     if max_retries is not None:
-        settings = replace(study.settings, max_retries=max_retries, verbose=study.session.voice.verbose)
+        settings = replace(study.settings, max_retries=max_retries, verbose=study.session.logger.verbose)
         ours = Study(**vars(settings))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
@@ -357,7 +353,6 @@ def _connected() -> Iterator[None]:
 
 @contextmanager
 def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
-    """The actor that keeps the study, on this node."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(num_cpus=0, max_task_retries=-1, concurrency_groups={"log": _LOG, "files": _FILES})
     options = {"name": f"haltune {study.name} {secrets.token_hex(4)}", "scheduling_strategy": here}
@@ -391,7 +386,6 @@ def _probe(study: Study) -> Iterator[Path]:
 def _job(
     study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
 ) -> Any:  # fmt: skip
-    """What tasks have in common, where Ray hands it to them."""
     arguments = {name: value for name, value in vars(study.settings).items() if name != "store"}
     url, holder = study.store.url, study.session.holder
     try:

@@ -93,7 +93,6 @@ class Script(Child):
         self._log = Path()
 
     def begin(self, trial: Trial, log: Path) -> None:
-        """See Child. Raises InvalidInput when there is no such program."""
         self._trial, self._log = trial, log
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self._slot.extra, VARIABLE: told(self._study, trial, self._marker)}

@@ -21,9 +21,9 @@ import numpy as np
 from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
-from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.study import Study
+from haltune.study.messages import lead_of
 from haltune.study.view import follow_study
 
 from .digest import Digest, Row, digest
@@ -88,7 +88,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
     thread = threading.Thread(target=follow, name="haltune-live", daemon=True)
     thread.start()
-    with study.session.voice.hushed():  # all that it would say is in the table
+    with study.session.logger.silenced():  # all that it would say is in the table
         try:
             yield
         finally:
@@ -106,7 +106,6 @@ class _WatchedLog:
         self.cost = 0.0  # seconds the last look took
 
     def look(self) -> tuple[Digest, dict[int, str]]:
-        """The facts as of now, and the last reason of each trial."""
         began = time.perf_counter()
         for event in self._study.store.read(self._study.name, self._history.position):  # of all workers
             self._history.apply(event)
@@ -128,12 +127,10 @@ class _Screen:
         self._live.start()
 
     def show(self, seen: tuple[Digest, dict[int, str]]) -> None:
-        """The newest trials that fit the screen."""
         rows = max(3, self._console.height - _OTHER_LINES)
         self._live.update(_picture(*seen, self._console, rows), refresh=True)
 
     def close(self, watch: _WatchedLog) -> None:
-        """All trials, to stay. The terminal is given back first, should the log be out of reach."""
         self._live.stop()
         self._console.print(_picture(*watch.look(), self._console, None))
 
@@ -146,7 +143,6 @@ class _Paper:
         self._told: set[int] = set()
 
     def show(self, seen: tuple[Digest, dict[int, str]]) -> None:
-        """The trials that are over and were not told of yet."""
         facts, _ = seen
         for row in facts.rows:
             if row.record.status in OVER and row.record.id not in self._told:
@@ -154,7 +150,6 @@ class _Paper:
                 self._console.print(cell(_line(facts, row)), soft_wrap=True)
 
     def close(self, watch: _WatchedLog) -> None:
-        """The rest."""
         self.show(watch.look())
 
 
@@ -220,7 +215,6 @@ class Cell:
         self._news = shows.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
 
     def look(self) -> str:
-        """What changed since the last look, as JSON; "" for nothing."""
         began = time.perf_counter()
         self._watched.look()
         self._count += 1
@@ -231,14 +225,12 @@ class Cell:
         return told
 
     def show(self, told: str) -> None:
-        """Hand it to the page."""
         if told:
             text = visible(told).replace("<", "\\u003c")  # a literal of JavaScript within a script element
             handed = f'document.getElementById("{self._id}").contentWindow.postMessage({text}, "*")'
             self._news.update({"text/html": f"<script>{handed}</script>", "text/plain": ""}, raw=True)
 
     def close(self, cell: Cell) -> None:
-        """The page at the end, to stay."""
         self._watched = Watched(follow_study(self._study.store, self._study.name))
         self._page.update(self._framed(), raw=True)
         self._news.update({"text/html": "", "text/plain": ""}, raw=True)

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from haltune._utils import disk
 from haltune.display import counted, short
 from haltune.errors import InvalidInput
-from haltune.log.comparison import Comparisons
 from haltune.log.events import Status
-from haltune.log.fate import FATES, Savings, fate_of, saved_epochs, trained_again
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, saved_epochs, trained_again
 from haltune.log.problem import Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome
@@ -46,7 +45,7 @@ class Row:
 
     record: TrialRecord
     leads: bool  # it holds the best configuration found, or is on the front of several goals
-    kind: str  # what became of it, one of haltune.log.fate.FATES
+    kind: str  # what became of it, one of haltune.log.outcomes.OUTCOMES
     outcome: str  # the same in a few words
     value: float | None  # that it counts for, NaN when it has none; None before its first report
     reason: str  # one sentence, "" when there is nothing to say
@@ -76,8 +75,6 @@ class Row:
 
 @dataclass(frozen=True)
 class KeptCheckpoints:
-    """Checkpoints on the disk."""
-
     count: int
     size: int  # bytes
     folder: str
@@ -93,7 +90,7 @@ class Digest:
     name: str
     rows: tuple[Row, ...]  # of all trials, or of those that are shown
     comparisons: Comparisons  # of all trials
-    counts: Mapping[str, int]  # of all trials: of each of haltune.log.fate.FATES how many
+    counts: Mapping[str, int]  # of all trials: of each of haltune.log.outcomes.OUTCOMES how many
     best: Best | None  # by the first goal, of several
     trained: float  # epochs, each once
     again: float  # more epochs, that were lost and trained again
@@ -118,23 +115,20 @@ class Digest:
 
     @property
     def saved_share(self) -> float:
-        """Saved epochs as a share of those of full trainings."""
         return self.savings.epochs / self.whole if self.whole else 0.0
 
     @property
     def whole(self) -> float:
-        """Epochs of full trainings."""
         return self.trained + self.savings.epochs + self.savings.itself
 
     @property
     def states(self) -> str:
         """How many trials are in which state: "6 trained in full, 13 stopped early"."""
-        found = ((self.counts.get(kind, 0), words) for kind, words in FATES.items())
+        found = ((self.counts.get(kind, 0), words) for kind, words in OUTCOMES.items())
         return ", ".join(f"{counted(n)} {words[n > 1]}" for n, words in found if n)
 
     @property
     def trials(self) -> int:
-        """How many there are, shown or not."""
         return sum(self.counts.values())
 
 
@@ -170,7 +164,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
         name=study.name if study is not None else "study",
         rows=tuple(_row(comparisons, trials[id], lead, lost) for id in shown),
         comparisons=comparisons,
-        counts=Counter(fate_of(t, problem, over, lost).kind for t in trials),
+        counts=Counter(outcome_of(t, problem, over, lost).kind for t in trials),
         best=best,
         front=front,
         trained=history.spent.epochs - again,
@@ -218,7 +212,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
     history, over = comparisons.history, comparisons.over
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
-    fate, values = fate_of(t, history.problem, over, lost), t.counting(history.problem.goal)
+    fate, values = outcome_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     evidence = verdict.evidence if verdict else {}
     numbers = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
     silent = len(t.values) > 0 and not np.isfinite(t.values).any()
@@ -237,7 +231,6 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
 
 
 def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
-    """The numbers of the trials that are shown, lowest first."""
     if len(history) <= most:
         return list(range(len(history)))
     best = [id for group in history.ranked() for id in group][: most // 2]

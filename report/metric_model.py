@@ -86,7 +86,6 @@ class MetricModel:
         return self.final.floor
 
     def importance(self) -> Importance:
-        """Of each parameter that varies."""
         rng, columns = np.random.default_rng([self.seed, 1]), self.space.columns
         left, right = self._sampled(_BASE, rng), rng.permutation(self._sampled(_BASE, rng))
         swapped = [left]
@@ -104,7 +103,6 @@ class MetricModel:
         return Importance(tuple(names[i] for i in order), share.mean(axis=0)[order], low, high)
 
     def slice(self, name: str, levels: int = 25) -> Slice:
-        """Along one parameter, at up to so many of its values."""
         rng = np.random.default_rng([self.seed, 2])
         values, coordinates = self._grid(name, levels)
         points = np.repeat(self._with(rng, name)[None], len(coordinates), axis=0)
@@ -114,7 +112,6 @@ class MetricModel:
         return Slice(values, averaged.mean(axis=0), low, high)
 
     def contour(self, across: str, along: str, levels: int = 15) -> Map:
-        """The metric expected over two parameters, others averaged."""
         rng = np.random.default_rng([self.seed, 3])
         (xs, u), (ys, v) = self._grid(across, levels), self._grid(along, levels)
         points = np.tile(self._with(rng, across, along), (len(v), len(u), 1, 1))

@@ -18,18 +18,6 @@ from haltune.study.replay import Replayed
 from haltune.study.view import StudyView, read_study
 
 LOG = "as recorded"
-_TOTALS = (
-    "stopped",
-    "recorded",
-    "trained",
-    "saved",
-    "winners",
-    "wrong",
-    "unknown",
-    "unjudged",
-    "beyond",
-    "regret",
-)
 _TITLES = ("rule", "stopped", "trained", "saved", "wrong stops", "unknown")
 
 
@@ -45,16 +33,8 @@ class RunUnderRule:
     incumbent: float  # the best of the other runs at its last report here, as the rule left them; NaN: there was none
     wins: bool | None  # its end in the log beats that, which there must be; None: the log holds no end of it
     beyond: float  # epochs at most that it had still before it where the log ends it and the rule does not
-
-    @property
-    def saved(self) -> float:
-        """Recorded epochs that the rule does not train."""
-        return self.recorded - self.trained
-
-    @property
-    def wrong(self) -> bool | None:
-        """Whether a winner was stopped; None where that is not known."""
-        return None if self.wins is None else self.wins and self.ended is not None
+    saved: float  # recorded epochs that the rule does not train
+    wrong: bool | None  # a winner was stopped; None: that is not known
 
 
 @dataclass(frozen=True)
@@ -65,53 +45,17 @@ class RuleOutcome:
     runs: tuple[RunUnderRule, ...]
     best: Best | None  # that it leaves, by the rule of `study.best`
     regret: (
-        float  # how far that lies behind the log's best, the metric's units; NaN where one of them is missing
+        float  # how far that lies behind the log's best, in the metric's units; NaN if one of them is missing
     )
-
-    @property
-    def stopped(self) -> int:
-        """Runs that it ended."""
-        return sum(r.ended is not None for r in self.runs)
-
-    @property
-    def recorded(self) -> float:
-        """Epochs of the log."""
-        return math.fsum(r.recorded for r in self.runs)
-
-    @property
-    def trained(self) -> float:
-        """Those of them that it trains."""
-        return math.fsum(r.trained for r in self.runs)
-
-    @property
-    def saved(self) -> float:
-        """Those of them that it does not."""
-        return self.recorded - self.trained
-
-    @property
-    def winners(self) -> int:
-        """Runs that are known to beat the incumbent of their time."""
-        return sum(r.wins is True for r in self.runs)
-
-    @property
-    def wrong(self) -> int:
-        """Winners that it stopped."""
-        return sum(r.wrong is True for r in self.runs)
-
-    @property
-    def unknown(self) -> int:
-        """Runs of which the log does not hold the end."""
-        return sum(r.wins is None for r in self.runs)
-
-    @property
-    def unjudged(self) -> int:
-        """Stops of those: nobody knows whether they were wrong."""
-        return sum(r.wins is None and r.ended is not None for r in self.runs)
-
-    @property
-    def beyond(self) -> float:
-        """Epochs at most that it would have trained where the log ended a run and the rule did not."""
-        return math.fsum(r.beyond for r in self.runs)
+    stopped: int  # runs that it ended
+    recorded: float  # epochs of the log
+    trained: float  # those of them that it trains
+    saved: float  # and those that it does not
+    winners: int  # runs that are known to beat the incumbent of their time
+    wrong: int  # winners that it stopped
+    unknown: int  # runs of which the log does not hold the end
+    unjudged: int  # stops of those: nobody knows whether they were wrong
+    beyond: float  # epochs at most that it would have trained where the log ended a run and the rule did not
 
 
 @dataclass(frozen=True)
@@ -138,15 +82,12 @@ class Replay:
         log, whole, rules = self.log, len(self.log.runs) - self.log.unknown, (self.log, *self.rules)
         rows = [(*_TITLES, f"best {self.metric}", "regret"), *map(_cells, rules)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            "  ".join(
-                [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-            )
-            for row in rows
-        ]
-        bound = (
-            any(r.beyond for r in self.rules) * "; at most so many where a rule would train on beyond them"
-        )
+        table = []
+        for name, *cells in rows:
+            right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+            table.append("  ".join([name.ljust(widths[0]), *right]))
+        beyond = any(r.beyond for r in self.rules)
+        bound = "; at most so many where a rule would train on beyond them" * beyond
         cut = bool(log.unknown) * f" ({plural(log.unknown, 'run does', 'runs do')} not go to the end)"
         lines = [
             f"{plural(len(log.runs), 'run')} and {plural(round(log.recorded, 1), 'epoch')} recorded, "
@@ -161,12 +102,12 @@ class Replay:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in JSON's types; what is not a finite number is None."""
-        found = {
-            "metric": self.metric,
-            "log": _as_dict(self.log),
-            "rules": [_as_dict(rule) for rule in self.rules],
-        }
-        return {name: _finite(value) for name, value in found.items()}
+        log, *rules = (
+            asdict(rule) | {"best": b and {"trial": b.trial, "value": b.value, "epoch": b.epoch}}
+            for rule in (self.log, *self.rules)
+            for b in [rule.best]
+        )
+        return {"metric": self.metric, "log": _finite(log), "rules": [_finite(rule) for rule in rules]}
 
 
 def _cells(rule: RuleOutcome) -> tuple[str, ...]:
@@ -198,16 +139,10 @@ def _unknown(rule: RuleOutcome) -> str:
     return f"{rule.name}: {'; '.join(found)}" if found else ""
 
 
-def _as_dict(rule: RuleOutcome) -> dict[str, Any]:
-    best = rule.best and {"trial": rule.best.trial, "value": rule.best.value, "epoch": rule.best.epoch}
-    runs = [{**asdict(r), "saved": r.saved, "wrong": r.wrong} for r in rule.runs]
-    return {"name": rule.name, **{name: getattr(rule, name) for name in _TOTALS}, "best": best, "runs": runs}
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _finite(v) for name, v in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -275,8 +210,16 @@ def replay(
 
 def _rule(name: str, log: Replayed, lived: Replayed) -> RuleOutcome:
     goal, best, top = log.history.problem.goal, lived.history.best(), log.history.best()
-    regret = goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan  # 0, not -0
-    return RuleOutcome(name, tuple(_run(t, log, lived) for t in log.history.trials), best, regret)
+    runs = tuple(_run(t, log, lived) for t in log.history.trials)
+    recorded, trained = (math.fsum(getattr(r, name) for r in runs) for name in ("recorded", "trained"))
+    return RuleOutcome(
+        name, runs, best,
+        regret=goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan,  # 0, not -0
+        stopped=sum(r.ended is not None for r in runs), recorded=recorded, trained=trained, saved=recorded - trained,
+        winners=sum(r.wins is True for r in runs), wrong=sum(r.wrong is True for r in runs),
+        unknown=sum(r.wins is None for r in runs),
+        unjudged=sum(r.wins is None and r.ended is not None for r in runs), beyond=math.fsum(r.beyond for r in runs),
+    )  # fmt: skip
 
 
 def _run(t: TrialRecord, log: Replayed, lived: Replayed) -> RunUnderRule:
@@ -289,20 +232,20 @@ def _run(t: TrialRecord, log: Replayed, lived: Replayed) -> RunUnderRule:
         and problem.goal.better(t.result(problem.goal), than=incumbent)
     )
     ended = verdict or t.complete or t.partial or t.status is Status.FAILED or problem.max_epochs is None
+    trained, recorded = lived.trained.get(t.id, 0.0), log.trained.get(t.id, 0.0)
     return RunUnderRule(
-        trial=t.id,
-        trained=lived.trained.get(t.id, 0.0),
-        recorded=log.trained.get(t.id, 0.0),
+        t.id, trained, recorded, incumbent=incumbent,
         ended=None if verdict is None else lived.history.trial(t.id).epoch,
         reason="" if verdict is None else verdict.reason,
-        incumbent=incumbent,
         wins=wins if t.complete else None,
         beyond=0.0 if ended else max(0.0, (problem.max_epochs or 0) - t.epoch),
-    )
+        saved=recorded - trained,
+        wrong=wins and verdict is not None if t.complete else None,
+    )  # fmt: skip
 
 
 def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
-    """The rules by name: as given, or as one writes the policy; with a number where a name is taken."""
+    """The rules by name: as given, or the policy in words; with a number where a name is taken."""
     found: dict[str, Policy[Any]] = {}
     for given in policies:
         for name, policy in given.items() if isinstance(given, Mapping) else [("", given)]:

@@ -33,7 +33,6 @@ class Stretch:
 
     @property
     def other(self) -> float:
-        """Starting up, and what nobody accounts for."""
         known = self.training + self.validation + self.judging + self.checkpoint + self.slept
         return max(0.0, self.end - self.start - known)
 
@@ -83,7 +82,6 @@ class Story:
     _top: TopTrial = field(default_factory=TopTrial)
 
     def fold(self, events: Iterable[ev.Event]) -> Story:
-        """Itself, with some events more."""
         for event in events:
             self.position += 1
             self.now = event.at if math.isnan(self.now) else max(self.now, event.at)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from haltune.display import counted, duration, plural, settings, short, visible
-from haltune.log.fate import lead_of, shared_error
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
+from haltune.study.messages import lead_of, shared_error
 
 from .digest import Digest, KeptCheckpoints, Row, Source, digest
 
@@ -84,13 +84,11 @@ def how_it_stands(facts: Digest) -> str:
 
 
 def epochs(facts: Digest, row: Row) -> str:
-    """How far a trial was trained: 3 of 12."""
     horizon = facts.problem.max_epochs
     return f"{row.record.epoch:g} of {horizon}" if horizon else f"{row.record.epoch:g}"
 
 
 def why_left(facts: Digest) -> str:
-    """Why trials were not continued."""
     low, high = facts.left or (0.0, 0.0)
     span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     of = f" of {facts.problem.max_epochs}" if facts.problem.max_epochs else ""
@@ -99,13 +97,11 @@ def why_left(facts: Digest) -> str:
 
 
 def kept(found: KeptCheckpoints) -> str:
-    """What lies on the disk."""
     what = f"{plural(found.count, 'checkpoint')} ({readable(found.size)})"
     return f"{what} kept in {found.folder}{', those of paused trials among them' if found.waiting else ''}"
 
 
 def spending(facts: Digest) -> str:
-    """Epochs and time, trained and saved."""
     epochs = plural(round(facts.trained, 1), "epoch")
     trained = f"{epochs} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
     savings, told = facts.savings, [trained]

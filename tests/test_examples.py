@@ -104,7 +104,7 @@ def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
 def test_a_search_ends_with_what_it_gained_and_what_another_hour_would(tmp_path):
     need("07_autobct_keras.py", ("keras", "sklearn", "rich", "plotly"))
     printed = run("07_autobct_keras.py", tmp_path, 2, 1)
-    assert "the search is over: 2 trainings" in printed
+    assert "he search is over: 2 trainings" in printed
     assert "Another 5 min would gain" in printed
     assert (tmp_path / "digits_autobct.html").exists()
 

@@ -87,7 +87,7 @@ def test_a_page_that_wants_a_process_of_its_own_runs(page, tmp_path):
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the search is over" in done.stderr + done.stdout
+    assert "he search is over" in done.stderr + done.stdout
 
 
 def test_the_lines_of_fsdp_pause_and_resume(tmp_path):

@@ -67,7 +67,11 @@ def within(frame: FrameType) -> str | None:
     name = frame.f_code.co_filename
     if name not in _known:
         path = Path(os.path.realpath(name))
-        ours = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] not in (".venv", "benchmarks")
+        ours = (
+            name[0] != "<"
+            and path.is_relative_to(ROOT)
+            and path.relative_to(ROOT).parts[0] not in (".venv", "benchmarks")
+        )
         _known[name] = str(path.relative_to(ROOT)) if ours else None
     return _known[name]
 

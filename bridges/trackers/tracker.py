@@ -27,12 +27,12 @@ from haltune.display import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
-from haltune.log.fate import lead_of
 from haltune.log.policy import called
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import follows
 from haltune.study import Study
+from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
 

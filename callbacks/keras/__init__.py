@@ -27,7 +27,261 @@ records it. No hook works on batches: one would switch JAX's asynchronous dispat
 Importing this module imports no framework, so KERAS_BACKEND may be set later.
 """
 
-from .callback import HaltuneCallback
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+from haltune.errors import InvalidInput
+
+from ..base import Reporting
+from ..interruption import Interruption
+from ..reporter import missing, scalars, two_callbacks
+from . import saving, surroundings
 from .saving import load_best, load_model
 
+if TYPE_CHECKING:
+    from keras.callbacks import Callback as _Base
+else:
+    _Base = object
+
 __all__ = ["HaltuneCallback", "load_best", "load_model"]
+
+_OURS = 2  # a bit of model.stop_training: as true as the True of other callbacks, and distinct from it
+
+
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
+    """Reports the goal's metric to a trial, and stops or pauses the fit when the policy says so.
+
+    Put it behind callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and
+    CSVLogger and the callbacks of tracking services are called after it and log, with the other metrics,
+    haltune_verdict (0 going on, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The name of the metric in Keras' logs. Default: None, the goal's.
+        verbose: Print a line for every report. Default: False.
+        record: "all" scalars of the epoch's logs are stored with the report, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and when a resumed
+            trial trains another model than trial.load_model() gives.
+        NotSupported: For a fit of several processes.
+
+    Example:
+        ::
+
+            import keras
+            import numpy as np
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.keras import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            def make_model(lr):
+                model = keras.Sequential([keras.layers.Dense(1)])
+                model.compile(keras.optimizers.SGD(lr), "mse")
+                return model
+
+            x, y = np.random.rand(32, 3), np.random.rand(32, 1)
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("val_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    model = trial.load_model() or make_model(**trial.config)
+                    model.fit(x, y, epochs=trial.max_epochs, initial_epoch=trial.epoch, validation_split=0.25,
+                              callbacks=[HaltuneCallback(trial)])
+    """
+
+    _homes = ("keras.callbacks",)
+    _install = "keras"
+    _hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
+    _held = frozenset({"_model", "_model_ref"})
+
+    def _setup(self) -> None:
+        trial = self.trial
+        checkpoint = trial.checkpoint if trial.epoch > 0 else None
+        # the file that the trial resumes from, if it is of haltune, until the first epoch starts
+        self._resumed = checkpoint if checkpoint is not None and checkpoint.endswith(saving.OURS) else None
+        self._proven = self._resumed is not None  # a file of this model was loaded
+        self._last_logs: list[str] | None = None  # the names in the last epoch's logs
+        self._in_epoch = self._validated = False
+
+    # Keras gives every callback its model; held weakly, as no hook lets us drop it after an exception.
+
+    def set_model(self, model: Any) -> None:
+        self._model_ref = weakref.ref(model)
+
+    @property
+    def model(self) -> Any:
+        """The model in training; None outside a fit."""
+        ref = self.__dict__.get("_model_ref")
+        return ref() if ref else None
+
+    # the hooks, in the order Keras calls them
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        surroundings.refuse_many_processes()
+        reporter, params = self._reporter, self.params or {}
+        self._in_epoch, self._last_logs = False, None
+        reporter.begin(params.get("epochs"), self.model)
+        listed = surroundings.calling_list(self)
+        if any(isinstance(c, HaltuneCallback) and c is not self for c in listed):
+            raise two_callbacks("model.fit(callbacks=[...])")
+        surroundings.put_trackers_behind(listed, self)
+        if self.trial.epoch == 0:
+            for sentence in surroundings.advice(self.trial, self, listed):
+                reporter.advise(sentence)
+        if self._resumed is not None and not _fresh(self.model):  # now, as setting a fit up draws numbers too
+            try:
+                saving.restore_randomness(self.model, self._resumed)
+            except (OSError, BadZipFile) as error:  # deleted since the model was loaded
+                why = f"the random state in {self._resumed} cannot be read ({error})"
+                reporter.warn_once(
+                    "random", f"{why}: dropout and shuffling do not continue as they would have"
+                )
+        reporter.defer(Interruption.within("fit", "keras."))
+        if reporter.verdict is not None:
+            self.model.stop_training |= _OURS
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._in_epoch, self._validated = True, False
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and epoch >= self.trial.epoch and _fresh(self.model):
+            raise InvalidInput(
+                f"trial {self.trial.id} continues after epoch {self.trial.epoch:g}, but the optimizer of this model "
+                "has not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
+                "and do not compile what it loads again"
+            )
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._reporter.clock.validating()
+
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._reporter.clock.validated()
+        self._validated = self._in_epoch
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        reporter, trained = self._reporter, epoch + 1
+        self._in_epoch = False
+        logs = {} if logs is None else logs
+        named = plain_names(self.model, logs, (self.monitor, *reporter.measures.others))
+        self._last_logs = list(named)
+        if self.monitor in named:
+            reporter.report(named[self.monitor], trained, scalars(named))
+        elif reporter.silent and (self._validated or not self.monitor.startswith("val_")):
+            # with validation_freq > 1 val_ names are absent in between; other absences are misspellings
+            raise self._missing("in the first epoch that had it to log")
+        reporter.heed(trained)
+        self._heed_others()
+        if self.trial.epoch == trained:
+            if reporter.keeps_epoch:
+                self._save(reporter.keep, saving.kept_suffix(self.trial, self.model))
+            if reporter.saves:
+                self._save(reporter.save, saving.suffix(self.trial), tried=not self._proven)
+        if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
+            logs.update(surroundings.tracked(reporter, trained, trackers))
+        if reporter.over:
+            self.model.stop_training |= _OURS
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        reporter = self._reporter
+        self._heed_others()
+        self.model.stop_training = bool(self.model.stop_training)
+        silent = self._last_logs is not None and reporter.silent
+        if not silent and not reporter.saves and reporter.keeps:
+            self._save(reporter.save, saving.kept_suffix(self.trial, self.model))
+        self._forget()
+        if silent:
+            raise self._missing("in this fit")
+        reporter.end_of_fit()
+        reporter.leave()
+
+    def _heed_others(self) -> None:
+        """What EarlyStopping or another callback ends, before this one or behind it, is not paused."""
+        if int(self.model.stop_training) & True:
+            self._reporter.ends_by_itself()
+
+    def _save(self, how: Callable[..., bool], suffix: str, tried: bool = False) -> None:
+        model, trial = self.model, self.trial
+
+        def write(path: Path) -> None:
+            if tried:
+                saving.write_tried(model, path, trial)
+            else:
+                saving.write(model, path)
+
+        how(write, suffix)
+
+    def _missing(self, when: str) -> Exception:
+        names = self._last_logs or []
+        unvalidated = self.monitor.startswith("val_") and not any(n.startswith("val_") for n in names)
+        how = "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
+        if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in names):
+            how = "Keras numbers metrics without a name, anew for each model: give each one, AUC(name='auc')"
+        return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
+
+
+def _fresh(model: Any) -> bool:
+    """True for a model whose optimizer has not taken a step."""
+    from keras import ops
+
+    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
+    return iterations is not None and int(ops.convert_to_numpy(iterations)) == 0
+
+
+def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """Return the logs of an epoch under names that are the same in every trial.
+
+    Keras calls a metric without a name after its class: "auc" for the first keras.metrics.AUC() of a process, then
+    "auc_1", "auc_2". Here the metrics of a model are numbered within the model. A name that the study reads stays.
+
+    Raises InvalidInput if a name of `wanted` may be either of two metrics.
+    """
+    metrics = list(_metrics(model))
+    numbers: dict[str, dict[str, int]] = {}  # name that Keras makes of a class -> metric's name -> its number
+    for _, metric in metrics:
+        if (found := _numbered(metric)) is not None:
+            numbers.setdefault(found[0], {})[metric.name] = found[1]
+    plain: dict[str, str] = {}
+    for stem, names in numbers.items():
+        ordered = sorted(names, key=lambda name: names[name])
+        plain |= {name: f"{stem}_{i}" if i else stem for i, name in enumerate(ordered)}
+    renamed = {key: key.removesuffix(m.name) + plain[m.name] for key, m in metrics if m.name in plain}
+    for name in wanted:
+        bare = name.removeprefix("val_")
+        either = [m for key, m in metrics if bare in (key, renamed.get(key))]
+        if len(either) > 1:
+            raise InvalidInput(
+                f"{name!r} may be either of {len(either)} metrics of this model, as Keras numbers metrics without a "
+                f"name. Give each metric a name of its own: {type(either[0]).__name__}(name='my_{bare}')."
+            )
+    found_logs = {}
+    for key, value in logs.items():
+        bare = key.removeprefix("val_")
+        new = key.removesuffix(bare) + renamed.get(bare, bare)
+        found_logs[key if key in wanted and new not in wanted else new] = value
+    return found_logs
+
+
+def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the metrics of a model with their names in its logs."""
+    for metric in model.metrics:
+        lists = [*getattr(metric, "_flat_metrics", ()), *getattr(metric, "_flat_weighted_metrics", ())]
+        if not lists:
+            yield metric.name, metric
+        for one in filter(None, lists):  # of compile(metrics=, weighted_metrics=), a list for each output
+            prefix = f"{one.output_name}_" if one.output_name else ""
+            yield from ((prefix + m.name, m) for m in one.metrics)
+
+
+def _numbered(metric: Any) -> tuple[str, int] | None:
+    """Return the name that Keras makes of a metric's class, and the number behind it; None for another name."""
+    from keras.src.utils.naming import to_snake_case
+
+    stem = to_snake_case(type(metric).__name__)
+    found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", metric.name)
+    return found and (stem, int(found[1] or 0))

@@ -1,9 +1,4 @@
-"""What surrounds HaltuneCallback in a Keras fit: other callbacks, trackers, schedules and other processes.
-
-A schedule is built for so many steps. Trials train towards `trial.max_epochs` and are stopped or paused earlier, so
-a schedule that ends elsewhere is most often one for another number of epochs. ExponentialDecay, InverseTimeDecay and
-restarts have no end to be wrong.
-"""
+"""What surrounds HaltuneCallback in a Keras fit: other callbacks, trackers and other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from haltune.display import amount, plural
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
@@ -103,71 +97,27 @@ def refuse_many_processes() -> None:
             )
 
 
-def advice(
-    trial: Trial, callback: Any, listed: list[Any], optimizer: Any, steps: int | None
-) -> Iterator[str]:
-    """A sentence for what does not fit a trial that starts. steps: of the optimizer in an epoch, None if not known."""
+def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
+    """Yield a sentence for each other callback that does not fit a trial that starts."""
     from keras.callbacks import EarlyStopping
 
-    yield from _schedule_advice(getattr(optimizer, "inner_optimizer", optimizer), steps, trial.horizon)
     until, before = trial.until, True
-    if until is not None and (trial.horizon is None or until < trial.horizon):
-        for stopping in listed:
-            # the first epoch that it looks at always improves; then patience more may not, one at least
-            if (
-                isinstance(stopping, EarlyStopping)
-                and stopping.start_from_epoch + max(stopping.patience, 1) + 1 < until
-            ):
-                yield (
-                    f"EarlyStopping(patience={stopping.patience}) can end this training before epoch {until:g}, where "
-                    f"the policy compares trials: give it patience={until:g} or more, or leave stopping to haltune"
-                )
-                break
     for other in listed:
         before = before and other is not callback
+        rung = until is not None and (trial.horizon is None or until < trial.horizon)
+        # the first epoch that it looks at always improves; then patience more may not, one at least
+        if (
+            rung
+            and isinstance(other, EarlyStopping)
+            and other.start_from_epoch + max(other.patience, 1) + 1 < until
+        ):
+            yield (
+                f"EarlyStopping(patience={other.patience}) can end this training before epoch {until:g}, where the "
+                f"policy compares trials. Give it patience={until:g} or more, or leave stopping to haltune."
+            )
+            until = None
         if before and type(other).__name__ == "SwapEMAWeights" and getattr(other, "swap_on_epoch", False):
             yield (
-                "SwapEMAWeights(swap_on_epoch=True) stands before HaltuneCallback, so that a paused trial would be "
-                "saved with its averaged weights and not continue as it was: put HaltuneCallback before it"
+                "SwapEMAWeights(swap_on_epoch=True) stands before HaltuneCallback, so a paused trial would be saved "
+                "with its averaged weights and not resume exactly. Put HaltuneCallback before it."
             )
-
-
-def _schedule_advice(optimizer: Any, steps: int | None, horizon: int | None) -> Iterator[str]:
-    """At most one sentence, for a schedule that does not end within an epoch of the horizon."""
-    for schedule, around in _ending(getattr(optimizer, "_learning_rate", None), 0.0):
-        warmup = _warmup(schedule)
-        name, end = type(schedule).__name__, schedule.decay_steps + warmup
-        if horizon is None:
-            yield (
-                f"the schedule {name} ends after {plural(end, 'step')}, but this problem sets no max_epochs: "
-                "give the Problem one, or use a schedule without an end"
-            )
-            return
-        if steps and not any(abs(e - steps * horizon) < steps for e in (end, end + around)):
-            yield (
-                f"the schedule {name} ends after {plural(end, 'step')}, {amount(end / steps, 'epochs', 4)}, but "
-                f"trials train towards trial.max_epochs = {plural(horizon, 'epoch')} of {plural(steps, 'step')}: "
-                f"write decay_steps=trial.max_epochs * {steps}{f' - {warmup:g} for the warm-up' if warmup else ''}; "
-                "haltune stops or pauses a trial before that"
-            )
-            return
-
-
-def _ending(schedule: Any, warmup: float) -> Iterator[tuple[Any, float]]:
-    """The schedules with an end, nested ones too, with the warm-up steps of what wraps them."""
-    from keras.optimizers.schedules import LearningRateSchedule
-
-    if not isinstance(schedule, LearningRateSchedule):
-        return
-    kinds = {kind.__name__ for kind in type(schedule).__mro__}
-    if kinds & {"CosineDecay", "PolynomialDecay"} and not getattr(schedule, "cycle", False):
-        yield schedule, warmup
-    for part in vars(schedule).values():
-        yield from _ending(part, warmup + _warmup(schedule))
-
-
-def _warmup(schedule: Any) -> float:
-    """The steps that a schedule warms up for; CosineDecay does not without a target."""
-    if getattr(schedule, "warmup_target", schedule) is None:
-        return 0.0
-    return float(getattr(schedule, "warmup_steps", 0) or 0)

@@ -16,6 +16,402 @@ A paused trial is saved at the end of an epoch and goes on, in the fit that is g
 reports, and all obey.
 """
 
-from .callback import HaltuneCallback
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from haltune.errors import InvalidInput
+
+from ..base import Reporting, framework_bases, over
+from ..interruption import Interruption
+from ..ranks import Agreement, leave_group_at_exit
+from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks
+from . import checkpoint, checks
+from .checks import at_boundary, epochs_done, silent
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback as _Base
+else:
+    _Base = object
 
 __all__ = ["HaltuneCallback"]
+
+VALIDATION = "validation"
+TRAINING = "training"  # the whole epoch; validations within it belong to it
+_NO_LENGTH = (
+    "it came within an epoch whose number of batches is not known, as the training loader has no length. "
+    "Give it a length or set Trainer(limit_train_batches=...)"
+)
+_EPOCHS_WITHOUT_VALUE = 2  # at first, but for a slip of the pen: one logged every other epoch may be absent
+
+
+class FreshMetrics:
+    """The new values of Lightning's table of metrics, which is never cleared: presence says nothing.
+
+    A value is new if its storage is not that of the value seen before the phase started. That value is kept alive
+    meanwhile, so that its address cannot be given to the new one. The phase that first brings a new value of the goal's
+    metric, `name`, is its source from then on: a name logged both in training and in validation is taken once.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.source: str | None = None  # the phase it is taken from
+        self._seen: dict[str, dict[str, Any]] = {}  # phase -> the table when it started
+
+    def before(self, phase: str, logged: Mapping[str, Any]) -> None:
+        """A phase starts."""
+        self._seen[phase] = dict(logged)
+
+    def take(self, phase: str, logged: Mapping[str, Any]) -> Any:
+        """Return the value of the goal's metric that a phase brought; None if none, or if it is not the source."""
+        value = self.all(phase, logged).get(self.name)
+        if value is None or self.source not in (None, phase):
+            return None
+        self.source = phase
+        return value
+
+    def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:
+        """Return everything that a phase brought."""
+        seen = self._seen.get(phase, {})
+        # a detached tensor shares the storage of its original
+        return {
+            name: value
+            for name, value in logged.items()
+            if (old := seen.get(name)) is None or (value is not old and value.data_ptr() != old.data_ptr())
+        }
+
+    def forget(self) -> None:
+        """A fit starts or is over: drop the values."""
+        self._seen = {}
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A new value of the goal's metric, not reported yet."""
+
+    value: Any  # a scalar tensor
+    epoch: float | None  # epochs trained; None: unknown
+    lap: tuple[float, float]  # seconds since the report before, and of them in validation
+    others: Mapping[str, Any]  # of other goals and constraints, as logged last
+
+
+class _Last:
+    """Called after all other callbacks and after the module: then every metric of an epoch is there.
+
+    Lightning calls only early stopping and checkpoint callbacks that late, by an isinstance test: so it is a
+    Checkpoint. It is in the Trainer's list from `setup` to `teardown`, behind the user's ModelCheckpoint.
+    """
+
+    best_model_path = ""  # read of any checkpoint callback
+
+    def __init__(self, owner: HaltuneCallback) -> None:
+        self.owner = owner
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self.owner.epoch_ends(trainer)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.owner.all_torn_down(trainer)
+
+
+class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
+    """Reports the goal's metric to a trial, stops the fit when the policy says so, and saves it for a pause.
+
+    Args:
+        trial: What `study.ask()` gave, or the loop over a study.
+        monitor: The name under which the metric is logged. Default: None, the goal's.
+        verbose: Print a line for every report. Default: False.
+        record: "all" scalars logged in an epoch are stored with its report, or the "monitor" only. Default: "all".
+
+    Raises:
+        InvalidInput: When `trial` is not a trial, and when the metric is a vector or was never logged.
+        NotSupported: For Fabric, for a max_steps or max_time below the trial's horizon, and for a trial to be paused
+            under a sharded strategy.
+
+    Example:
+        ::
+
+            from lightning.pytorch import Trainer
+            from lightning.pytorch.demos.boring_classes import BoringModel
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.lightning import HaltuneCallback
+            from haltune.policies import RandomSearch
+
+            class Net(BoringModel):
+                def validation_step(self, batch, index):
+                    self.log("val_loss", self.step(batch))
+
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("val_loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
+                    trainer.fit(Net(), ckpt_path=trial.checkpoint)
+    """
+
+    _homes = ("lightning.pytorch", "pytorch_lightning")
+    _install = "lightning"
+    _hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
+    _held = frozenset({"log", "log_dict"})  # methods of the module, set by the Trainer
+
+    def _setup(self) -> None:
+        self._fresh = FreshMetrics(self.monitor)
+        self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
+        self._to_save: list[Any] = []  # the same, while this callback saves
+        self._start()
+
+    def _start(self) -> None:
+        self._fresh.forget()
+        self._found: _Found | None = None
+        self._epochs = 0  # training epochs that ended in this fit
+        self._trained: float | None = None  # epochs trained when the last one ended
+        self._validations = 0
+        self._ends = False  # whether this callback told the Trainer to stop
+
+    # the hooks, in the order Lightning calls them
+
+    def on_after_setup(self, fabric: Any, module: Any) -> None:
+        raise checks.fabric()
+
+    def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
+        raise checks.fabric()  # the one hook of Fabric's after setup_module and setup_optimizers
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage != "fit":
+            return
+        leave_group_at_exit()
+        self._loaded = []  # what a `validate` loaded is not this fit's
+        epochs = trainer.max_epochs
+        # before callbacks add an epoch for their own use
+        self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
+        self._leave_list(trainer)
+        if any(isinstance(c, HaltuneCallback) and c is not self for c in trainer.callbacks):
+            raise two_callbacks("Trainer(callbacks=[...])")
+        homes = tuple(f"{home}.callbacks" for home in self._homes)
+        last = over(_Last, framework_bases(homes, "Checkpoint", self._install))(self)
+        # first: random state is put back before anybody draws, and the final state is saved before weights are averaged
+        # into the model. Lightning iterates over the list, so it is replaced, never changed.
+        self._place = trainer.callbacks.index(self)
+        trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), last]
+        if self.trial.checkpoint:
+            checkpoint.prepare(trainer, pl_module)
+
+    def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.is_global_zero:
+            self._reporter.foresee(trainer.callback_metrics)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if not silent(trainer):
+            self._start()
+            self._reporter.defer(Interruption(trainer.world_size == 1 and not checks.sharded(trainer)))
+            ranks = _ranks(trainer)
+            checks.same_trial(ranks, self.trial)
+            trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
+            if trainer.reload_dataloaders_every_n_epochs:  # which draw before the epoch starts
+                self._restore(trainer)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if not silent(trainer):
+            self._restore(trainer)
+            self._fresh.before(TRAINING, trainer.callback_metrics)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if not silent(trainer):
+            self._fresh.before(VALIDATION, trainer.callback_metrics)
+            self._reporter.clock.validating()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not silent(trainer):
+            self._reporter.clock.validated()
+            self._validations += 1
+            self._find(trainer, VALIDATION)
+            if not at_boundary(trainer):  # else the epoch's last metrics are still to come
+                self._report(trainer, VALIDATION)
+
+    def epoch_ends(self, trainer: Any) -> None:
+        """on_train_epoch_end, after all others."""
+        if not silent(trainer):
+            self._epochs += 1
+            self._trained = epochs_done(trainer)
+            self._find(trainer, TRAINING)
+            self._report(trainer, TRAINING, self._trained)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if not silent(trainer):
+            ranks = _ranks(trainer)
+            logged = dict(trainer.callback_metrics)
+            ranks.decide(lambda: self._check_end(trainer, logged))
+            checkpoint.save(trainer, self._reporter, ranks, lambda: self._remember(trainer, ranks))
+            self._to_save = []
+            if ranks.rank == 0:
+                _tell_loggers(trainer, self._reporter)
+                self._reporter.end_of_fit()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
+            found, self._found = self._found, None
+            if found is not None and found.epoch is not None:
+                with suppress(Exception):  # it would replace the user's
+                    others = scalars(found.others)
+                    self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
+            self._reporter.fail(exception)
+        self._reporter.postpone()
+        self._let_go(trainer)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._let_go(trainer)
+
+    def all_torn_down(self, trainer: Any) -> None:
+        """Raise Ctrl-C or SIGTERM, if one waited: the loggers and the other callbacks have come to their end."""
+        self._reporter.leave()
+        if trainer.received_sigterm:  # which Lightning heeds within its epochs alone
+            raise SystemExit(128 + signal.SIGTERM)  # as a shell counts
+
+    # what a checkpoint holds: primitives, and whose they are
+
+    @property
+    def state_key(self) -> str:
+        """Its key in a checkpoint, the same under both names of Lightning."""
+        return "haltune"
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"trial": self.trial.id, "source": self._fresh.source}
+        return state | ({"random": self._to_save} if self._to_save else {})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict.get("trial") == self.trial.id:
+            self._fresh.source = state_dict.get("source")
+            self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads in between
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._fresh.forget()  # tensors
+        return super().__getstate__()
+
+    def _let_go(self, trainer: Any) -> None:
+        self._forget()
+        self._fresh.forget()
+        self._found = None
+        self._reporter.release()
+        self._leave_list(trainer)
+
+    def _leave_list(self, trainer: Any) -> None:
+        """Put the Trainer's callbacks back in the user's order."""
+        others = [c for c in trainer.callbacks if c is not self]
+        if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
+            others = left
+            trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
+
+    def _remember(self, trainer: Any, ranks: Agreement) -> None:
+        self._to_save = ranks.gather(checkpoint.capture(trainer))
+
+    def _restore(self, trainer: Any) -> None:
+        """Continue with the random numbers of a checkpoint, once."""
+        states, self._loaded = self._loaded, []
+        if trainer.global_rank < len(states):
+            checkpoint.restore(trainer, states[trainer.global_rank])
+
+    def _begin(self, trainer: Any) -> bool:
+        """True when the fit has nothing to do."""
+        reporter, trial = self._reporter, self.trial
+        reporter.begin(self._planned, trainer.lightning_module)
+        checks.check_start(trainer, trial)
+        if not reporter.ended and trial.checkpoint and trainer.current_epoch < int(trial.epoch):
+            reporter.warn_once(
+                "repeat",
+                f"Trial {trial.id} continues after epoch {trial.epoch:g}, but this fit begins at epoch "
+                f"{trainer.current_epoch} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
+            )
+        if (sentence := checks.advice(trainer, trial)) is not None:
+            reporter.advise(sentence)
+        return reporter.verdict is not None
+
+    def _find(self, trainer: Any, phase: str) -> None:
+        logged = trainer.callback_metrics
+        value = self._fresh.take(phase, logged)
+        if value is not None:
+            others = {n: logged[n] for n in self._reporter.measures.others if n in logged}
+            self._found = _Found(value, epochs_done(trainer), self._reporter.clock.lap(), others)
+
+    def _report(self, trainer: Any, phase: str, over: float | None = None) -> None:
+        """Report what was found on rank 0, and stop on all ranks; every rank comes here. over: see `Reporter.heed`."""
+        found, self._found = self._found, None
+        logged = dict(trainer.callback_metrics)  # the reading may be a collective, so all ranks read
+        ranks, reporter = _ranks(trainer), self._reporter
+
+        def question() -> tuple[bool, bool]:
+            """Whether the fit should end, and whether for a pause."""
+            if found is not None and found.epoch is None:
+                reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
+            elif found is not None and found.epoch is not None:
+                fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
+                others = {n: logged[n] for n in reporter.measures.others if n in logged}
+                metrics = scalars({**found.others, **others, **fresh})
+                reporter.report(found.value, found.epoch, metrics, lambda: _need(trainer), found.lap)
+            reporter.heed(over)
+            if trainer.should_stop and not self._ends:
+                reporter.ends_by_itself()
+            if phase == TRAINING and (self._validations or not trainer.enable_validation):
+                patience = 1 if nearest(self.monitor, logged, 0.9) else _EPOCHS_WITHOUT_VALUE
+                epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
+                self._need_a_value(logged, f"in {epochs}", patience)
+            return reporter.over, reporter.pausing
+
+        stops, pauses = ranks.decide(question)
+        # a pause waits for the end of the epoch: from within one a fit cannot be resumed exactly
+        if stops and (not pauses or at_boundary(trainer)):
+            self._ends = trainer.should_stop = True
+        if found is not None and self.trial.goal.of == "best":
+            checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
+
+    def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
+        self._need_a_value(logged, "in this fit")
+        if not self._reporter.stopping:
+            checks.check_end(trainer, self.trial, self._trained)
+
+    def _need_a_value(self, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
+        if self._epochs >= patience and self._reporter.silent:
+            if self.monitor in logged:
+                raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
+            log = f"self.log({self.monitor!r}, ...)"
+            how = f"No validation ran: give trainer.fit its data, or log it in training, {log}"
+            raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
+
+
+def _ranks(trainer: Any) -> Agreement:
+    """The processes of the fit."""
+    return Agreement(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
+
+
+def _need(trainer: Any) -> int:
+    """Bytes of a checkpoint. Raises where none can be made, or it could not be loaded again."""
+    if checks.sharded(trainer):
+        raise checks.cannot_save(trainer)
+    return checkpoint.bytes_needed(trainer, _ranks(trainer))
+
+
+def _tell_loggers(trainer: Any, reporter: Reporter) -> None:
+    """Log the end of the trial with each logger of the Trainer; one that fails breaks no training.
+
+    Lightning itself logs a stopped training as a success, as it is stopped by the Trainer's flag.
+    """
+    metrics, reason = ending_metrics(reporter)
+    for logger in trainer.loggers:
+        with suppress(Exception):
+            logger.log_metrics(metrics, step=trainer.global_step)
+        with suppress(Exception):
+            experiment = logger.experiment
+            summary: Any = getattr(experiment, "summary", None)
+            if hasattr(summary, "__setitem__"):
+                summary["haltune_reason"] = reason
+            elif hasattr(experiment, "add_text"):
+                # TensorBoard shows a run's last table of hyperparameters alone: another would hide the user's
+                experiment.add_text("haltune_reason", reason, trainer.global_step)
+                logger.hparams["haltune_reason"] = reason
+            else:
+                logger.log_hyperparams({"haltune_reason": reason})
+        with suppress(Exception):
+            logger.save()

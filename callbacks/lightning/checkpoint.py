@@ -46,7 +46,7 @@ def save(
                 raise NotSupported(
                     f"its state under {type(trainer.strategy).__name__} is spread over the processes"
                 )
-            found.append(reporter.trial.begin_save(keep=best_epoch))
+            found.append(reporter.trial._begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
             reporter.attempt(begin, over=not keeps, keeps=keeps)
@@ -64,7 +64,7 @@ def save(
         def commit() -> None:
             if error is not None:
                 raise error
-            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
+            reporter.trial._commit_save(path, time.monotonic() - began, best_epoch)
 
         try:
             refused = None if error else _refused(path)

@@ -1,24 +1,17 @@
-"""Where a Lightning fit stands, and what in it does not fit the trial: errors before an epoch is lost, and advice.
-
-A schedule that ends is built for a number of epochs or steps. Trials train towards `trial.max_epochs` and are stopped
-or paused earlier, so a schedule that ends elsewhere was most often built for another number of epochs. Warm-ups, step
-decays and restarts have no end to be wrong.
-"""
+"""Where a Lightning fit stands, and what in it does not fit the trial: errors before an epoch is lost, and advice."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
-from haltune.display import amount, plural
+from haltune.display import amount
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
 from ..ranks import Agreement
 
 _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
-_ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
 
 
 def silent(trainer: Any) -> bool:
@@ -84,9 +77,13 @@ def check_start(trainer: Any, trial: Trial) -> None:
         return
     if trial.until is not None and trial.until < horizon and sharded(trainer):
         raise cannot_save(trainer)
-    steps = _steps_per_epoch(trainer)
-    one_a_batch = trainer.lightning_module.automatic_optimization
-    if steps is not None and one_a_batch and -1 < trainer.max_steps < steps * horizon:
+    batches = trainer.num_training_batches
+    steps = math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
+    if (
+        steps is not None
+        and trainer.lightning_module.automatic_optimization
+        and -1 < trainer.max_steps < steps * horizon
+    ):
         raise _too_short(f"max_steps={trainer.max_steps}", trainer.max_steps / steps, horizon)
 
 
@@ -111,70 +108,20 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
     )
 
 
-def _steps_per_epoch(trainer: Any) -> int | None:
-    """Optimizer steps of an epoch with automatic optimization; None for a loader without length."""
-    batches = trainer.num_training_batches
-    return math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
-
-
-def advice(trainer: Any, trial: Trial) -> Iterator[str]:
-    """A sentence for each schedule and early stopping that does not fit."""
-    for config in trainer.lr_scheduler_configs if trial.horizon is not None else ():
-        yield from _schedule_advice(trainer, float(trial.horizon or 0), config)
+def advice(trainer: Any, trial: Trial) -> str | None:
+    """Return a sentence if early stopping can end the training before the first rung."""
     until, horizon = trial.until, trial.horizon
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon):
-        return  # no rung lies ahead, or the first one is past
+        return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:
         # the first check always improves; then patience more may not, one at least
         if (max(stopping.patience, 1) + 1) * _epochs_per_check(trainer) < until:
-            yield (
+            return (
                 f"EarlyStopping(monitor={stopping.monitor!r}, patience={stopping.patience}) can end this training "
-                f"before epoch {until:g}, where the policy first compares trials: give it more patience, "
-                "or leave stopping to haltune"
+                f"before epoch {until:g}, where the policy first compares trials. Give it more patience, or leave "
+                "stopping to haltune."
             )
-            return
-
-
-def _ends(scheduler: Any, began: float = 0.0) -> Iterator[tuple[str, str, float, float]]:
-    """(class, argument, its value, all steps until its end) of a schedule, or of those within it, that end."""
-    name = type(scheduler).__name__
-    parts = getattr(scheduler, "_schedulers", [])
-    if name == "SequentialLR":  # each begins at a milestone
-        for part, milestone in zip(parts[1:], scheduler._milestones, strict=True):
-            yield from _ends(part, began + milestone)
-    elif name == "ChainedScheduler":
-        for part in parts:
-            yield from _ends(part, began)
-    elif name in _ENDS:
-        value = float(getattr(scheduler, _ENDS[name]))
-        yield name, _ENDS[name], value, began + value
-
-
-def _schedule_advice(trainer: Any, horizon: float, config: Any) -> Iterator[str]:
-    """At most one sentence."""
-    steps, by_epoch = _steps_per_epoch(trainer), config.interval == "epoch"
-    expected = [
-        (horizon / config.frequency, 1.0)
-    ]  # (steps of the schedule until the horizon, slack of an epoch)
-    each_step = [] if steps is None else [(horizon * steps / config.frequency, steps / config.frequency)]
-    if not trainer.lightning_module.automatic_optimization:  # the module steps them when it likes
-        expected += each_step if steps is not None else [(math.nan, 0.0)]
-    elif not by_epoch:
-        expected = each_step
-    if not expected or any(math.isnan(total) for total, _ in expected):
-        return  # nobody knows how many steps it has
-    for name, argument, value, end in _ends(config.scheduler):
-        if any(abs(end - total) <= slack for total, slack in expected):
-            continue
-        in_steps = "" if by_epoch else f", which is {plural(expected[0][0], 'step')}"
-        fix = "trial.max_epochs" if by_epoch else "self.trainer.estimated_stepping_batches"
-        yield (
-            f"the schedule {name}({argument}={value:g}) ends after {end:g} {config.interval}s, but trials "
-            f"train towards trial.max_epochs={horizon:.0f}{in_steps}: give it "
-            f"{argument}={fix}{f' - {end - value:g}' if end - value else ''}. "
-            "haltune stops or pauses a trial before that where it pays"
-        )
-        return
+    return None
 
 
 def _epochs_per_check(trainer: Any) -> float:

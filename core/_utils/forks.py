@@ -1,6 +1,6 @@
 """A fork while other threads work: its child has their locks and half-done work, and not the threads to finish it.
 
-    heirs.add(thing)          the child calls thing.after_fork() before anything else
+    fork_handlers.add(thing)          the child calls thing.after_fork() before anything else
     with held_off: ...        no other thread forks this process meanwhile
     closed_before.add(engine) its connections are closed before a fork
 
@@ -23,7 +23,7 @@ from .signals import undisturbed
 LONGEST_WAIT = 5.0  # seconds that a fork waits for transactions of other threads
 
 
-class Heir(Protocol):
+class ForkHandler(Protocol):
     """Something that a forked process must set right."""
 
     def after_fork(self) -> None:
@@ -31,7 +31,7 @@ class Heir(Protocol):
         ...
 
 
-heirs: weakref.WeakSet[Heir] = weakref.WeakSet()
+fork_handlers: weakref.WeakSet[ForkHandler] = weakref.WeakSet()
 closed_before: weakref.WeakSet[Any] = weakref.WeakSet()  # engines of SQLAlchemy
 
 
@@ -89,8 +89,8 @@ held_off = HeldOff()
 def _after_in_child() -> None:
     undisturbed.after_fork()
     held_off.after_in_child()
-    for heir in list(heirs):
-        heir.after_fork()
+    for handler in list(fork_handlers):
+        handler.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

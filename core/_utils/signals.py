@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a step that must be whole is heard right after it, and is told from an error.
+"""Ctrl-C in the middle of a step that must be whole is handled right after it, and is told from an error.
 
     with undisturbed:            Python's handlers of signals run after the block
         with undisturbed.heard:  and at once within this part of it, which may wait, however deep it is
@@ -27,10 +27,11 @@ _LOOKS = 0.001, 0.02  # seconds between looks of the main thread while another i
 Handler = Callable[[int, FrameType | None], Any]
 # not by the module that makes members of an enumeration of all it is asked: an epoch has tens of blocks
 _signal: Any = sys.modules.get("_signal", signal)
+_ident, _main = threading.get_ident, threading.main_thread
 
 
-class _StandIn:
-    """Installed instead of a handler, which it calls at once while nothing is held back, wherever it was kept."""
+class _Temporary:
+    """Installed instead of a handler, which it calls at once unless handlers wait, wherever it was kept."""
 
     def __init__(self, handler: Handler, held: Undisturbed) -> None:
         self.handler, self._held = handler, held
@@ -43,40 +44,40 @@ class _StandIn:
 
 
 class Undisturbed:
-    """Stands in for the handlers within its block, which may be within another.
+    """Has temporary handlers installed within its block, which may be within another.
 
     Every step of it may be ended by a handler that raises, those of coming and going as well: each leaves the handlers
-    as they were found, and one that was held back is called once.
+    as they were found, and one that waited is called once.
     """
 
     def __init__(self) -> None:
-        self.depth = 0  # above 0 while handlers are held back
+        self.depth = 0  # above 0 while handlers wait
         self.waiting: dict[int, tuple[Handler, FrameType | None]] = {}
         self.heard = _Heard(self)
         self._blocks, self._thread = 0, 0
-        self._installed: dict[int, _StandIn] = {}
+        self._installed: dict[int, _Temporary] = {}
 
     def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if _ident() != _main().ident:
             return
         self.depth += 1
         self._blocks += 1
         if self._blocks > 1:
             return
         try:
-            self._thread = threading.get_ident()
+            self._thread = _ident()
             for number in _NUMBERS:
                 handler = _signal.getsignal(number)
                 if callable(handler):
-                    stand_in = handler if isinstance(handler, _StandIn) else _StandIn(handler, self)
-                    self._installed[number] = stand_in
-                    _signal.signal(number, stand_in)
-        except BaseException:  # of a handler that no stand-in was there for
+                    temporary = handler if isinstance(handler, _Temporary) else _Temporary(handler, self)
+                    self._installed[number] = temporary
+                    _signal.signal(number, temporary)
+        except BaseException:  # of a handler that was not yet replaced
             self._leave()
             raise
 
     def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if _ident() != _main().ident:
             return
         if self._blocks == 1:
             self._leave()
@@ -84,38 +85,38 @@ class Undisturbed:
         self._blocks -= 1
         self.depth -= 1
         if not self.depth:  # within what is heard
-            self.hand_on()
+            self.call_waiting()
 
     def after_fork(self) -> None:
         """In the child of another thread than the one within: that one does not go on there."""
-        if self._installed and threading.get_ident() != self._thread:
+        if self._installed and _ident() != self._thread:
             self.depth, self._blocks, self.waiting = 0, 0, {}
             self._restore()
 
-    def hand_on(self) -> None:
-        """Each signal that waits to its handler, once, though one of them raises."""
+    def call_waiting(self) -> None:
+        """Each handler that waits is called once, though one of them raises."""
         while self.waiting:
             number = next(iter(self.waiting))
             handler, frame = self.waiting.pop(number)
             try:
                 handler(number, frame)
             finally:
-                self.hand_on()
+                self.call_waiting()
 
     def _leave(self) -> None:
         try:
-            self._restore()  # what is not yet restored is still held back
+            self._restore()  # what is not yet restored still waits
         finally:
             self.depth = self._blocks = 0
-            self.hand_on()
+            self.call_waiting()
 
     def _restore(self) -> None:
         """Each handler to its place, though one that is back is called at once and raises."""
         try:
             while self._installed:
-                number, stand_in = next(iter(self._installed.items()))
-                if _signal.getsignal(number) is stand_in:
-                    _signal.signal(number, stand_in.handler)
+                number, temporary = next(iter(self._installed.items()))
+                if _signal.getsignal(number) is temporary:
+                    _signal.signal(number, temporary.handler)
                 self._installed.pop(number)
         except BaseException:
             self._restore()
@@ -130,18 +131,18 @@ class _Heard:
         self._depths: list[int] = []
 
     def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if _ident() != _main().ident:
             return
         self._depths.append(self._held.depth)
         self._held.depth = 0
         try:
-            self._held.hand_on()
+            self._held.call_waiting()
         except BaseException:
             self._held.depth = self._depths.pop()
             raise
 
     def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if _ident() == _main().ident:
             self._held.depth = self._depths.pop()
 
 
@@ -152,10 +153,7 @@ class Steps:
     """A lock of steps that are whole: a handler that comes within one is called after it.
 
     So it finds what the steps change as one of them left it. Within a part that is heard it is called at once, and may
-    look, but not take a step: that raises NotSupported.
-
-    Args:
-        of: What refusals name.
+    look, but not take a step: that raises NotSupported. of: what refusals name.
     """
 
     def __init__(self, of: str) -> None:
@@ -164,16 +162,19 @@ class Steps:
         self._inside = 0
 
     def __enter__(self) -> None:
-        main = threading.current_thread() is threading.main_thread()
-        if main and self._inside and not undisturbed.depth and self._lock.acquire(blocking=False):
-            self._lock.release()
+        main = _ident() == _main().ident
+        if main and self._inside and not undisturbed.depth and self.is_free():  # free: this thread has it
             raise NotSupported(
                 f"{self._of} is being asked or told something by this thread already, and so it cannot be by a "
                 "signal handler (or a policy) meanwhile: set a flag there, and look at it in the loop"
             )
         undisturbed.__enter__()
         try:
-            self._take(main)
+            pause = _LOOKS[0]
+            while not self._lock.acquire(blocking=not main):
+                with undisturbed.heard:
+                    time.sleep(pause)
+                pause = min(2.0 * pause, _LOOKS[1])
         except BaseException:
             undisturbed.__exit__()
             raise
@@ -190,13 +191,6 @@ class Steps:
             return False
         self._lock.release()
         return True
-
-    def _take(self, main: bool) -> None:
-        pause = _LOOKS[0]
-        while not self._lock.acquire(blocking=not main):
-            with undisturbed.heard:
-                time.sleep(pause)
-            pause = min(2.0 * pause, _LOOKS[1])
 
 
 def interrupts(error: BaseException) -> bool:

@@ -1,7 +1,6 @@
 """One BLAS thread while deciding: sums in another order would give other last bits, and other decisions.
 
-numpy and scipy wheels each bring an OpenBLAS of their own; both are set. Other BLAS
-libraries are left as they are.
+numpy and scipy wheels each bring an OpenBLAS of their own; both are set. Other BLAS libraries are left as they are.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import scipy
 
-from .forks import heirs
+from .forks import fork_handlers
 from .signals import undisturbed
 
 _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads64_",
@@ -30,21 +29,12 @@ def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
     for package in (np, scipy):
         root = Path(str(package.__file__)).parent
         for path in (*root.parent.glob(f"{root.name}.libs/*openblas*"), *root.glob(".dylibs/*openblas*")):
-            pair = _functions(path)
-            if pair:
-                found.append(pair)
+            with suppress(OSError):
+                library = ctypes.CDLL(str(path))
+                stem = next((stem for stem in _STEMS if hasattr(library, stem.format("set"))), None)
+                if stem is not None:
+                    found.append((getattr(library, stem.format("get")), getattr(library, stem.format("set"))))
     return found
-
-
-def _functions(path: Path) -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError:
-        return None
-    for stem in _STEMS:
-        if hasattr(library, stem.format("set")):
-            return getattr(library, stem.format("get")), getattr(library, stem.format("set"))
-    return None
 
 
 class _OneThread:
@@ -54,7 +44,7 @@ class _OneThread:
         self._lock = threading.Lock()
         self._within: dict[object, int] = {}  # what is decided now -> its thread
         self._before: list[tuple[Callable[[int], None], int]] = []
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def enter(self, decision: object) -> None:
         with undisturbed, self._lock:
@@ -70,7 +60,7 @@ class _OneThread:
                 self._restore()
 
     def after_fork(self) -> None:
-        """See forks.Heir: the child trains with as many threads as before, though others were deciding."""
+        """See forks.ForkHandler: the child trains with as many threads as before, though others were deciding."""
         deciding, me = bool(self._within), threading.get_ident()
         self._lock = threading.Lock()
         self._within = {decision: thread for decision, thread in self._within.items() if thread == me}

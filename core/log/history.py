@@ -61,9 +61,11 @@ class Wishes:
     def extended(self, budget: Budget | None) -> Budget:
         """A budget with the limits that were raised; None: without a limit."""
         budget = budget or Budget()
+        if not self.limits:
+            return budget
         given = {name: getattr(budget, name) for name in self.limits}
         more = {name: max(limit, self.limits[name]) for name, limit in given.items() if limit is not None}
-        return replace(budget, **more) if more else budget
+        return replace(budget, **more)
 
 
 class History:
@@ -109,26 +111,27 @@ class History:
         if not 0 <= id < len(self._trials):
             known = f"has trials 0 to {len(self) - 1}" if self._trials else "has none yet"
             raise InvalidInput(f"there is no trial {id}: this study {known}")
-        return self._trials[id].record or self._recorded([self._trials[id]])[0]
+        t = self._trials[id]
+        if not t.restored:
+            self._restore([t])
+        return t.record or t.recorded(self.scale, self.locate)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
         """All trials in the order of their numbers."""
-        self._recorded([t for t in self._trials if t.record is None])
-        return [t.record for t in self._trials if t.record is not None]
+        self._restore([t for t in self._trials if not t.restored])
+        return [t.record or t.recorded(self.scale, self.locate) for t in self._trials]
 
-    def _recorded(self, trials: Sequence[TrialBuilder]) -> list[TrialRecord]:
-        """Their records made anew; configurations that come from the log regain together the types that JSON lacks."""
-        if raw := [t for t in trials if not t.restored]:
-            try:
-                configs = self.problem.space.canonical_many([t.config for t in raw])
-            except InvalidSpace as error:
-                raise StoreError(f"a configuration in the log of {self.whose}: {error}. {ADVICE}") from error
-            for t, config in zip(raw, configs, strict=True):
-                t.config, t.restored = MappingProxyType(config), True
-        for t in trials:
-            t.record = t.frozen(self.scale_of(t.id), self.locate)
-        return [t.record for t in trials if t.record is not None]
+    def _restore(self, trials: Sequence[TrialBuilder]) -> None:
+        """Give configurations that come from the log back, all together, the types that JSON lacks."""
+        if not trials:
+            return
+        try:
+            configs = self.problem.space.canonical_many([t.config for t in trials])
+        except InvalidSpace as error:
+            raise StoreError(f"a configuration in the log of {self.whose}: {error}. {ADVICE}") from error
+        for t, config in zip(trials, configs, strict=True):
+            t.config, t.restored = MappingProxyType(config), True
 
     def furthest_superseded(self, id: int) -> TrialRecord | None:
         """Of the attempts at a trial that a later one trains again, the one that came furthest."""
@@ -179,6 +182,8 @@ class History:
     def missed(self, trial: int, epoch: float, at: float) -> list[Reported]:
         """The reports of earlier attempts to repeat, at a time, before the first of a trial's attempt at `epoch`."""
         t = self._trials[trial]
+        if not t.fresh:
+            return []
         return [replace(e, at=at, attempt=t.attempt, seen=self.position) for e in t.missed(epoch)]
 
     # -- the best of them --------------------------------------------------------------------------
@@ -348,31 +353,28 @@ class History:
 
     def check(self, event: Event) -> None:
         """Raises StoreError when an event cannot be the next of the log."""
-        if (why := self._misplaced(event)) is not None:
-            raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
-
-    def _misplaced(self, event: Event) -> str | None:
-        kind = event.kind
-        if isinstance(event, ev.Started):
-            n = len(self._trials)
-            return None if event.trial == n else f"trial {event.trial} started, and the next is {n}"
-        if isinstance(event, (ev.AttemptEvent, ev.Resumed, ev.Asked)):
-            trial, attempt, full = event.trial, event.attempt, self.problem.max_epochs
-            if trial >= len(self._trials):
-                return f"{kind} of trial {trial}, and there are {len(self._trials)} yet"
-            now = self._trials[trial].attempt
-            if (attempt != now + 1) if kind == "resumed" else (attempt > now):
-                return f"{kind} of attempt {attempt} at trial {trial}, which is at attempt {now}"
-            if full is not None and isinstance(event, Reported) and event.epoch > full:
-                return f"epoch {event.epoch:g} of trial {trial}, and a training has {full}"
-        elif kind == "created" and self.position:
-            return "a study is made once, by its first event"
+        kind, count, full, why = event.kind, len(self._trials), self.problem.max_epochs, ""
+        if isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
+            trial, attempt = event.trial, event.attempt
+            now = self._trials[trial].attempt if trial < count else 0
+            if trial >= count:
+                why = f"{kind} of trial {trial}, and there are {count} yet"
+            elif (attempt != now + 1) if kind == "resumed" else (attempt > now):
+                why = f"{kind} of attempt {attempt} at trial {trial}, which is at attempt {now}"
+            elif full is not None and isinstance(event, Reported) and event.epoch > full:
+                why = f"epoch {event.epoch:g} of trial {trial}, and a training has {full}"
+        elif isinstance(event, ev.Started):
+            if event.trial != count:
+                why = f"trial {event.trial} started, and the next is {count}"
+        elif isinstance(event, ev.Created):
+            why = "a study is made once, by its first event" if self.position else ""
         elif isinstance(event, ev.Rescaled) and event.metric not in (
             "",
             *(g.metric for g in self.problem.goals),
         ):
-            return f"no goal is called {event.metric!r}"
-        return None
+            why = f"no goal is called {event.metric!r}"
+        if why:
+            raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
 
     def problem_from(self, event: ev.Created | ev.Widened) -> Problem:
         """The problem from an event on that makes the study or widens its space: the log says of what space it is.

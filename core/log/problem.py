@@ -340,7 +340,8 @@ class Budget(KnowsArguments):
     @property
     def unlimited(self) -> bool:
         """True when no limit was given."""
-        return all(getattr(self, f.name) is None for f in fields(self) if f.name != "price")
+        limits = (self.trials, self.epochs, self.time, self.worker_time, self.money, self.cost)
+        return limits == (None,) * 6
 
     def to_json(self) -> dict[str, Any]:
         """The limits that are given and finite; `Budget(**limits)` is the inverse."""

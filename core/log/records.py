@@ -196,6 +196,7 @@ class TrialBuilder:
     problem: Problem
     proposed: str
     partial: bool
+    epoch: float = 0.0  # the last one reported, or where the attempt started
     epochs: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
     seconds: array[float] = field(default_factory=lambda: array("d"))
@@ -223,11 +224,6 @@ class TrialBuilder:
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> TrialBuilder:
         """The trial that an event starts."""
         return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
-
-    @property
-    def epoch(self) -> float:
-        """The last epoch reported, or where the attempt started."""
-        return self.epochs[-1] if self.epochs else self.checkpoint_epoch
 
     @property
     def complete(self) -> bool:
@@ -289,6 +285,7 @@ class TrialBuilder:
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
         for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
             del column[keep:]
+        self.epoch = self.epochs[-1] if self.epochs else self.checkpoint_epoch
         self.top, self.peak, self.end, self.counts = -1, -math.inf, -math.inf, -math.inf
         for i, value in enumerate(self.values):
             self._rank(i, value)
@@ -306,9 +303,21 @@ class TrialBuilder:
             case Reported():
                 if e.epoch <= self.epoch:
                     return False
-                self._append(e)
+                if e.metrics or self.metrics:
+                    self._append_metrics(e.metrics)
+                self.fresh, self.epoch = False, e.epoch
+                self.epochs.append(e.epoch)
+                self.values.append(e.value)
+                self.seconds.append(min(e.seconds, LARGEST))  # logs of older versions may have more
+                self._rank(len(self.values) - 1, e.value)
+                if e.verdict.action in (Action.STOP, Action.PAUSE):
+                    self.verdict = e.verdict
+                elif e.verdict.until is not None:
+                    self.until = e.verdict.until
             case Checkpointed():
                 self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+                if not self.epochs:
+                    self.epoch = e.epoch
             case Kept():
                 self.kept, self.kept_epoch = e.path, e.epoch
             case Ended():
@@ -319,21 +328,12 @@ class TrialBuilder:
         self.record = None
         return True
 
-    def _append(self, e: Reported) -> None:
-        for name in e.metrics:
+    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name in metrics:
             if name not in self.metrics:
                 self.metrics[name] = array("d", [math.nan] * len(self.epochs))
         for name, column in self.metrics.items():
-            column.append(e.metrics.get(name, math.nan))
-        self.fresh = False
-        self.epochs.append(e.epoch)
-        self.values.append(e.value)
-        self.seconds.append(min(e.seconds, LARGEST))  # logs of older versions may have more
-        self._rank(len(self.values) - 1, e.value)
-        if e.verdict.action in (Action.STOP, Action.PAUSE):
-            self.verdict = e.verdict
-        elif e.verdict.until is not None:
-            self.until = e.verdict.until
+            column.append(metrics.get(name, math.nan))
 
     def _rank(self, i: int, value: float) -> None:
         goal = self.problem.goal
@@ -349,25 +349,26 @@ class TrialBuilder:
         later, at a state that the training saved by itself, and the earlier reports before `epoch` belong to its curve.
         Of several attempts the one counts that came nearest to `epoch`, the latest of equals.
         """
-        if not self.fresh:
-            return []
         known = [_copies(t, self.epoch, epoch) for t in reversed(self.superseded)]
         return max(filter(None, known), key=lambda curve: curve[-1].epoch, default=[])
 
-    def frozen(self, scale: Scale | None, locate: Locate) -> TrialRecord:
-        """A read-only copy."""
-        values = _frozen(self.values)
+    def recorded(self, scale: Scale | None, locate: Locate) -> TrialRecord:
+        """Its record made anew, a read-only copy. scale: where the trial started before any was known."""
+        scale = self.scale or scale
+        values, epochs, seconds = np.array(self.values), np.array(self.epochs), np.array(self.seconds)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
-        scores.flags.writeable = False
-        return TrialRecord(
+        metrics = {name: np.array(column) for name, column in self.metrics.items()} if self.metrics else {}
+        for column in (values, epochs, seconds, scores, *metrics.values()):
+            column.flags.writeable = False
+        self.record = TrialRecord(
             id=self.id, config=self.config, until=self.until,
-            epochs=_frozen(self.epochs), values=values, scores=scores, seconds=_frozen(self.seconds),
-            metrics=MappingProxyType({name: _frozen(c) for name, c in self.metrics.items()}),
+            epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
             resumed=self.resumed, partial=self.partial, complete=self.complete,
         )  # fmt: skip
+        return self.record
 
 
 def _copies(t: TrialRecord, after: float, before: float) -> list[Reported]:
@@ -381,12 +382,6 @@ def _copies(t: TrialRecord, after: float, before: float) -> list[Reported]:
         )
         for i, n in enumerate(t.epochs) if after < n < before
     ]  # fmt: skip
-
-
-def _frozen(column: array[float]) -> Array:
-    values = np.array(column, dtype=np.float64)
-    values.flags.writeable = False
-    return values
 
 
 class TopTrial:

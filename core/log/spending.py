@@ -64,14 +64,18 @@ class Spent:
 
     def _limits(self, budget: Budget) -> list[tuple[str, float, float]]:
         """Unit, limit and what is spent of it, the number of trials apart."""
-        limits = (
-            ("epochs", budget.epochs, self.epochs),
-            ("s of time", budget.time, self.time),
-            ("s of worker time", budget.worker_time, self.worker_time),
-            ("of money", budget.money, self.money(budget.price)),
-            ("of cost", budget.cost, self.cost),
-        )
-        return [(unit, float(limit), spent) for unit, limit, spent in limits if limit is not None]
+        found = []
+        if budget.epochs is not None:
+            found.append(("epochs", float(budget.epochs), self.epochs))
+        if budget.time is not None:
+            found.append(("s of time", float(budget.time), self.time))
+        if budget.worker_time is not None:
+            found.append(("s of worker time", float(budget.worker_time), self.worker_time))
+        if budget.money is not None:
+            found.append(("of money", float(budget.money), self.money(budget.price)))
+        if budget.cost is not None:
+            found.append(("of cost", float(budget.cost), self.cost))
+        return found
 
     def starts_no_more(self, budget: Budget) -> str | None:
         """The sentence for a spent number of trials, or None: those that began may still go on."""
@@ -122,7 +126,7 @@ class HeldTime:
         """Seconds during which any trial was held."""
         if not self.open:
             return self.total
-        first = bisect_left(self.ends, min(start for start, _ in self.open.values()))
+        first = bisect_left(self.ends, min(self.open.values())[0])
         extra = HeldTime(self.starts[first:], self.ends[first:])  # its total counts only what is added
         for start, last in self.open.values():
             extra.add(start, last)
@@ -130,13 +134,18 @@ class HeldTime:
 
     def worker(self) -> float:
         """Seconds summed over trials."""
-        return self.summed + sum(last - start for start, last in self.open.values())
+        held = 0.0
+        for start, last in self.open.values():
+            held += last - start
+        return self.summed + held
 
     def at(self, trial: int, now: float) -> HeldTime:
         """The same with one more sign of life; the closed intervals are shared, and left as they are."""
-        later = HeldTime(self.starts, self.ends, self.total, self.summed, dict(self.open))
-        later.alive(trial, now)
-        return later
+        held = dict(self.open)
+        if trial in held:
+            start, last = held[trial]
+            held[trial] = (start, max(last, now))
+        return HeldTime(self.starts, self.ends, self.total, self.summed, held)
 
 
 class Spending:

@@ -37,10 +37,10 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune.display import short
 from haltune.errors import InvalidInput
-from haltune.log.comparison import front_at
 from haltune.log.decisions import FULL, Action, Move, Resume, Start, Verdict, Wait, stop
 from haltune.log.events import Event, Reported, Rescaled
 from haltune.log.history import History
+from haltune.log.outcomes import front_at
 from haltune.log.policy import Fold, Policy, Wrapper, in_words
 from haltune.log.problem import Goal, Maximize, Problem, latest, violation
 from haltune.log.records import TrialRecord

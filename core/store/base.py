@@ -6,13 +6,15 @@ they were decided at. `haltune.store.open` opens one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
 from haltune._utils.signals import undisturbed
-from haltune.log.events import MOVES, Event, trial_of
+from haltune.errors import StoreAway
+from haltune.log.events import Event
 
 T = TypeVar("T")
 CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
@@ -30,6 +32,33 @@ def settled(work: Callable[[], T]) -> T:
         except Conflict:
             with undisturbed.heard:  # however often it is called, Ctrl-C ends it
                 pass
+
+
+def retry(
+    work: Callable[[], T],
+    seconds: float,
+    sleep: Callable[[float], None] = time.sleep,
+    tell: Callable[[str], None] = lambda text: None,
+) -> T:
+    """Return what `work` returns, tried again for up to `seconds` of waiting for a server that is away.
+
+    tell: is called the first time it waits. Raises StoreAway when the server is still away then.
+    """
+    pause, waited = 0.1, 0.0
+    while True:
+        began = time.monotonic()
+        try:
+            return work()
+        except StoreAway as error:
+            first, waited = not waited, waited + time.monotonic() - began
+            if waited >= seconds:
+                raise
+            if first:
+                tell(f"waiting up to {seconds:g} s for the study's server: {error}")
+        pause = min(pause, seconds - waited)
+        sleep(pause)
+        waited += pause
+        pause = min(2.0 * pause, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +147,3 @@ class Store(Protocol):
     def renew(self, name: str, lease: Lease) -> None:
         """Set a lease anew without an event (a heartbeat); nothing happens when another attempt holds it."""
         ...
-
-
-def matters(event: Event, about: int | None) -> bool:
-    """True when `event` conflicts with an append about a trial, or with a move."""
-    return isinstance(event, MOVES) if about is None else trial_of(event) == about

@@ -7,18 +7,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from haltune._utils.forks import heirs, is_free
-from haltune._utils.scratch import Scratch
+from haltune._utils.forks import fork_handlers, is_free
+from haltune._utils.process import Scratch
 from haltune._utils.signals import undisturbed
 from haltune.errors import NotSupported, StoreError
-from haltune.log.events import Event
+from haltune.log.events import MOVES, Event, trial_of
 
-from .base import CLAIM, Conflict, Lease, Release, matters
+from .base import CLAIM, Conflict, Lease, Release
+
+_ELSEWHERE = (
+    "give the study a file, store='sqlite:///search.db', or train by a strategy that runs the script once for each "
+    "rank, such as 'ddp'"
+)
 
 
 class MemoryStore:
-    """A log in this process alone: quick, and gone with it."""
+    """A log in this process alone: quick, and gone with it.
+
+    Args:
+        clock: Seconds since the epoch. Default: this machine's.
+    """
+
+    outages = 0  # there is nobody to lose
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.url = "memory"
@@ -26,15 +38,9 @@ class MemoryStore:
         self._logs: dict[str, list[Event]] = {}
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
-        heirs.add(self)
         self._pid = os.getpid()
-        self._scratch = Scratch(stays=True)
-        self.folder: Path | None = self._scratch.path
-
-    @property
-    def outages(self) -> int:
-        """See Store: there is nobody to lose."""
-        return 0
+        self.folder: Path | None = Scratch(stays=True).path
+        fork_handlers.add(self)
 
     def address(self) -> str:
         raise NotSupported(
@@ -42,23 +48,20 @@ class MemoryStore:
         )
 
     def now(self) -> float:
-        """The injected clock."""
         return self._clock()
 
     def names(self) -> list[str]:
         return list(self._logs)
 
     def create(self, name: str, first: Event) -> bool:
-        self._refuse_after_fork()
-        with undisturbed, self._lock:
+        with undisturbed, self._locked():
             if name in self._logs:
                 return False
             self._logs[name], self._leases[name] = [first], {}
             return True
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
-        self._refuse_after_fork()
-        with undisturbed, self._lock:
+        with undisturbed, self._locked():
             if len(self._log(name)) != seen:
                 return False
             self._logs[name], self._leases[name] = [first], {}
@@ -76,19 +79,18 @@ class MemoryStore:
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        self._refuse_after_fork()
-        with undisturbed, self._lock:
-            log = self._log(name)
-            if any(matters(e, about) for e in log[seen:]):
+        with undisturbed, self._locked():
+            log, leases = self._log(name), self._leases[name]
+            if any(isinstance(e, MOVES) if about is None else trial_of(e) == about for e in log[seen:]):
                 raise Conflict
             position = len(log)
             log.extend(events)
             if about is None:
-                self._leases[name].pop(CLAIM, None)
+                leases.pop(CLAIM, None)
             if isinstance(lease, Release):
-                self._leases[name].pop(lease.trial, None)
+                leases.pop(lease.trial, None)
             elif lease is not None:
-                self._leases[name][lease.trial] = lease
+                leases[lease.trial] = lease
             return position
 
     def leases(self, name: str) -> list[Lease]:
@@ -111,15 +113,14 @@ class MemoryStore:
             return free
 
     def renew(self, name: str, lease: Lease) -> None:
-        self._refuse_after_fork()
-        with self._lock:
+        with self._locked():
             self._log(name)
             held = self._leases[name].get(lease.trial)
             if held is not None and (held.holder, held.attempt) == (lease.holder, lease.attempt):
                 self._leases[name][lease.trial] = lease
 
     def after_fork(self) -> None:
-        """See forks.Heir: a log grows by whole lists, so that it can be read whoever was appending."""
+        """A log grows by whole lists, so that it can be read whoever was appending."""
         if not is_free(self._lock):
             self._lock = threading.RLock()
 
@@ -128,16 +129,14 @@ class MemoryStore:
             raise StoreError(f"there is no study {name!r} in {self.url}")
         return self._logs[name]
 
-    def _refuse_after_fork(self) -> None:
+    def _locked(self) -> Any:
+        """The lock, of who may write. Raises NotSupported in a forked process."""
         if os.getpid() != self._pid:
             raise NotSupported(
-                "this process was forked from the one that made the study, and a store in memory does not "
-                "cross that border: give the study a file, store='sqlite:///search.db', or train by a strategy that "
-                "runs the script once for each rank, such as 'ddp'"
+                "this process was forked from the one that made the study, and a store in memory does not cross that "
+                f"border: {_ELSEWHERE}"
             )
+        return self._lock
 
     def __reduce__(self) -> str:
-        raise NotSupported(
-            "a store in memory cannot be sent to another process: give the study a file, store='sqlite:///search.db', "
-            "or train by a strategy that runs the script once for each rank, such as 'ddp'"
-        )
+        raise NotSupported(f"a store in memory cannot be sent to another process: {_ELSEWHERE}")

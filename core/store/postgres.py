@@ -256,7 +256,7 @@ class PostgresStore(sql.SqlStore):
         driver: Any = engine.dialect.loaded_dbapi
         return engine
 
-    def _transact(self, work: Callable[[sa.Connection], T], write: bool | None) -> T:
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
         """See SqlStore. Ctrl-C is heard while the server is waited for, and costs the connection, then of no use.
 
         Taking one and giving it back is whole: half-way there SQLAlchemy's pool would lose it, or lock out the others.

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 
-from haltune._utils.forks import heirs
+from haltune._utils.forks import fork_handlers
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
 from haltune.log.events import ADVICE, MOVES, Event
@@ -191,7 +191,7 @@ class SqlStore(ABC):
             self.engine = self._new_engine()
         except (SQLAlchemyError, ImportError) as error:
             raise StoreError(f"cannot open {self.url}: {error}; install the driver that it names") from error
-        heirs.add(self)
+        fork_handlers.add(self)
         self._events = self._prepared()
 
     def after_fork(self) -> None:
@@ -325,7 +325,7 @@ class SqlStore(ABC):
 
     # -- transactions -------------------------------------------------------------------------
 
-    def _run(self, work: Callable[[sa.Connection], T], write: bool | None = True) -> T:
+    def _run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
         """`work` in one transaction, tried again while the database is busy, for BUSY_TIMEOUT seconds.
 
         Raises StoreError; StoreAway for a server out of reach.
@@ -355,7 +355,7 @@ class SqlStore(ABC):
         """An engine."""
 
     @abstractmethod
-    def _transact(self, work: Callable[[sa.Connection], T], write: bool | None) -> T:
+    def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
         """`work` with a connection in one transaction, committed at its end. Left by Ctrl-C, it leaves nothing held."""
 
     def _is_busy(self, error: Exception) -> bool:

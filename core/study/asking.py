@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
@@ -16,50 +16,48 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
 from haltune.log.events import Status, plain
-from haltune.log.fate import FATES, fate_of
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, outcome_of
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
-from haltune.store.base import CLAIM, Conflict, Lease, settled
+from haltune.store.base import CLAIM, Conflict, Lease
 from haltune.store.studies import enqueued
 
 from .attempt import Log, MonotonicClock
 from .replica import Replica
 
-T = TypeVar("T")
 WORTH = 0.05  # seconds; where the last decision took less, claiming would cost more than deciding twice
 TERM = 60.0  # seconds a claim holds, or five times the last decision
-_LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
 
 
 class Elsewhere(Exception):
     """Another worker decides at this moment: look again soon. Never reaches a user."""
 
 
-def in_turn(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
-    """What `work` returns, tried again while it is another worker's turn."""
-    pause, longest = _LOOKS
-    while True:
-        try:
-            return work()
-        except Elsewhere:
-            sleep(pause)
-            pause = min(2.0 * pause, longest)
-
-
 @contextmanager
 def claimed(replica: Replica) -> Iterator[None]:
-    """Decide inside the block; the move that is appended there ends the claim, or else the end of the block.
+    """Decide inside the block, one worker at a time, so that no decision is made in vain.
+
+    Two workers that propose from the same log come to moves of which one is refused, and is made again. A claim in
+    the store's lease table lets the second wait instead. It is a courtesy, not a lock: whatever happens to it, the
+    compare-and-append of the move decides. Reports never look at it. The move that is appended in the block ends the
+    claim, or else the end of the block.
 
     Raises Elsewhere while another worker decides, Conflict when one has moved since the last sync.
     """
-    if replica.history.deciding < WORTH:
+    store, name, me = replica.store, replica.name, replica.holder()
+    moves, deciding, moved = replica.history.moves, replica.history.deciding, False
+    if deciding < WORTH:
         yield
         return
-    mine = _claim(replica)
-    moves, moved = replica.history.moves, False
+    found, now = store.claimed(name), replica.now()
+    if found is not None and found.holder != me and found.expires >= now and not surely_gone(found.holder):
+        raise Elsewhere
+    mine = Lease(CLAIM, 0, me, now + max(TERM, 5.0 * deciding), now)
+    if not store.claim(name, mine, found):
+        raise Elsewhere
     try:
         replica.sync()  # a move that was made before the claim
         if replica.history.moves != moves:
@@ -68,23 +66,7 @@ def claimed(replica: Replica) -> Iterator[None]:
         moved = replica.history.moves != moves
     finally:
         if not moved:  # whatever came in between: others must not wait for who decides nothing
-            replica.store.claim(replica.name, None, mine)
-
-
-def _claim(replica: Replica) -> Lease:
-    store, name = replica.store, replica.name
-    found, now = store.claimed(name), replica.now()
-    if found is not None and _holds(found, now, replica.holder()):
-        raise Elsewhere
-    term = max(TERM, 5.0 * replica.history.deciding)
-    mine = Lease(CLAIM, 0, replica.holder(), now + term, now)
-    if not store.claim(name, mine, found):
-        raise Elsewhere
-    return mine
-
-
-def _holds(found: Lease, now: float, me: str) -> bool:
-    return found.holder != me and found.expires >= now and not surely_gone(found.holder)
+            store.claim(name, None, mine)
 
 
 Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
@@ -93,68 +75,50 @@ Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 def answer(
     replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock
 ) -> TrialRecord | Wait | Finish:
-    """As `ask`, once the log says all that must be said before: workers lost, a new scale, a new budget.
+    """A trial that now belongs to this worker, or why there is none.
 
-    A trial is answered as this worker began it. If it was lost meanwhile, because the worker slept between its
-    append and what it read after, the question is asked again.
+    First the log says all that must be said before: workers lost, a new scale, a new budget. A trial that was
+    interrupted comes before the policy's own proposals.
+
+    Raises Conflict, to be called again, when another worker moved, or this one lost its trial because it slept between
+    the append and what it read after; Elsewhere while another worker decides; InvalidInput for a move that makes no
+    sense.
     """
-
-    def answered() -> TrialRecord | Wait | Finish:
-        if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
-            replica.need_own()
-        replica.sync()
-        allowed = replica.history.wishes.extended(budget)
-        if replica.expire(max_retries) or replica.rescale() or refuse(replica):
-            raise Conflict
-        replica.budget(allowed)
-        found = ask(replica, allowed, clock)
-        if isinstance(found, Wait):
-            return _naming_what_is_open(replica, found)
-        if isinstance(found, Finish):
-            return found
-        record = replica.history.trial(found[0])
-        if record.attempt != found[1] or record.status is not Status.RUNNING:
-            raise Conflict
-        return record
-
-    return settled(answered)
-
-
-def _naming_what_is_open(replica: Replica, wait: Wait) -> Wait:
-    """Where nobody but this process trains, it may wait for trials that its program has forgotten to end."""
-    running = replica.history.with_status(Status.RUNNING)
-    if not running or any((t.id, t.attempt) not in replica.handed_out for t in running):
-        return wait
-    named = (
-        f"trial {running[0].id} is"
-        if len(running) == 1
-        else f"trials {', '.join(str(t.id) for t in running)} are"
-    )
-    return Wait(
-        f"{wait.reason}; {named} open in this process: study.tell(trial, value) or trial.finish() ends one"
-    )
-
-
-def ask(replica: Replica, budget: Budget, clock: MonotonicClock) -> Taken | Wait | Finish:
-    """The attempt that now belongs to this worker, or why there is none.
-
-    A trial that was interrupted comes before the policy's own proposals. Raises store.Conflict when
-    another worker moved since the last sync, claims.Elsewhere while one decides, InvalidInput for a move
-    that makes no sense.
-    """
+    if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
+        replica.need_own()
+    replica.sync()
+    budget = replica.history.wishes.extended(budget)
+    if replica.expire(max_retries) or replica.rescale() or _refuse(replica):
+        raise Conflict
+    replica.budget(budget)
     history = replica.history
     if (over := outcome(replica, budget)).over:
         return Finish(over.reason)
     _heed_costs(replica, budget)
-    if history.interrupted:
-        return _offer_again(replica, history.interrupted[0])
     full = _full(replica, budget)
-    if full is not None:
-        full = f"{full}; other workers still train"
-        if not _may_go_on(replica):
-            return Wait(full)
-    with claimed(replica):
-        return _decide(replica, full, clock)
+    if history.interrupted:
+        found: Taken | Wait | Finish = _offer_again(replica, history.interrupted[0])
+    elif full is not None and not _may_go_on(replica):
+        found = Wait(f"{full}; other workers still train")
+    else:
+        with claimed(replica):
+            found = _decide(replica, None if full is None else f"{full}; other workers still train", clock)
+    if isinstance(found, Finish):
+        return found
+    if isinstance(found, Wait):
+        running = history.with_status(Status.RUNNING)
+        if not running or any((t.id, t.attempt) not in replica.handed_out for t in running):
+            return found
+        # nobody but this process trains: it may wait for trials that its program has forgotten to end
+        names = ", ".join(str(t.id) for t in running)
+        named = f"trial {names} is" if len(running) == 1 else f"trials {names} are"
+        return Wait(
+            f"{found.reason}; {named} open in this process: study.tell(trial, value) or trial.finish() ends one"
+        )
+    record = replica.history.trial(found[0])
+    if record.attempt != found[1] or record.status is not Status.RUNNING:
+        raise Conflict
+    return record
 
 
 def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
@@ -162,9 +126,9 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     began, history = clock(), replica.history
     move = propose(replica.policy, replica.state, history)
     deciding = clock() - began
-    if isinstance(move, Start) and "warning" in move.evidence:
-        replica.warn_once(str(move.evidence["warning"]))
     if isinstance(move, Start):
+        if "warning" in move.evidence:
+            replica.warn_once(str(move.evidence["warning"]))
         return _start(replica, move, deciding) if full is None or move.goes_on else Wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
@@ -192,10 +156,13 @@ def _heed_costs(replica: Replica, budget: Budget) -> None:
 
 
 def propose(policy: Policy[S], state: S, history: History) -> Move:
-    """The next move: the policy's, with the user's own configurations first."""
+    """The next move: the policy's; a new configuration of its own makes way for the first that the user enqueued."""
     with one_thread(), undisturbed.heard:
         move = policy.propose(state, history, history.rng("propose", history.moves))
-    return from_queue(move, history)
+    if not history.queue or not isinstance(move, Start) or move.repeats:
+        return move
+    reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
+    return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
 
 
 def outcome(log: Log, budget: Budget) -> Outcome:
@@ -228,12 +195,12 @@ def _full(log: Log, budget: Budget) -> str | None:
 def _harvest(history: History) -> str:
     """What a budget came to, in words."""
     begun = f"{plural(len(history), 'trial')} begun"
-    kinds = Counter(fate_of(trial, history.problem).kind for trial in history.trials)
+    kinds = Counter(outcome_of(trial, history.problem).kind for trial in history.trials)
     full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
     failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one begun" if lost else ""
     if history.problem.max_epochs is None:
         return f"{begun}{_left(history)}{failed}"
-    others = f", {itself} {FATES['itself'][itself > 1]}" if itself else ""
+    others = f", {itself} {OUTCOMES['itself'][itself > 1]}" if itself else ""
     return f"{begun}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
 
 
@@ -301,43 +268,25 @@ def _float(number: float | None) -> float | None:
     return None if number is None else float(number)
 
 
-_BY_WISH = {"aside": "was paused by you", "held": "was stopped for now with the search"}
-
-
 def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
     where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
-    why = _BY_WISH.get(fate_of(r, replica.problem).kind, "was interrupted")
+    wishes = {"aside": "was paused by you", "held": "was stopped for now with the search"}
+    why = wishes.get(outcome_of(r, replica.problem).kind, "was interrupted")
     reason = f"attempt {r.attempt} {why}: continues from {where}"
     return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)
 
 
-# -- the user's own configurations: when to begin one, how far and under which tags is the policy's to say -----------
-
-
-def from_queue(move: Move, history: History) -> Move:
-    """The policy's move; a new configuration of its own makes way for the first of the queue."""
-    if not history.queue or not isinstance(move, Start) or move.repeats:
-        return move
-    reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
-    return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
-
-
 def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
     """See Study.enqueue. config: in canonical form."""
-
-    def once() -> bool:
-        replica.sync()
-        event = enqueued(replica.history, replica.policy, config, again, replica.now())
-        if event is not None:
-            replica.append(event, None)
-        return event is not None
-
-    with replica.lock:
-        return settled(once)
+    replica.sync()
+    event = enqueued(replica.history, replica.policy, config, again, replica.now())
+    if event is not None:
+        replica.append(event, None)
+    return event is not None
 
 
-def refuse(replica: Replica) -> bool:
+def _refuse(replica: Replica) -> bool:
     """Log that the first of the queue is not begun, where a constraint forbids it; True when one does."""
     queue, problem = replica.history.queue, replica.problem
     if not queue or not problem.space.constraints:

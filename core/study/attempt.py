@@ -1,4 +1,4 @@
-"""What one process holds of a trial: its attempt, a report, a failure; and the settings that open a study."""
+"""What one process holds of a trial: its attempt, a report, a failure; and what opens its study."""
 
 from __future__ import annotations
 
@@ -24,147 +24,7 @@ from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 
 Json = dict[str, Any]
-
-
-@dataclass(eq=False)
-class Attempt:
-    """One attempt at one configuration, held by a worker under a lease."""
-
-    id: int
-    attempt: int  # from 1
-    config: dict[str, Any]  # without inactive parameters
-    until: float | None  # epochs: the end of this leg
-    resource: float | None
-    tags: dict[str, Any]
-    checkpoint: str | None  # the path to go on from
-    epoch: float  # the last one reported; where this attempt begins
-    verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
-    ended: Status | None = None
-    patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
-
-    @classmethod
-    def of(cls, record: TrialRecord) -> Attempt:
-        """As the log begins it."""
-        resource = None if record.resource is None else epoch_number(record.resource)
-        return Attempt(
-            record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
-            record.checkpoint, epoch_number(record.epoch),
-        )  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        until = "" if self.until is None else f"{self.until:g}"
-        verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
-        return facts(
-            f"Trial {self.id}, attempt {self.attempt}",
-            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
-             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
-             ("checkpoint", self.checkpoint or "")],
-        )  # fmt: skip
-
-    @property
-    def label(self) -> str:
-        """This attempt in words."""
-        return label(self.id, self.attempt)
-
-    def changes(self) -> Json:
-        """What of it changes while it trains; a verdict as a function that converts it."""
-        return {
-            "epoch": self.epoch,
-            "until": self.until,
-            "checkpoint": self.checkpoint,
-            "verdict": None if self.verdict is None else partial(verdict_to_json, self.verdict),
-            "ended": self.ended,
-        }
-
-    def change(self, changes: Json) -> None:
-        """The inverse of `changes`."""
-        self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
-        self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
-        self.ended = None if changes["ended"] is None else Status(changes["ended"])
-
-    def to_json(self) -> Json:
-        """As it is handed out."""
-        fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
-        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self.changes()
-
-    @staticmethod
-    def from_json(told: Json) -> Attempt:
-        """The inverse of `to_json`."""
-        config = {name: unpack(v) for name, v in told["config"].items()}
-        fixed = {
-            name: told[name] for name in ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
-        }
-        attempt = Attempt(config=config, **fixed)
-        attempt.change(told)
-        return attempt
-
-
-def label(id: int, attempt: int, **_: Any) -> str:
-    """An attempt in words, as topics name it."""
-    return f"trial {id}, attempt {attempt}"
-
-
-def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
-    """What a worker that asked was answered."""
-    if isinstance(answer, Wait | Finish):
-        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
-    return {"trial": answer.to_json()}
-
-
-def answer_from_json(told: Json) -> Attempt | Wait | Finish:
-    """The inverse of `answer_to_json`, on another rank."""
-    if "trial" in told:
-        return Attempt.from_json(told["trial"])
-    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
-
-
-def epoch_number(epoch: float) -> float:
-    """An epoch as an int where it is whole: frameworks count with it."""
-    return int(epoch) if epoch == math.floor(epoch) else epoch
-
-
-A = TypeVar("A", bound=Attempt)
 MonotonicClock = Callable[[], float]  # monotonic, seconds
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What opens a study, in this process or another: the arguments of Study but for a seed and clocks."""
-
-    problem: Problem
-    policy: Policy[Any]
-    store: str | os.PathLike[str] | Store | None
-    name: str = "study"
-    budget: Budget = field(default_factory=Budget)
-    max_failures: int = 5
-    max_retries: int = 2
-    checkpoints: str | os.PathLike[str] | Checkpoints | None = None
-    keep_checkpoints: int = 1
-    disk_quota: float | str | None = None  # bytes
-    lease: float = 600.0  # seconds
-    patience: float = 600.0  # seconds
-    verbose: int = 1  # see Voice; another process is silent
-
-    @property
-    def where(self) -> str | os.PathLike[str]:
-        """Where the log is, in words that all ranks say alike."""
-        return (
-            "memory"
-            if self.store is None
-            else self.store.url
-            if isinstance(self.store, Store)
-            else self.store
-        )
-
-    def found(self, log: Log, budget: Budget, lease: float) -> Settings:
-        """The same, with what a process that opened the study found, and the budget that it has by now."""
-        kept = log.checkpoints
-        return replace(
-            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, budget=budget, lease=lease,
-            checkpoints=str(kept.folder), keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
-        )  # fmt: skip
-
-
 _LONGEST_TEXT = 20_000  # characters of an exception's text or traceback that the log keeps
 
 
@@ -206,6 +66,100 @@ def _cut(text: str) -> str:
     return f"{text[:half]} [... {cut} characters are left out ...] {text[-half:]}"
 
 
+@dataclass(eq=False)
+class Attempt:
+    """One attempt at one configuration, held by a worker under a lease; all ranks of a training know it alike."""
+
+    id: int
+    attempt: int  # from 1
+    config: dict[str, Any]  # without inactive parameters
+    until: float | None  # epochs: the end of this leg
+    resource: float | None
+    tags: dict[str, Any]
+    checkpoint: str | None  # the path to go on from
+    epoch: float  # the last one reported; where this attempt begins
+    verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
+    ended: Status | None = None
+    _patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
+
+    @classmethod
+    def of(cls, record: TrialRecord) -> Attempt:
+        """As the log begins it."""
+        resource = None if record.resource is None else epoch_number(record.resource)
+        return Attempt(
+            record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
+            record.checkpoint, epoch_number(record.epoch),
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        until = "" if self.until is None else f"{self.until:g}"
+        verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
+        return facts(
+            f"Trial {self.id}, attempt {self.attempt}",
+            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
+             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
+             ("checkpoint", self.checkpoint or "")],
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """This attempt in words, as the topics of ranks name it."""
+        return f"trial {self.id}, attempt {self.attempt}"
+
+    def changes(self) -> Json:
+        """What of it changes while it trains; a verdict as a function that converts it."""
+        verdict = None if self.verdict is None else partial(verdict_to_json, self.verdict)
+        return {"epoch": self.epoch, "until": self.until, "checkpoint": self.checkpoint, "verdict": verdict,
+                "ended": self.ended}  # fmt: skip
+
+    def change(self, changes: Json) -> None:
+        """The inverse of `changes`."""
+        self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
+        self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
+        self.ended = None if changes["ended"] is None else Status(changes["ended"])
+
+    def to_json(self) -> Json:
+        """As it is handed out."""
+        fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
+        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self.changes()
+
+    @staticmethod
+    def from_json(told: Json) -> Attempt:
+        """The inverse of `to_json`."""
+        config = {name: unpack(v) for name, v in told["config"].items()}
+        names = ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
+        attempt = Attempt(config=config, **{name: told[name] for name in names})
+        attempt.change(told)
+        return attempt
+
+
+A = TypeVar("A", bound=Attempt)
+
+
+def label(id: int, attempt: int, **_: Any) -> str:
+    """An attempt in words, from its JSON too."""
+    return f"trial {id}, attempt {attempt}"
+
+
+def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
+    """What a worker that asked was answered."""
+    if isinstance(answer, Wait | Finish):
+        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
+    return {"trial": answer.to_json()}
+
+
+def answer_from_json(told: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
+    """The inverse of `answer_to_json`, on another rank."""
+    if "trial" in told:
+        return make(Attempt.from_json(told["trial"]))
+    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
+
+
+def epoch_number(epoch: float) -> float:
+    """An epoch as an int where it is whole: frameworks count with it."""
+    return int(epoch) if epoch == math.floor(epoch) else epoch
+
+
 class Log(Protocol):
     """A study's log as far as a process has read it, to one position, and its policy's state there."""
 
@@ -236,3 +190,37 @@ class Log(Protocol):
     def events(self, start: int = 0) -> Iterator[Event]:
         """From position `start` on, in order, never beyond the history."""
         ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What opens a study, in this process or another: the arguments of Study but for a seed and clocks."""
+
+    problem: Problem
+    policy: Policy[Any]
+    store: str | os.PathLike[str] | Store | None
+    name: str = "study"
+    budget: Budget = field(default_factory=Budget)
+    max_failures: int = 5
+    max_retries: int = 2
+    checkpoints: str | os.PathLike[str] | Checkpoints | None = None
+    keep_checkpoints: int = 1
+    disk_quota: float | str | None = None  # bytes
+    lease: float = 600.0  # seconds
+    patience: float = 600.0  # seconds
+    verbose: int = 1  # see Logger; another process is silent
+
+    @property
+    def where(self) -> str | os.PathLike[str]:
+        """Where the log is, in words that all ranks say alike."""
+        if self.store is None:
+            return "memory"
+        return self.store.url if isinstance(self.store, Store) else self.store
+
+    def found(self, log: Log, budget: Budget, lease: float) -> Settings:
+        """The same, with what a process that opened the study found, and the budget that it has by now."""
+        kept = log.checkpoints
+        return replace(
+            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, budget=budget, lease=lease,
+            checkpoints=str(kept.folder), keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
+        )  # fmt: skip

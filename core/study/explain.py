@@ -21,12 +21,11 @@ from haltune._utils.process import named
 from haltune.display import chance, duration, percent, plural, short, visible
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.comparison import Comparisons
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Status, trial_of
-from haltune.log.fate import fate_of, saved_epochs, saved_seconds
 from haltune.log.history import History
 from haltune.log.metric_names import limit
+from haltune.log.outcomes import Comparisons, outcome_of, saved_epochs, saved_seconds
 from haltune.log.problem import Goal
 from haltune.log.records import Best, TrialRecord
 
@@ -83,7 +82,7 @@ class _Lines:
 
     def __init__(self, history: History, record: TrialRecord, over: bool) -> None:
         self._history, self._record, self._over = history, record, over
-        self._lines = [f"trial {record.id}: {fate_of(record, history.problem, over).words}"]
+        self._lines = [f"trial {record.id}: {outcome_of(record, history.problem, over).words}"]
         config = ", ".join(f"{name}={_number_of(value)}" for name, value in record.config.items())
         self.add("configuration", config or "the only one there is")
 

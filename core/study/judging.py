@@ -20,7 +20,7 @@ from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Spent
-from haltune.store.base import Conflict, settled
+from haltune.store.base import Conflict
 
 from .attempt import Attempt, MonotonicClock, Report, epoch_number
 from .replica import Replica
@@ -29,107 +29,70 @@ _log = logging.getLogger("haltune")
 
 
 def record(
-    replica: Replica, budget: Budget, attempt: Attempt, report: Report, judge: bool, clock: MonotonicClock
+    replica: Replica, budget: Budget, attempt: Attempt, report: Report, judged: bool, clock: MonotonicClock
 ) -> Verdict:
-    """Append a report and its verdict as one event; see Trial.report."""
-
-    def recorded() -> Verdict:
-        r = replica.synced(attempt.id)
-        if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
-            return _record_late(replica, attempt, report)
-        if report.epoch <= r.epoch:
-            if _was_stored(r, attempt, report):
-                return _acknowledge(attempt, r)
-            attempt.epoch = epoch_number(r.epoch)
-            return _ignore_repeat(replica, attempt, report.epoch, r.epoch)
-        if missed := replica.history.missed(attempt.id, report.epoch, replica.now()):
-            replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
-            raise Conflict
-        return _record_once(replica, budget, attempt, r, report, judge, clock)
-
-    with replica.lock:
-        replica.wake(attempt.id, attempt.attempt, report.seconds)
-        return settled(recorded)
-
-
-def _record_once(
-    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judge: bool,
-    clock: MonotonicClock,
-) -> Verdict:  # fmt: skip
-    began, now = clock(), replica.now()
-    verdict, broken = _unjudged(attempt, report.epoch, replica.problem.max_epochs, judge), None
-    if verdict is None:
-        try:
-            verdict = _verdict(replica, budget, r, report, now)
-        except Exception as error:  # a policy's bug must not cost the report
-            verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
-    verdict = replace(verdict, evidence=plain(verdict.evidence))
+    """Append a report and its verdict as one event; see Trial.report. Raises Conflict, to be called again."""
+    now = replica.wake(attempt.id, attempt.attempt, report.seconds)
+    replica.sync()
+    history, last = replica.history, attempt.verdict
+    r = history.trial(attempt.id)
+    if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
+        return _record_late(replica, attempt, report)
+    if report.epoch <= r.epoch:
+        return _repeated(replica, attempt, r, report)
+    if missed := history.missed(attempt.id, report.epoch, now):
+        replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
+        raise Conflict
+    began, broken = clock(), None
+    try:
+        verdict = _verdict(replica, budget, attempt, r, report, judged, now)
+    except Exception as error:  # a policy's bug must not cost the report
+        verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
+    if verdict.evidence:
+        verdict = replace(verdict, evidence=plain(verdict.evidence))
     event = ev.Reported(
         at=now, trial=attempt.id, attempt=attempt.attempt, verdict=verdict,
-        seen=replica.history.position, deciding=clock() - began, **vars(report),
+        seen=history.position, deciding=clock() - began, **vars(report),
     )  # fmt: skip
-    replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds))
-    until, last = replica.history.trial(attempt.id).until, attempt.verdict
-    if judge and last is not None and last.stops:
-        _say_that_it_trains_on(replica, attempt, last)
-    if broken is None and not (last and last.stops):  # the first STOP or PAUSE stays
-        last = verdict
-    attempt.verdict, attempt.until, attempt.epoch = last, until, epoch_number(report.epoch)
+    replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds, now))
+    stopped = last is not None and last.stops  # the first STOP or PAUSE stays
+    if last is not None and stopped and judged and replica.first_time("trains on", advice=True):
+        _log.warning(
+            "trial %d was told to %s after epoch %g and trains on: a loop ends where trial.report(value).stops",
+            attempt.id, last.action, attempt.epoch,
+        )  # fmt: skip
+    if broken is None and not stopped:
+        attempt.verdict = verdict
+    attempt.until, attempt.epoch = replica.history.trial(attempt.id).until, epoch_number(report.epoch)
     _look_at(replica, r, report, verdict)
     if broken is not None:
         raise broken
-    return last or verdict
+    return attempt.verdict or verdict
 
 
-def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
-    """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
-    if "warning" in verdict.evidence:
-        told = str(verdict.evidence["warning"])
-        reached = f"{replica.problem.goal.metric} {short(report.value)}"
-        replica.warn_once(f"trial {r.id}, {reached} at epoch {report.epoch:g}: {told}", about=told)
-    epoch, first = report.epoch, replica.problem.goal
-    for goal in replica.problem.goals:
-        value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
-        if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
-            shares = goal.bounds == (0, 1) and 1 < value <= 100
-            percent = "Is it in percent? Then bounds=(0, 100). " if shares else ""
-            replica.warn_once(
-                f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
-                f"bound. {percent}Give the bounds of what is logged",
-                about="bounds" if goal is first else f"bounds of {goal.metric}",
-            )
-    if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
-        replica.warn_once(
-            "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
-            "Validate at the end of every epoch too",
-            about="whole epochs",
-        )
-
-
-def _say_that_it_trains_on(replica: Replica, attempt: Attempt, verdict: Verdict) -> None:
-    """Of a loop that does not heed its verdicts, once a study; callbacks ask for none any more."""
-    if replica.first_time("trains on", advice=True):
-        _log.warning(
-            "trial %d was told to %s after epoch %g and trains on: a loop ends where trial.report(value).stops",
-            attempt.id, verdict.action, attempt.epoch,
-        )  # fmt: skip
-
-
-def _unjudged(attempt: Attempt, epoch: float, horizon: int | None, judge: bool) -> Verdict | None:
-    """The verdict of a report that is stored without asking anyone, or None."""
+def _verdict(
+    replica: Replica,
+    budget: Budget,
+    attempt: Attempt,
+    r: TrialRecord,
+    report: Report,
+    judged: bool,
+    now: float,
+) -> Verdict:
+    """The first answer of those that have one: nobody is asked, the horizon, a wish, a limit, the policy."""
+    history, epoch = replica.history, report.epoch
+    horizon = history.problem.max_epochs
     if attempt.verdict is not None and attempt.verdict.stops:
         return Verdict(Action.UNJUDGED, f"reported after the verdict {attempt.verdict.action}")
-    if not judge:
+    if not judged:
         return Verdict(Action.UNJUDGED, "delivered late")
     if epoch != math.floor(epoch) and (horizon is None or epoch < horizon):
         return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
-    return None
-
-
-def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, now: float) -> Verdict:
-    history, horizon, epoch = replica.history, replica.problem.max_epochs, report.epoch
     if horizon is not None and epoch >= horizon:
-        return go_on(f"epoch {epoch:g} of {horizon}: {_arrived(r, report.value)}")
+        arrived = f"its last, with a resource of {r.resource:g}" if r.partial else "trained in full"
+        if not math.isfinite(report.value):
+            arrived = "its last, and the value is not finite"
+        return go_on(f"epoch {epoch:g} of {horizon}: {arrived}")
     if history.held is not None:
         return stop(history.held, **{CUT: "not asked", WISH: "hold"})
     if (leaves := replica.leaving()) is not None:
@@ -142,12 +105,6 @@ def _verdict(replica: Replica, budget: Budget, r: TrialRecord, report: Report, n
     if (reason := spent.exhausts(budget)) is not None:
         return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
-
-
-def _arrived(r: TrialRecord, value: float) -> str:
-    if not math.isfinite(value):
-        return "its last, and the value is not finite"
-    return "trained in full" if not r.partial else f"its last, with a resource of {r.resource:g}"
 
 
 def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
@@ -194,6 +151,32 @@ def _longer(column: Array, last: float) -> Array:
     return longer
 
 
+def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
+    """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
+    problem = replica.problem
+    if "warning" in verdict.evidence:
+        told = str(verdict.evidence["warning"])
+        reached = f"{problem.goal.metric} {short(report.value)}"
+        replica.warn_once(f"trial {r.id}, {reached} at epoch {report.epoch:g}: {told}", about=told)
+    epoch, first = report.epoch, problem.goal
+    for goal in problem.goals:
+        value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
+        if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
+            shares = goal.bounds == (0, 1) and 1 < value <= 100
+            percent = "Is it in percent? Then bounds=(0, 100). " if shares else ""
+            replica.warn_once(
+                f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
+                f"bound. {percent}Give the bounds of what is logged",
+                about="bounds" if goal is first else f"bounds of {goal.metric}",
+            )
+    if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
+        replica.warn_once(
+            "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
+            "Validate at the end of every epoch too",
+            about="whole epochs",
+        )
+
+
 def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
     """Store the report of a worker that no longer holds the trial; it never enters the curve."""
     ended = attempt.ended if attempt.ended in OVER else None
@@ -222,23 +205,17 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
     return attempt.verdict
 
 
-def _was_stored(r: TrialRecord, attempt: Attempt, report: Report) -> bool:
-    """True for a report that is the curve's last, though its worker never heard so: the server was away."""
+def _repeated(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report) -> Verdict:
+    """An epoch that the curve has: ignored, unless it is its last, whose worker never heard so: the server was away."""
     same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
-    return same and np.array_equal(report.value, r.values[-1], equal_nan=True)
-
-
-def _acknowledge(attempt: Attempt, r: TrialRecord) -> Verdict:
     attempt.epoch = epoch_number(r.epoch)
-    if not (attempt.verdict and attempt.verdict.stops):
-        attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
-    return attempt.verdict
-
-
-def _ignore_repeat(replica: Replica, attempt: Attempt, epoch: float, last: float) -> Verdict:
+    if same and np.array_equal(report.value, r.values[-1], equal_nan=True):
+        if not (attempt.verdict and attempt.verdict.stops):
+            attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
+        return attempt.verdict
     replica.warn_once(
-        f"trial {attempt.id} reported epoch {epoch:g} after epoch {last:g}: ignored. A training that continues from a "
-        "checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
+        f"trial {attempt.id} reported epoch {report.epoch:g} after epoch {r.epoch:g}: ignored. A training that "
+        "continues from a checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
         about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )
-    return attempt.verdict or go_on(f"epoch {epoch:g} was reported before")
+    return attempt.verdict or go_on(f"epoch {report.epoch:g} was reported before")

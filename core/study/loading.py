@@ -8,60 +8,38 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, Unpack, cast
 
 from haltune._utils.checks import is_number
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
-from haltune._utils.retry import retry
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
 from haltune.hints import answering
-from haltune.log.events import Created, Event, Status
+from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
 from haltune.log.spending import Outcome
-from haltune.ranks import same
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
-from haltune.store.base import Store
+from haltune.store.base import Store, retry
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import recorded_problem
 
-from .attempt import Attempt, Failure, Report, Settings
-from .messages import Voice
+from .messages import Logger
+from .session import Session
 from .study import Rarer, Study
 from .trial import Trial
 from .view import RecordedStudy, first_event, read_study
 
 
 class ReadingSession:
-    """See Session.
-
-    Args:
-        reading: The study as its log has it.
-        why: What refusals say.
-    """
+    """The session of a study that is only looked at: it tells what was read, and refuses what would go on with it."""
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self.monotonic, self.voice, self.waits = time.perf_counter, Voice(0), False
+        self.acts, self.monotonic, self.logger, self.waits = True, time.perf_counter, Logger(0), False
         self._why = why
-
-    @property
-    def settings(self) -> Settings:
-        """Nothing opens it again."""
-        self._refuse()
-
-    @property
-    def holder(self) -> str:
-        """It holds nothing."""
-        self._refuse()
-
-    @property
-    def lease_seconds(self) -> float:
-        """It has no lease."""
-        self._refuse()
 
     def sync(self) -> None:
         """A reading is of one moment."""
@@ -69,69 +47,7 @@ class ReadingSession:
     def tell(self) -> None:
         """Nothing has ended here."""
 
-    def ask(self, make: Callable[[Attempt], Any]) -> NoReturn:
-        self._refuse()
-
-    def enqueue(self, config: Mapping[str, Any], again: bool) -> NoReturn:
-        self._refuse()
-
-    def take(
-        self,
-        id: int,
-        attempt: int,
-        holder: str,
-        leaving: Callable[[], str | None],
-        make: Callable[[Attempt], Any],
-    ) -> NoReturn:
-        self._refuse()
-
-    def record(self, attempt: Attempt, report: Report, judge: bool) -> NoReturn:
-        self._refuse()
-
-    def recall(self, attempt: Attempt) -> None:
-        self._refuse()
-
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> NoReturn:
-        self._refuse()
-
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        self._refuse()
-
-    def warn(self, text: str, about: str | None = None) -> None:
-        self._refuse()
-
-    def lose(self, attempt: Attempt, reason: str) -> None:
-        self._refuse()
-
-    def tolerates(self, attempt: Attempt, error: BaseException) -> NoReturn:
-        self._refuse()
-
-    def wake(self, attempt: Attempt) -> None:
-        self._refuse()
-
-    def renew(self, attempt: Attempt) -> None:
-        self._refuse()
-
-    def adopt(self, attempt: Attempt) -> None:
-        self._refuse()
-
-    def decide(
-        self,
-        attempt: Attempt,
-        about: str,
-        work: Callable[[], Any],
-        to_json: Callable[[Any], Any] = same,
-        from_json: Callable[[Any], Any] = same,
-    ) -> NoReturn:
-        self._refuse()
-
-    def wait(self, seconds: float, why: str | None) -> None:
-        self._refuse()
-
-    def pass_over(self) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def __getattr__(self, name: str) -> NoReturn:
         raise NotSupported(self._why)
 
 
@@ -229,7 +145,7 @@ class _Shown(Study):
             reading,
             f"the study {reading.name!r} can be looked at, not gone on with: {why}",
         )
-        self._begin(ReadingSession(reading, self._why))
+        self._begin(cast(Session, ReadingSession(reading, self._why)))
 
     @property
     def outcome(self) -> Outcome:

@@ -1,7 +1,7 @@
-"""What a search says while it runs, in the log "haltune": a line as a trial begins, one as it ends, and how far it is.
+"""What is logged for people while a search runs, and the words for its state that log, page and command share.
 
-Quiet in processes that train for another: settings that leave their process are silent, ranks above 0 have a session
-without a voice, and a fork is not who was asked to speak.
+The log is "haltune". A search logs a line when a trial starts, one when it ends, and now and then how far it is. Only
+the process that was asked logs: settings sent to another process are silent, and so are ranks above 0 and forks.
 """
 
 from __future__ import annotations
@@ -12,201 +12,186 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
-from haltune.display import clipped, clock, counted, heard, plural, settings, short, visible
+from haltune.display import clipped, clock, counted, heard, of_epochs, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
-from haltune.log.fate import FATES, Savings, fate_of, lead_of, trained_again, values_of
 from haltune.log.history import History
+from haltune.log.outcomes import OUTCOMES, Savings, outcome_of, trained_again
 from haltune.log.policy import Policy, called, in_words
-from haltune.log.problem import Budget
+from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, TrialRecord
 
 from .attempt import Attempt
 
+F = TypeVar("F", bound=Callable[..., None])
 _log = logging.getLogger("haltune")
 _BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
 _DOES = {
-    Action.CONTINUE: "trains on",
+    Action.CONTINUE: "continues",
     Action.PAUSE: "pauses",
     Action.STOP: "stops",
     Action.UNJUDGED: "not judged",
 }
 
+# -- a trial and a search in words -------------------------------------------------------------------------------------
 
-class Voice:
-    """Says it. verbose: 0 nothing, 1 a line as a trial begins and one as it ends; from 2 on `judged` is called, too."""
 
-    def __init__(self, verbose: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.verbose = verbose
-        self._clock, self._process = clock, os.getpid()
-        self._next: float | None = (
-            None  # when it is time to say how far the search is; None: nothing was said yet
-        )
-        self._begun: set[tuple[int, int]] = set()  # attempts that it told of, and not yet of their end
-        self.last_word = True  # whether it says that the search is over; False where somebody else does
-        self._left: list[tuple[int, int]] = []  # ended, and not told of yet
-        self._standing = self._over = ""  # as it was said last
+def values_of(t: TrialRecord, problem: Problem) -> str:
+    """The present values of a trial: acc 0.91, ms 12."""
+    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
+    others = t.results(problem) if problem.measured else {}
+    return ", ".join([first, *(f"{name} {short(others[name])}" for name in problem.measured)])
 
-    @contextmanager
-    def hushed(self) -> Iterator[None]:
-        """Silent meanwhile: something else shows the trials."""
-        before, self.verbose = self.verbose, 0
-        try:
-            yield
-        finally:
-            self.verbose = before
 
-    def aside(self, words: str) -> None:
-        """What is to be known of the search."""
-        if self._speaks():
-            self._say(lambda: words, "cyan")
+def lead_of(history: History) -> str | None:
+    """The best trial, or the front: "best acc 0.91 (trial 3)"; None before a trial has a value."""
+    problem = history.problem
+    if not problem.further:
+        best = history.best()
+        return f"best {problem.goal.metric} {short(best.value)} (trial {best.trial})" if best else None
+    front = [history.on_front(id).values for id in history.front()]
+    spans: list[str] = []
+    for goal in problem.goals if front else ():
+        values = sorted((run[goal.metric] for run in front), key=lambda v: -goal.sign * v)
+        if len(problem.goals) == 2 and spans:  # of two goals, the best in one is the worst in the other
+            values.reverse()
+        first, last = short(values[0]), short(values[-1])
+        spans.append(f"{goal.metric} {first}" + (f" to {last}" if last != first else ""))
+    return f"front of {plural(len(front), 'trial')}: {', '.join(spans)}" if front else None
 
-    def begins(self, history: History, attempt: Attempt, unlimited: str = "") -> None:
-        """An attempt was handed out. unlimited: see `unlimited`."""
-        if not self._speaks():
-            return
-        if self._next is None:
-            self._next = self._clock() + _BETWEEN_LINES
-            if (before := len(history) - (attempt.attempt == 1)) > 0:
-                self._say(lambda: f"the search continues, with {plural(before, 'trial')} so far", "cyan")
-            if unlimited:
-                self._say(lambda: unlimited, "cyan")
-        before_it = {begun for begun in self._begun if begun[0] == attempt.id}  # a warning told of their end
-        self._begun = self._begun - before_it | {(attempt.id, attempt.attempt)}
-        self._say(lambda: begun(history.trial(attempt.id)))
 
-    def judged(
-        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict
-    ) -> None:
-        """A report was decided on."""
-        if self._speaks():
-            what = f"trial {attempt.id}, epoch {epoch:g}: {history.problem.goal.metric} {short(float(value))}"
-            self._say(lambda: f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
+def shared_error(history: History) -> str | None:
+    """The error with which at least half of the trials, and at least 3, failed. Digits do not tell errors apart."""
+    failed = history.with_status(Status.FAILED)
+    errors = [t.error.strip().partition("\n")[0] for t in failed if t.error and t.error.strip()]
+    alike = Counter(re.sub(r"\d+", "", error) for error in errors)
+    for kind, count in alike.most_common(1):
+        if count >= max(3, len(history) / 2):
+            example = next(error for error in errors if re.sub(r"\d+", "", error) == kind)
+            return f"{count} of {len(history)} trials failed with the same error: {clipped(example, 300)}"
+    return None
 
-    def leaves(self, attempt: Attempt) -> None:
-        """An attempt is over; told later: a framework's hook may have ended it, and its bar be on the screen."""
-        if self.verbose:
-            self._left.append((attempt.id, attempt.attempt))
 
-    def forgets(self, attempt: Attempt) -> None:
-        """A warning told how an attempt ended."""
-        self._begun.discard((attempt.id, attempt.attempt))
+def standing_line(history: History, budget: Budget, over: bool = False) -> str:
+    """How far a search is: its cost and its budget, what stopping saved, and its best. over: whether the search is."""
+    lines = [spending_line(history, budget, Savings.of(history, over))]
+    if (lead := lead_of(history)) is not None:
+        lines.append(lead)
+    elif over and len(history):
+        lines.append(f"no trial has a finite {history.problem.goal.metric}")
+    return "; ".join(lines)
 
-    def tell(self, history: History, budget: Budget) -> None:
-        """Of those that left."""
-        while self._left:
-            self.ended(history, *self._left.pop(0), budget)
 
-    def ended(self, history: History, trial: int, attempt: int, budget: Budget) -> None:
-        """An attempt is over, here or in a process that trained it for this one. Told once."""
-        if (trial, attempt) not in self._begun or not self._speaks():
-            return
-        self._begun.discard((trial, attempt))
-        record, best = history.trial(trial), history.best()
-        leads = best is not None and best.trial == record.id
-        if history.problem.further:
-            leads = record.id in history.front()
-        look = "bold" if leads else _STYLES.get(fate_of(record, history.problem).kind, "default")
-        self._say(lambda: ending(history, record, best), look)
-        if self._next is not None and self._clock() >= self._next:
-            self._stands(history, budget)
+def spending_line(history: History, budget: Budget, savings: Savings | None = None) -> str:
+    """What a search has cost and its budget, and the epochs of full trainings that were not trained.
 
-    def over(self, history: History, answer: Finish, budget: Budget) -> None:
-        """The search is over. Told once."""
-        for trial, attempt in sorted(self._begun):
-            if history.trial(trial).status is not Status.RUNNING:
-                self.ended(history, trial, attempt, budget)
-        if self.last_word and answer.reason != self._over and self._speaks():
-            self._over = answer.reason
-            held = answer.reason == history.held
-            state = "stopped for now" if held else "over"
-            self._say(lambda: f"the search is {state}: {answer.reason}", "cyan")
-            self._stands(history, budget, over=not held)
+    Epochs that were trained again cost twice. A budget of epochs counts them; else they are shown apart, so that
+    trained and saved epochs add up to full trainings.
+    """
+    spent, budget, again = history.spent, history.wishes.extended(budget), trained_again(history)
+    limited = _limits(budget.epochs)
+    epochs = counted(round(spent.epochs - (0.0 if limited else again), 1))
+    notes = savings.words if savings else []
+    if again > 0.0:
+        notes = [
+            *notes,
+            f"{counted(round(again, 1))} {'of them' if limited else 'more'} lost and trained again",
+        ]
+    parts = [
+        _of(counted(spent.trials), budget.trials, "trials"),
+        _of(epochs, budget.epochs, "epochs") + (f" ({'; '.join(notes)})" if notes else ""),
+        _of(clock(spent.time), budget.time, "", clock),
+    ]
+    if budget.worker_time is not None:
+        parts.append(_of(clock(spent.worker_time), budget.worker_time, "of worker time", clock))
+    if budget.money is not None:
+        parts.append(_of(counted(round(spent.money(budget.price), 2)), budget.money, "of money"))
+    if budget.cost is not None:
+        parts.append(_of(counted(round(spent.cost, 2)), budget.cost, "of cost"))
+    return ", ".join(parts)
 
-    def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
-        self._next, told = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
-        told = f"{_bar(history, budget)}{told}"
-        if told != self._standing:
-            self._standing = told
-            self._say(lambda: told, "cyan")
 
-    def _speaks(self) -> bool:
-        return self.verbose > 0 and os.getpid() == self._process and heard()
+def _limits(limit: Any) -> bool:
+    return limit is not None and math.isfinite(limit)
 
-    def _say(self, words: Callable[[], str], style: str = "default", within: bool = False) -> None:
-        """within: a training, whose bar may be on the screen."""
-        with suppress(Exception):  # what cannot be said must not end a search
-            _log.info("%s", visible(words(), lines=False), extra={"style": style, "within": within})
+
+def _of(used: str, limit: Any, unit: str, written: Callable[[float], str] = counted) -> str:
+    limited = _limits(limit)
+    most = f" of {written(float(limit))}" if limited else ""
+    one = limit == 1 if limited else used == "1"
+    return f"{used}{most} {unit.removesuffix('s') if one else unit}".rstrip()
 
 
 def unlimited(budget: Budget, policy: Policy[Any]) -> str:
-    """Of a search that no budget ends, what does; "" of others, and where its policy was given a number of trials."""
+    """What ends a search without a budget; "" for others, and if the policy was given a number of trials."""
     if any(_limits(getattr(budget, f.name)) for f in fields(budget) if f.name != "price"):
         return ""
     if re.search(r"\b(trials|rounds|n)=", in_words(policy)):
         return ""
     until = "" if policy.endless else f"until {called(policy)} has nothing more to train, or "
     return (
-        f"no budget ends this search: it continues {until}until Ctrl-C, from where the same program continues; "
-        "budget='2h' or budget='50 trials' limits it"
+        f"No budget is set: the search continues {until}until Ctrl-C; the same program then continues it. To limit "
+        "it, pass budget='2h' or budget='50 trials'."
     )
 
 
-def begun(t: TrialRecord) -> str:
-    """The line of a trial that begins, or goes on: its configuration, and why it was chosen."""
-    after = f"continues after epoch {t.checkpoint_epoch:g}" if t.checkpoint_epoch else "begins again"
-    what, why = (after, t.resumed) if t.attempt > 1 else ("begins", t.proposed)
-    reason = f" ({_within(why, _WHY)})" if why else ""
-    return f"trial {t.id} {what}: {_within(settings(t.config), _CONFIG)}{reason}"
+def started_line(t: TrialRecord) -> str:
+    """The line of a trial that starts or resumes: its configuration, and why it was chosen."""
+    what, why = "started", t.proposed
+    if t.attempt > 1:
+        what = f"resumed after epoch {t.checkpoint_epoch:g}" if t.checkpoint_epoch else "started again"
+        why = t.resumed
+    reason = f" ({_cut(why, _WHY)})" if why else ""
+    return f"Trial {t.id} {what}: {_cut(settings(t.config), _CONFIG)}{reason}"
 
 
-def ending(history: History, t: TrialRecord, best: Best | None) -> str:
-    """The line of a trial that ended: what became of it, its value beside the best so far, and why it was stopped."""
-    problem = history.problem
-    found = fate_of(t, problem)
-    of = f" of {problem.max_epochs}" if problem.max_epochs and t.epoch != problem.max_epochs else ""
-    where = f" at epoch {t.epoch:g}{of}" if of else f", {plural(t.epoch, 'epoch')}"
-    told = f"trial {t.id} {found.words if found.kind == 'completed' and of else FATES[found.kind][0] + where}"
+def ended_line(history: History, t: TrialRecord, best: Best | None) -> str:
+    """The line of a trial that ended: its outcome, its value and the best so far, and why it was stopped."""
+    problem, found = history.problem, outcome_of(t, history.problem)
+    whole = not problem.max_epochs or t.epoch == problem.max_epochs
+    if found.kind == "completed" and not whole:
+        line = f"Trial {t.id} {found.words}"
+    else:
+        where = (
+            f", {plural(t.epoch, 'epoch')}"
+            if whole
+            else f" at epoch {of_epochs(t.epoch, problem.max_epochs)}"
+        )
+        line = f"Trial {t.id} {OUTCOMES[found.kind][0]}{where}"
     if len(t.values):
-        told += f": {values_of(t, problem)}"
+        line += f": {values_of(t, problem)}"
     if problem.further:
-        told += ", on the front" if t.id in history.front() else ""
+        line += ", on the front" if t.id in history.front() else ""
     elif best is not None:
-        told += f", {_beside_the_best(history, t, best)}"
+        line += f", {_rank(history, t, best)}"
     why = t.error or t.ended_because.partition(";")[0]
-    return told + (f"; {_within(why, _WHY)}" if why else "")
+    return line + (f"; {_cut(why, _WHY)}" if why else "")
 
 
-def _within(text: str, most: int) -> str:
-    """Cut on a terminal, where a line is read at a glance; whole in a file or a pipe."""
-    return clipped(text, most) if _at_a_terminal() else text
+def _rank(history: History, t: TrialRecord, best: Best) -> str:
+    """The best trial; of the best itself, among which trials it is the best.
 
-
-def _at_a_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-def _beside_the_best(history: History, t: TrialRecord, best: Best) -> str:
-    """The best is a complete trial; before there is one, the best of those that trained furthest.
-
-    So others may have better values at earlier epochs: then it is only the best of the trials that it is compared with.
+    The best is a complete trial; before there is one, the best of those that trained furthest. Others may have better
+    values at earlier epochs.
     """
     goal, complete = history.problem.goal, history.trial(best.trial).complete
     if best.trial != t.id:
         worse = goal.better(t.result(goal), than=best.value)
         of = f", {'complete' if complete else f'at epoch {best.epoch:g}'}" if worse else ""
         return f"best {short(best.value)} (trial {best.trial}{of})"
-    others = [u for u in history.trials if u.id != t.id and len(u.values)]
-    if not any(goal.better(u.result(goal), than=best.value) for u in others):
+    if not goal.better(history.incumbent(exclude=t.id), than=best.value):
         return "the best so far"
+    others = (u for u in history.trials if u.id != t.id and len(u.values))
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
     first = "highest" if goal.sign > 0 else "lowest"
     if not complete:
@@ -214,56 +199,119 @@ def _beside_the_best(history: History, t: TrialRecord, best: Best) -> str:
     return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
 
 
-def _bar(history: History, budget: Budget) -> str:
-    """On a terminal, how much of the budget is spent, by the limit of which most is; "" elsewhere, or without one."""
-    share = history.spent.share(history.wishes.extended(budget))
-    if share is None or not _at_a_terminal():
-        return ""
-    return f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget: "
+def _at_a_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
-def standing_line(history: History, budget: Budget, over: bool = False) -> str:
-    """How far a search is: what it has cost beside its budget, what stopping saved, and its best."""
-    problem = history.problem
-    told = [spending_line(history, budget, Savings.of(history, over))]
-    if (lead := lead_of(history)) is not None:
-        told.append(lead)
-    elif over and len(history):
-        told.append(f"no trial has come to a finite {problem.goal.metric}")
-    return "; ".join(told)
+def _cut(text: str, most: int) -> str:
+    """Cut on a terminal, whole in a file or a pipe."""
+    return clipped(text, most) if _at_a_terminal() else text
 
 
-def spending_line(history: History, budget: Budget, savings: Savings | None = None) -> str:
-    """What a search has cost, beside its budget, and what of full trainings was not trained.
-
-    Epochs that were trained again are paid for twice: a limit counts them, trained and saved epochs make the whole.
-    """
-    spent, budget, again = history.spent, history.wishes.extended(budget), trained_again(history)
-    once = spent.epochs - (0.0 if _limits(budget.epochs) else again)
-    notes = savings.words if savings else []
-    of_them = "of them" if _limits(budget.epochs) else "more"
-    notes += [f"{counted(round(again, 1))} {of_them} lost and trained again"] * (again > 0.0)
-    spared = f" ({'; '.join(notes)})" if notes else ""
-    told = [
-        _beside(counted(spent.trials), budget.trials, "trials"),
-        _beside(counted(round(once, 1)), budget.epochs, "epochs") + spared,
-        _beside(clock(spent.time), budget.time, "", clock),
-    ]
-    if budget.worker_time is not None:
-        told.append(_beside(clock(spent.worker_time), budget.worker_time, "of worker time", clock))
-    if budget.money is not None:
-        told.append(_beside(counted(round(spent.money(budget.price), 2)), budget.money, "of money"))
-    if budget.cost is not None:
-        told.append(_beside(counted(round(spent.cost, 2)), budget.cost, "of cost"))
-    return ", ".join(told)
+# -- the log -----------------------------------------------------------------------------------------------------------
 
 
-def _limits(limit: Any) -> bool:
-    return limit is not None and math.isfinite(limit)
+def _quietly(log: F) -> F:
+    """Do nothing if nobody reads the log; an error while logging ends no search."""
+
+    @wraps(log)
+    def logged(self: Logger, *args: Any, **kwargs: Any) -> None:
+        if self.verbose > 0 and os.getpid() == self._process and heard():
+            with suppress(Exception):
+                log(self, *args, **kwargs)
+
+    return logged  # type: ignore[return-value]
 
 
-def _beside(used: str, limit: Any, unit: str, written: Callable[[float], str] = counted) -> str:
-    limited = _limits(limit)
-    most = f" of {written(float(limit))}" if limited else ""
-    one = limit == 1 if limited else used == "1"
-    return f"{used}{most} {unit.removesuffix('s') if one else unit}".rstrip()
+class Logger:
+    """Log a search. verbose: 0 logs nothing, 1 trials as they start and end; from 2 on `judged` is called, too."""
+
+    def __init__(self, verbose: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.verbose = verbose
+        self.last_word = True  # whether it logs that the search is over
+        self._clock, self._process = clock, os.getpid()
+        self._next: float | None = None  # when to log how far the search is; None before the first line
+        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, and not yet their end
+        self._standing = self._over = ""  # as logged last
+
+    @contextmanager
+    def silenced(self) -> Iterator[None]:
+        """Log nothing meanwhile."""
+        before, self.verbose = self.verbose, 0
+        try:
+            yield
+        finally:
+            self.verbose = before
+
+    @_quietly
+    def note(self, text: str) -> None:
+        self._say(text, "cyan")
+
+    @_quietly
+    def started(self, history: History, attempt: Attempt, unlimited: str = "") -> None:
+        """An attempt was handed out. unlimited: see `unlimited`."""
+        if self._next is None:
+            self._next = self._clock() + _BETWEEN_LINES
+            if (before := len(history) - (attempt.attempt == 1)) > 0:
+                self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
+            if unlimited:
+                self._say(unlimited, "cyan")
+        self._open = {found for found in self._open if found[0] != attempt.id}  # a warning told of their end
+        self._open.add((attempt.id, attempt.attempt))
+        self._say(started_line(history.trial(attempt.id)))
+
+    @_quietly
+    def judged(
+        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict
+    ) -> None:
+        """A report was judged."""
+        what = f"Trial {attempt.id}, epoch {epoch:g}: {history.problem.goal.metric} {short(float(value))}"
+        self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
+
+    def forget(self, attempt: Attempt) -> None:
+        """A warning told of an attempt's end."""
+        self._open.discard((attempt.id, attempt.attempt))
+
+    @_quietly
+    def ended(self, history: History, budget: Budget, *, failed: bool = False) -> None:
+        """Log the attempts that ended since, here or in another process; `failed`: also without a result.
+
+        It is called when the training draws no progress bar any more. Of an attempt that failed or was interrupted here
+        a warning tells.
+        """
+        results = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
+        for trial, attempt in sorted(self._open):
+            record = history.trial(trial)
+            if record.status not in results and (record.status is Status.RUNNING or not failed):
+                continue
+            self._open.discard((trial, attempt))
+            best = history.best()
+            leads = best is not None and best.trial == record.id
+            if history.problem.further:
+                leads = record.id in history.front()
+            look = "bold" if leads else _STYLES.get(outcome_of(record, history.problem).kind, "default")
+            self._say(ended_line(history, record, best), look)
+            if self._next is not None and self._clock() >= self._next:
+                self._stands(history, budget)
+
+    @_quietly
+    def over(self, history: History, answer: Finish, budget: Budget) -> None:
+        """The search is over. Logged once."""
+        self.ended(history, budget, failed=True)
+        if self.last_word and answer.reason != self._over:
+            self._over, held = answer.reason, answer.reason == history.held
+            self._say(f"The search is {'stopped for now' if held else 'over'}: {answer.reason}", "cyan")
+            self._stands(history, budget, over=not held)
+
+    def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
+        self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
+        share = history.spent.share(history.wishes.extended(budget))
+        if share is not None and _at_a_terminal():  # of the limit that is closest
+            line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget: {line}"
+        if line != self._standing:
+            self._standing = line
+            self._say(line, "cyan")
+
+    def _say(self, text: str, style: str = "default", within: bool = False) -> None:
+        """within: a training, whose progress bar may be on the screen."""
+        _log.info("%s", visible(text, lines=False), extra={"style": style, "within": within})

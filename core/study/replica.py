@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from haltune._utils.forks import heirs
+from haltune._utils.forks import fork_handlers
 from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import StudyMismatch, warn
@@ -47,7 +47,13 @@ class Jump:
 
 
 class Watch:
-    """Looks at the store's clock, and remembers its jumps. tick: monotonic, seconds."""
+    """A process's watch: its monotonic clock beside the store's, so that a jump or a sleep of the latter is noticed.
+
+        jump = what the store's clock went ahead - what the monotonic clock says has passed
+
+    A machine that sleeps, a virtual one that is paused and a clock that is set look alike: the store's clock jumps and
+    nobody trained meanwhile, or was lost. tick: monotonic, seconds.
+    """
 
     def __init__(self, clock: Callable[[], float], tick: Callable[[], float]) -> None:
         self._clock, self._tick = clock, tick
@@ -83,13 +89,10 @@ class Watch:
         return ahead + back
 
     def _look(self, before: float, now: float, after: float) -> None:
-        look = (before, now, after)
-        if self._last is not None:
-            self._compare(self._last, look)
-        self._last = look
-
-    def _compare(self, last: tuple[float, float, float], look: tuple[float, float, float]) -> None:
-        (earliest, then, latest), (before, now, after) = last, look
+        last, self._last = self._last, (before, now, after)
+        if last is None:
+            return
+        earliest, then, latest = last
         least, most = before - latest, after - earliest  # seconds that passed: a look may take long itself
         jumped = (now - then) - min(max(now - then, least), most)
         if abs(jumped) > _LEAST_JUMP + _DRIFT * most:
@@ -121,13 +124,14 @@ class Replica:
         self._whose = f"the study {self.name!r} in {self.store.url}"
         self.term = term
         self._watch = Watch(store.now, tick)
+        self.now = self._watch.now  # the store's clock; its jumps are noticed
         self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
         self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
         self.lock = Steps(self._whose)
         self.created = self._open(seed)
         self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
         self._begin()
-        heirs.add(self)
+        fork_handlers.add(self)
         _of_this_process.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.told: Budget | None = None  # the budget that this process told the log last
@@ -139,17 +143,16 @@ class Replica:
         self._widen()
 
     def sync(self) -> None:
-        """Fold what was appended since, by whomever."""
-        with self.lock:
-            if self._torn or self.fold.torn:
-                self._begin()
+        """Fold what was appended since, by whomever. The lock is held."""
+        if self._torn or self.fold.torn:
+            self._begin()
+        self._read()
+        while (outages := self.store.outages) != self._outages:
+            self.need_own()  # it may be deleted, or made anew
+            self._outages = outages
+            if self.fold.last is not None and not self._is_in_log(self.fold.last):
+                self._begin()  # a crash of the server took back what it had shown
             self._read()
-            while (outages := self.store.outages) != self._outages:
-                self.need_own()  # it may be deleted, or made anew
-                self._outages = outages
-                if self.fold.last is not None and not self._is_in_log(self.fold.last):
-                    self._begin()  # a crash of the server took back what it had shown
-                self._read()
 
     def need_own(self) -> None:
         """Raises StudyMismatch when somebody has made the study anew."""
@@ -180,21 +183,12 @@ class Replica:
         else:
             self.sync()
 
-    def append_if_held(self, event: ev.Event, trial: int, attempt: int, lease: Lease | Release) -> bool:
-        """Append an event about a trial, unless this attempt has lost it; True when it was appended."""
-
-        def once() -> bool:
-            record = self.synced(trial)
-            if held := record.attempt == attempt and record.status is Status.RUNNING:
-                self.append(event, trial, lease)
-            return held
-
-        with self.lock:
-            return settled(once)
-
-    def now(self) -> float:
-        """The store's clock, seconds since the epoch; its jumps are noticed."""
-        return self._watch.now()
+    def append_if_held(self, event: Any, lease: Lease | Release) -> bool:
+        """Append an event about an attempt, unless it is not held any more; True when it was appended."""
+        record = self.synced(event.trial)
+        if held := record.attempt == event.attempt and record.status is Status.RUNNING:
+            self.append(event, event.trial, lease)
+        return held
 
     def trains(self, trial: int, attempt: int, what: Any) -> None:
         """This process trains that attempt from now on, for as long as somebody holds `what`."""
@@ -203,25 +197,35 @@ class Replica:
         self._training[trial, attempt] = what
         self._told[trial, attempt] = len(self._watch.jumps)
 
-    def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> None:
-        """Log that the clock jumped while this process trained, where it did. seconds: that it surely trained."""
-        now, told = self.now(), self._told.get((trial, attempt), 0)
-        jumps = [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
-        if not jumps:
-            return
-        with self.lock:
+    def forget(self, trial: int, attempt: int) -> None:
+        """Nobody trains that attempt any more."""
+        self._training.pop((trial, attempt), None)
+
+    def jumps(self, trial: int, attempt: int) -> list[Jump]:
+        """Those ahead of the clock while this process trained, of which the log does not know."""
+        told = self._told.get((trial, attempt), 0)
+        return [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
+
+    def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> float:
+        """Log that the clock jumped while this process trained, where it did; what it shows. The lock is held.
+
+        seconds: that it surely trained.
+        """
+        now = self.now()
+        if self._watch.jumps and (jumps := self.jumps(trial, attempt)):
             self.sync()
             # since its last sign of life
             silent = self.history.spent_at(trial, now, 0.0).worker_time - self.history.spent.worker_time
             if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
                 event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
-                if self.append_if_held(event, trial, attempt, self.lease(trial, attempt)):
+                if self.append_if_held(event, self.lease(trial, attempt)):
                     _log.info("the clock jumped by %.0f s: nobody is lost, and no budget charged", slept)
             self._told[trial, attempt] = len(self._watch.jumps)
+        return now
 
-    def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0) -> Lease:
+    def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:
         """A lease for this process, from now on."""
-        now = self.now()
+        now = self.now() if now is None else now
         term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST_LEASE))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
@@ -236,7 +240,7 @@ class Replica:
         self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
 
     def after_fork(self) -> None:
-        """See forks.Heir: what another thread was just folding is folded anew, when it is asked for."""
+        """See forks.ForkHandler: what another thread was just folding is folded anew, when it is asked for."""
         if not self.lock.is_free():
             self.lock, self._torn = Steps(self._whose), True
 
@@ -244,7 +248,8 @@ class Replica:
     def history(self) -> History:
         """The log, as far as it is folded."""
         if self._torn or self.fold.torn:
-            self.sync()
+            with self.lock:
+                self.sync()
         return self.fold.history
 
     @property

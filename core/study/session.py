@@ -1,34 +1,27 @@
-"""What one process does for a study: one interface, and a kind of it for each part that a process can have.
+"""What one process does for a study: one lock, one retry, and the one place that says which rank acts.
 
-LocalSession     rank 0 of a distributed training, or a process by itself: reads and writes the store
-FollowerSession  another rank: hears what rank 0 did, and writes nothing
-SpawnedSession   a process that a training spawned: opens a LocalSession when something is asked of it
+    Trial.report -> Session.record -> judging.record (lock, retry, rank) -> policy.judge -> Store.append
+
+Rank 0 of a distributed training, or a process by itself, reads and writes the store. Every other rank hears what
+rank 0 did (`haltune.ranks`) and writes nothing. A session that multiprocessing carries into a process opens the study
+there when something is first asked of it, which only one rank does.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Protocol, TypeVar
+from threading import RLock
+from typing import Any, TypeVar
 
-from haltune._utils.forks import heirs, is_free
+from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
-from haltune._utils.retry import retry
 from haltune.display import one_line, plural
-from haltune.errors import (
-    InvalidInput,
-    LeaseLost,
-    NotSupported,
-    RankLost,
-    is_shortage,
-    told_shortage,
-    warn,
-)
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Verdict, Wait
 from haltune.log.events import (
@@ -41,24 +34,22 @@ from haltune.log.events import (
     verdict_from_json,
     verdict_to_json,
 )
-from haltune.log.fate import shared_error
 from haltune.log.history import History
 from haltune.log.policy import Fold, Wrapper
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.ranks import Follower, Line, alone, error_from_json, follower, leader, same
-from haltune.store.base import Release, Store
+from haltune.ranks import Follower, Leader, Line, error_from_json, joined, same
+from haltune.store.base import Conflict, Release, Store, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
-from .asking import answer, enqueue, in_turn
+from .asking import Elsewhere, answer, enqueue
 from .attempt import (
     A,
     Attempt,
     Failure,
     Json,
-    Log,
     MonotonicClock,
     Report,
     Settings,
@@ -68,109 +59,150 @@ from .attempt import (
     label,
 )
 from .judging import record
-from .messages import Voice, unlimited
+from .messages import Logger, shared_error, unlimited
 from .replica import Replica
 
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
+Attempts = set[tuple[int, int]]  # trials with their attempts
+GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
+_BRIEFLY = 0.5  # likewise, one that is interrupted: Ctrl-C waits for nobody
+_LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
+_SHORTAGES = 4  # times max_failures: trials out of memory, before any succeeded, until the error is raised
 
 
-class Session(Protocol):
-    """One process's work for one study. What changes an attempt writes it there, on every rank."""
+class Session:
+    """One process's work for one study. What changes an attempt changes it on every rank.
 
-    budget: Budget
-    monotonic: MonotonicClock
-    voice: Voice
-    waits: bool  # for a server that is away; a launcher does not: it has others to look after
+    holds: of a process that was started to train, the holder whose leases it has, and its trials; `log` is then opened
+    when it is first asked for. Raises what opening a Study raises.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        seed: int | None = None,
+        monotonic: MonotonicClock = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+        holds: tuple[str, Attempts] | None = None,
+    ) -> None:
+        self._given, self._seed, self._holds = settings, seed, holds
+        self.budget, self.monotonic, self._sleep = settings.budget, monotonic, sleep
+        self.waits = True  # for a server that is away; a launcher does not: it has others to look after
+        self._rank = joined(settings.name, settings.where) if holds is None else Leader(None, "")
+        self.acts = isinstance(self._rank, Leader)  # rank 0, or a process by itself
+        self.logger = Logger(settings.verbose if self.acts else 0)
+        self._told = 0  # events of a log in memory that the other ranks know
+        if holds is None:
+            _ = self.log
+
+    # the log
+
+    @cached_property
+    def log(self) -> Replica | HeardLog:
+        """The log as far as this process has read it."""
+        if isinstance(self._rank, Follower):
+            return HeardLog(self._given, self._rank, self._rank.hear("opens"))
+        opening = partial(retry, self._open, self._given.patience, self._sleep, warn)
+        log = self._rank.decide("opens", opening, _opened_to_json)
+        if self._holds is not None:
+            _hold(log, *self._holds)
+        return log
+
+    def _open(self) -> Replica:
+        given = self._given
+        store = open_store(given.store)
+
+        def kept(created: ev.Created) -> Checkpoints:
+            if isinstance(given.checkpoints, Checkpoints):
+                return given.checkpoints
+            own = own_folder(store, given.name, created, given.checkpoints)
+            return Checkpoints(own, given.keep_checkpoints, given.disk_quota)
+
+        found = Replica(
+            given.problem, given.policy, store, given.name, self._seed, kept, given.lease, self.monotonic
+        )
+        found.speaks = given.verbose > 0
+
+        def news() -> Line:
+            """How far the log is read, and the events of one that only this process has."""
+            position = found.history.position
+            if not isinstance(store, MemoryStore):
+                return {"position": position}
+            start, self._told = self._told, max(self._told, position)
+            new = tuple(
+                store.read(given.name, start, self._told)
+            )  # not the store: it would live as long as the line
+            return {"position": position, "events": lambda: [to_json(event) for event in new]}
+
+        if isinstance(self._rank, Leader):
+            self._rank.news = news
+        return found
 
     @property
-    def log(self) -> Log: ...
+    def replica(self) -> Replica:
+        """The log, on rank 0."""
+        assert isinstance(self.log, Replica)
+        return self.log
 
     @property
-    def checkpoints(self) -> Checkpoints: ...
+    def checkpoints(self) -> Checkpoints:
+        return self.log.checkpoints
 
     @property
     def settings(self) -> Settings:
         """What opens this study again, with the store and the folder of checkpoints that were found."""
-        ...
+        return self._given.found(self.log, self.budget, self.lease_seconds)
 
     @property
     def holder(self) -> str:
         """This process, as its leases name it."""
-        ...
+        return self.log.holder()
 
     @property
     def lease_seconds(self) -> float:
         """How long a silent worker is taken to live."""
-        ...
+        return self.log.term
 
     def sync(self) -> None:
-        """Read what other workers appended since."""
-        ...
+        """Read what other workers appended since. Rank 0 does."""
+        if self.acts:
+            self._do(None, Replica.sync)
 
-    def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        """See Study.ask. make: what the worker is given of its attempt; while it lives the attempt is trained here."""
-        ...
+    # what every change goes through
 
-    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
-        """See Study.enqueue. config: in canonical form."""
-        ...
-
-    def take(
+    def _do(
         self,
-        id: int,
-        attempt: int,
-        holder: str,
-        leaving: Callable[[], str | None],
-        make: Callable[[Attempt], A],
-    ) -> A: ...
+        topic: str | None,
+        work: Callable[[Replica], T],
+        to_json: Callable[[T], Any] = same,
+        from_json: Callable[[Any], T] = same,
+        attempt: Attempt | None = None,
+        patient: bool = True,
+    ) -> T:
+        """What `work` returns, done on rank 0: under the lock, again after a conflict, again while the server is away.
 
-    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        """Append a report with its verdict; see Trial.report."""
-        ...
-
-    def recall(self, attempt: Attempt) -> None:
-        """Take from the log what a report came to that was interrupted."""
-        ...
-
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed.
-
-        keep: of its best epoch, and not to go on from.
+        The other ranks hear it under the topic; None: nobody else waits for it. Between two tries signals are handled.
         """
-        ...
 
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        """Append the end of an attempt and give the lease back; see Trial.finish."""
-        ...
+        def once() -> T:
+            replica, pause = self.replica, _LOOKS[0]
+            while True:
+                try:
+                    with replica.lock:
+                        return work(replica)
+                except Conflict:
+                    continue
+                except Elsewhere:  # another worker decides
+                    self._sleep(pause)
+                    pause = min(2.0 * pause, _LOOKS[1])
 
-    def tell(self) -> None:
-        """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
-        ...
+        seconds = self._given.patience if patient and self.waits else 0.0
+        retried = partial(retry, once, seconds, self._sleep, self._tell_away)
+        return retried() if topic is None else self._rank.decide(topic, retried, to_json, from_json, attempt)
 
-    def warn(self, text: str, about: str | None = None) -> None:
-        """A HaltuneWarning, and in the log, once a search: the same text, or the first `about` a matter."""
-        ...
-
-    def lose(self, attempt: Attempt, reason: str) -> None:
-        """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
-        ...
-
-    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """True when the search goes on after `error`, which is in the log already."""
-        ...
-
-    def wake(self, attempt: Attempt) -> None:
-        """Log what this machine slept since it was handed the trial."""
-        ...
-
-    def renew(self, attempt: Attempt) -> None:
-        """Renew a lease; see Trial.heartbeat."""
-        ...
-
-    def adopt(self, attempt: Attempt) -> None:
-        """Go on with an attempt in a forked or spawned process; see Trial.adopt."""
-        ...
+    def _tell_away(self, text: str) -> None:
+        self.replica.warn_once(text, about="away")
 
     def decide(
         self,
@@ -180,19 +212,238 @@ class Session(Protocol):
         to_json: Callable[[T], Any] = same,
         from_json: Callable[[Any], T] = same,
     ) -> T:
-        """What `work` does on rank 0 and comes to on all ranks of a distributed training; see ranks."""
-        ...
+        """What `work` does on rank 0 and comes to on all ranks of a distributed training. The log is not locked."""
+        return self._rank.decide(f"{attempt.label} {about}", work, to_json, from_json, attempt)
+
+    # between trials
+
+    def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
+        """See Study.ask. make: what the worker is given of its attempt; while it lives the attempt is trained here."""
+        begun: Attempts = set()
+        self.tell()
+
+        def answered(replica: Replica) -> A | Wait | Finish:
+            found = answer(replica, self.budget, self._given.max_retries, self.monotonic)
+            if isinstance(found, Wait | Finish):
+                return found
+            begun.add((found.id, found.attempt))
+            trial = make(Attempt.of(found))
+            replica.trains(trial.id, trial.attempt, trial)
+            return trial
+
+        try:
+            found = self._do("ask", answered, answer_to_json, partial(answer_from_json, make=make))
+            if self.acts and isinstance(found, Attempt):
+                self.logger.started(self.log.history, found, unlimited(self.budget, self.log.policy))
+            elif self.acts and isinstance(found, Finish):
+                self.logger.over(self.log.history, found, self.budget)
+                if (told := shared_error(self.log.history)) is not None:
+                    self.replica.warn_once(told, about="the same error")
+            return found
+        except BaseException:
+            if self.acts:
+                self.replica.handed_out -= begun  # nobody has it: it is offered again at once
+            raise
+
+    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
+        """See Study.enqueue. config: in canonical form."""
+        return self._do("enqueues", partial(enqueue, config=config, again=again))
+
+    def take(
+        self,
+        id: int,
+        attempt: int,
+        holder: str,
+        leaving: Callable[[], str | None],
+        make: Callable[[Attempt], A],
+    ) -> A:
+        """See Study.take."""
+
+        def taken(replica: Replica) -> A:
+            _hold(replica, holder, {(id, attempt)})
+            replica.leaving = leaving
+            r = replica.synced(id)
+            if r.attempt != attempt or r.status is not Status.RUNNING:
+                raise LeaseLost(
+                    f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}"
+                )
+            trial = make(Attempt.of(r))
+            replica.trains(id, attempt, trial)
+            return trial
+
+        return self._do("takes a trial", taken, Attempt.to_json, lambda told: make(Attempt.from_json(told)))
 
     def wait(self, seconds: float, why: str | None) -> None:
-        """Wait between two asks; `why`: to be told."""
-        ...
+        """Wait between two asks, on rank 0; `why`: to be told."""
+        if why is not None and self.acts:
+            _log.info("waiting: %s", why)
+        if self.acts:
+            self._sleep(seconds)
 
     def pass_over(self) -> None:
-        """Leave out the trials that were over before this process was started: their training is not repeated."""
-        ...
+        """Leave out the trials that were over before this process was started as another rank."""
+        if not isinstance(rank_0 := self._rank, Follower):
+            return
 
+        def is_over(line: Line) -> bool:
+            told = line.get("answer", {})
+            if "trial" not in told:
+                return "finish" not in told
+            return rank_0.was_before(f"{label(**told['trial'])} ends")
 
-Attempts = set[tuple[int, int]]  # trials with their attempts
+        rank_0.skip("ask", is_over)
+
+    def tell(self) -> None:
+        """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
+        if self.acts:
+            self.logger.ended(self.log.history, self.budget)
+
+    def warn(self, text: str, about: str | None = None) -> None:
+        """A HaltuneWarning, and in the log, once a search: the same text, or the first `about` a matter.
+
+        Opens nothing: where the log is not open it warns alone.
+        """
+        aloud = (
+            not self.acts
+            or "log" not in vars(self)
+            or self.replica.first_time(f"aloud: {about or text}", True)
+        )
+        warn(text, aloud=aloud)
+
+    # within a trial
+
+    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
+        """Append a report with its verdict; see Trial.report."""
+        verdict = self._do(
+            f"{attempt.label} reports epoch {report.epoch:g}",
+            partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
+            _verdict_converts, verdict_from_json, attempt, attempt._patient,
+        )  # fmt: skip
+        if self.logger.verbose > 1:
+            self.logger.judged(self.log.history, attempt, report.epoch, report.value, verdict)
+        return verdict
+
+    def recall(self, attempt: Attempt) -> None:
+        """Take from the log what a report came to that was interrupted; rank 0 tells with the next report."""
+        if self.acts:
+            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt._patient)
+
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
+        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed.
+
+        keep: of its best epoch, and not to go on from.
+        """
+        if not self.acts:
+            attempt.checkpoint = attempt.checkpoint if keep else path
+            return True
+        work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
+        return self._do(None, work, patient=attempt._patient)
+
+    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
+        """Append the end of an attempt and give the lease back; see Trial.finish."""
+        if attempt.ended is not None:
+            return
+        if isinstance(self._rank, Follower):
+            self._hear_end(self._rank, attempt, status)
+            return
+        work = partial(_end, attempt=attempt, status=status, failure=failure)
+        error = None if failure is None else failure.error
+
+        def ended() -> None:  # who is interrupted does not wait
+            appended = self._do(None, work, patient=status is not Status.INTERRUPTED)
+            _remark(self.replica, attempt, status, appended, self._given.max_failures)
+
+        self.decide(attempt, "ends", ended, lambda _: error)
+
+    def _hear_end(self, rank_0: Follower, attempt: Attempt, status: Status | None) -> None:
+        """Raises what ended the attempt on rank 0, unless this rank has an error of its own, or the search goes on."""
+        topic = f"{attempt.label} ends"
+        if status is Status.INTERRUPTED:
+            attempt.ended = status
+            with suppress(RankLost):
+                rank_0.heard(topic, _BRIEFLY)
+            return
+        failing = status is Status.FAILED
+        line = rank_0.heard(topic, GRACE if failing else None)
+        attempt.change(line["changes"])
+        if failing:
+            return
+        if "error" in line:
+            raise error_from_json(*line["error"])
+        if line["answer"] is not None and not self._is_forgiven(rank_0, attempt):
+            kind, _, words = line["answer"].partition(": ")
+            raise error_from_json(kind, words)
+
+    def forget(self, attempt: Attempt) -> None:
+        """Nobody trains an attempt any more whose end could not be recorded: its lease runs out."""
+        if self.acts:
+            self.replica.forget(attempt.id, attempt.attempt)
+
+    def lose(self, attempt: Attempt, reason: str) -> None:
+        """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
+        work = partial(_lose, attempt=attempt, reason=reason, max_retries=self._given.max_retries)
+        self._do(f"{attempt.label} is lost", work, attempt=attempt)
+
+    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
+        """True when the search goes on after `error`, which is in the log already."""
+        if isinstance(self._rank, Follower):
+            return self._is_forgiven(self._rank, attempt)
+        work = partial(_tolerates, self.log.history, attempt, error, self._given.max_failures)
+        if tolerated := self.decide(attempt, "is forgiven", work):
+            self.logger.forget(attempt)
+        return tolerated
+
+    @staticmethod
+    def _is_forgiven(rank_0: Follower, attempt: Attempt) -> bool:
+        """Whether the search goes on after the attempt failed; as rank 0 says where it failed there, too."""
+        if attempt.ended is not Status.FAILED:
+            return False
+        try:
+            return bool(rank_0.hear(f"{attempt.label} is forgiven", seconds=GRACE))
+        except RankLost:
+            return False
+
+    def wake(self, attempt: Attempt) -> None:
+        """Log what this machine slept since it was handed the trial. Rank 0 notices for all."""
+        if not self.acts:
+            return
+        self.replica.now()
+        if self.replica.jumps(attempt.id, attempt.attempt):
+            self._do(None, partial(Replica.wake, trial=attempt.id, attempt=attempt.attempt), patient=False)
+
+    def renew(self, attempt: Attempt) -> None:
+        """Renew a lease; see Trial.heartbeat. Rank 0 does for all, and a heartbeat does not wait for the lock."""
+        if self.acts:
+            self.wake(attempt)
+            self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
+
+    def adopt(self, attempt: Attempt) -> None:
+        """Go on with an attempt in a forked or spawned process, under the same lease: one rank's alone.
+
+        Raises NotSupported for a store in memory.
+        """
+        if self.acts:
+            self.replica.adopt()
+            self.renew(attempt)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only what multiprocessing pickles to start a process crosses; a study is never pickled otherwise.
+
+        Raises NotSupported for any other purpose, and for a policy whose class is made in a function.
+        """
+        if not spawning():
+            raise NotSupported(
+                "a study is not pickled: its log is its state. Open it again by the URL of its store, "
+                "Study(problem, policy, store='sqlite:///search.db')"
+            )
+        settings, handed_out = self.settings, set(self.replica.handed_out) if self.acts else set()
+        decides = type(settings.policy.policy if isinstance(settings.policy, Wrapper) else settings.policy)
+        if "<locals>" in decides.__qualname__:
+            raise NotSupported(
+                f"a spawned process cannot import {decides.__qualname__}, the class of this study's policy, which a "
+                "function defines: define it at the top of a module"
+            )
+        return _carried, (settings, (self.holder, handed_out))
 
 
 def spawning() -> bool:
@@ -200,257 +451,74 @@ def spawning() -> bool:
     return get_spawning_popen() is not None
 
 
-class SpawnedSession:
-    """Stands for a session; opens it when something is first asked of it, which only one rank does."""
-
-    def __init__(self, opens: Callable[[], Session]) -> None:
-        self._opens = opens
-        self._session: Session | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._opened(), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """What is set is the session's, but for how it is opened."""
-        if name in ("_opens", "_session"):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._opened(), name, value)
-
-    def warn(self, text: str, about: str | None = None) -> None:
-        """See Session. Opens nothing."""
-        if self._session is None:
-            warn(text)
-        else:
-            self._session.warn(text, about)
-
-    def _opened(self) -> Session:
-        if self._session is None:
-            self._session = self._opens()
-        return self._session
+def _carried(settings: Settings, holds: tuple[str, Attempts]) -> Session:
+    return Session(settings, holds=holds)
 
 
-def carried(opens: Callable[..., Session], *arguments: Any) -> tuple[Any, ...]:
-    """How a session is pickled. opens: makes one of `arguments` in another process.
-
-    Raises NotSupported for any purpose but to start a process, and for a policy whose class is made in a function.
-    """
-    if not spawning():
-        raise NotSupported(
-            "a study is not pickled: its log is its state. Open it again by the URL of its store, "
-            "Study(problem, policy, store='sqlite:///search.db')"
-        )
-    for given in arguments:
-        policy = getattr(given, "policy", None)
-        decides = type(policy.policy if isinstance(policy, Wrapper) else policy)
-        if "<locals>" in decides.__qualname__:
-            raise NotSupported(
-                f"a spawned process cannot import {decides.__qualname__}, the class of this study's policy, which a "
-                "function defines: define it at the top of a module"
-            )
-    return SpawnedSession, (partial(opens, *arguments),)
+def _hold(replica: Replica, holder: str, handed_out: Attempts) -> None:
+    """Hold the leases of another process, which started this one to train its trials."""
+    replica.adopt(holder)
+    replica.speaks = True  # a process that trains for another is silent, and gives its advice
+    replica.handed_out |= handed_out
 
 
-_SHORTAGES = (
-    4  # times max_failures: trials without room in memory, none having fitted, before the error is raised
-)
+def _opened_to_json(log: Replica) -> Json:
+    """What the other ranks have to know of a study."""
+    kept = log.checkpoints
+    told = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
+    return {"url": log.store.url, "term": log.term, "policy": plain(log.policy.spec), **told}
 
 
-def checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
+def _verdict_converts(verdict: Verdict) -> Callable[[], Json]:
+    return partial(verdict_to_json, verdict)
+
+
+# -- what an attempt tells the log besides its reports -----------------------------------------------------------------
+
+
+def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
     """Append a checkpoint after the last epoch reported; False when the trial is not this worker's any more."""
     replica.wake(attempt.id, attempt.attempt)
     event = (ev.Kept if keep else ev.Checkpointed)(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=float(attempt.epoch), path=path,
         seconds=seconds,
     )  # fmt: skip
-    held = replica.append_if_held(
-        event, attempt.id, attempt.attempt, replica.lease(attempt.id, attempt.attempt)
-    )
-    if held and not keep:
-        attempt.checkpoint = replica.checkpoints.located(path)
-    return held or _is_recorded(replica, attempt, path)
-
-
-def _is_recorded(replica: Replica, attempt: Attempt, path: str) -> bool:
-    """True when the log has a checkpoint though nobody said so: the server was away when it should have answered."""
-    return any(
-        isinstance(e, ev.Checkpointed | ev.Kept)
-        and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
-        for e in replica.store.read(replica.name)
-    )
-
-
-def end(
-    replica: Replica,
-    attempt: Attempt,
-    status: Status | None,
-    failure: Failure | None,
-    max_failures: int,
-) -> None:
-    """Append the end of an attempt, give the lease back, delete checkpoints that nobody needs; see Trial.finish."""
-    with replica.lock:
-        if attempt.ended is not None:
-            return
-        replica.wake(attempt.id, attempt.attempt)
-        catch_up(replica, attempt)
-        silent = status is None and not len(replica.history.trial(attempt.id).epochs)
-        if silent:
-            status, failure = Status.FAILED, Failure("ended without one report")
-        event = ev.Ended(
-            at=replica.now(), trial=attempt.id, attempt=attempt.attempt,
-            status=status or _derived(attempt, replica.problem.max_epochs),
-            error=None if failure is None else failure.error,
-            traceback=None if failure is None else failure.traceback,
-        )  # fmt: skip
-        held = replica.append_if_held(event, attempt.id, attempt.attempt, Release(attempt.id))
-        attempt.ended = event.status if held else _as_recorded(replica, attempt)
-        if (
-            attempt.ended in OVER or attempt.ended is Status.PAUSED
-        ):  # a pause may complete a rung that others lost
-            replica.tidy()
-    if (
-        held
-        and attempt.ended is Status.PAUSED
-        and replica.history.trial(attempt.id).checkpoint_epoch < attempt.epoch
-        and replica.first_time("nothing saved", advice=True)
-    ):
-        then = "what continues trains again what was not saved"
-        if replica.policy.gives_up_pauses:
-            then = "from now on the search stops runs for good where it would pause them"
-        _log.warning(
-            "trial %d is paused and nothing was saved after epoch %g: %s. Save it: trial.save(write), "
-            "TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
-            attempt.id, attempt.epoch, then,
-        )  # fmt: skip
-    if status is Status.INTERRUPTED and held:
-        _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(replica.history, attempt))
-    if silent and held:
-        _complain_of_silence(replica.history, attempt, max_failures)
-    elif held and attempt.ended is Status.COMPLETED:
-        record = replica.history.trial(attempt.id)
-        _doubt_percent(replica, record)
-        if attempt.patient:  # a callback knows what its fit had planned
-            _doubt_one_epoch(replica, record)
-
-
-def _doubt_percent(replica: Replica, ended: TrialRecord) -> None:
-    """Warn where a run of a goal in percent has values that look like shares."""
-    goal, values = replica.problem.goal, ended.values
-    if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
-        replica.warn_once(
-            f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, and the goal's bounds are (0, 100): "
-            "as a share it wants bounds=(0, 1), or all runs look alike",
-            about="percent",
-        )
-
-
-def _doubt_one_epoch(replica: Replica, ended: TrialRecord) -> None:
-    """Say of a loop that left after its first report that there were more to come."""
-    horizon = replica.problem.max_epochs
-    if (
-        horizon is None
-        or horizon < 2
-        or ended.epochs.tolist() != [1.0]
-        or not replica.first_time("one epoch", advice=True)
-    ):
-        return
-    _log.warning(
-        "trial %d ended by itself after 1 epoch of %d. Report after every epoch, and leave the loop where "
-        "trial.report(value).stops, for a verdict by itself is always true; study.tell(trial, value) takes the one "
-        "value of a full training", ended.id, horizon,
-    )  # fmt: skip
-
-
-def _taken_up(history: History, attempt: Attempt) -> str:
-    """What the same program makes of a trial that was interrupted."""
-    saved = history.trial(attempt.id).checkpoint_epoch
-    if saved:
-        return f"the same program continues after epoch {saved:g}, its last checkpoint"
-    anew = "the same program offers it again, and it begins anew"
-    if not attempt.epoch:
-        return anew
+    if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
+        attempt.checkpoint = attempt.checkpoint if keep else replica.checkpoints.located(path)
+        return True
     return (
-        f"{anew}, for nothing was saved that it could continue from: callbacks save where a trial pauses, a loop of "
-        "your own where it calls trial.save(write) after an epoch"
+        any(  # it may be in the log though nobody said so: the server was away when it should have answered
+            isinstance(e, ev.Checkpointed | ev.Kept)
+            and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
+            for e in replica.store.read(replica.name)
+        )
     )
 
 
-def lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
-    """Append that an attempt was lost, and why: it is offered again, up to `max_retries` times, then failed."""
-    with replica.lock:
-        replica.wake(attempt.id, attempt.attempt)
-        catch_up(replica, attempt)
-        event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
-        held = replica.append_if_held(event, attempt.id, attempt.attempt, Release(attempt.id))
-        attempt.ended = event.status if held else _as_recorded(replica, attempt)
-        if attempt.ended is Status.FAILED:
-            replica.tidy()
-
-
-def tolerates(history: History, attempt: Attempt, error: BaseException, max_failures: int) -> bool:
-    """True when the search goes on after `error`, which is in the log already."""
-    if is_shortage(error):
-        return _fits(history, attempt, error, _SHORTAGES * max_failures)
-    if not history.any_success:
-        error.add_note(
-            f"haltune: trial {attempt.id} failed and none has succeeded yet: a bug in the training code?"
-        )
+def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
+    """Append the end of an attempt, give the lease back, delete checkpoints that nobody needs. True when appended."""
+    if attempt.ended is not None:
         return False
-    if history.failures_in_a_row >= max_failures:
-        error.add_note(
-            f"haltune: {plural(history.failures_in_a_row, 'trial')} failed in a row (max_failures)"
-        )
-        return False
-    _log.warning("trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
-    return True
+    replica.wake(attempt.id, attempt.attempt)
+    _catch_up(replica, attempt)
+    if status is None and not len(replica.history.trial(attempt.id).epochs):
+        status, failure = Status.FAILED, Failure(_SILENT)
+    event = ev.Ended(
+        at=replica.now(), trial=attempt.id, attempt=attempt.attempt,
+        status=status or _derived(attempt, replica.problem.max_epochs),
+        error=None if failure is None else failure.error,
+        traceback=None if failure is None else failure.traceback,
+    )  # fmt: skip
+    held = replica.append_if_held(event, Release(attempt.id))
+    attempt.ended = event.status if held else _as_recorded(replica, attempt)
+    if (
+        attempt.ended in OVER or attempt.ended is Status.PAUSED
+    ):  # a pause may complete a rung that others lost
+        replica.tidy()
+    return held
 
 
-def _fits(history: History, attempt: Attempt, error: BaseException, most: int) -> bool:
-    """True unless none of so many trials had room in memory."""
-    short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
-    if not history.any_success and short >= max(1, most):
-        error.add_note(
-            f"haltune: {plural(short, 'trial')} ran out of memory, and none has fitted: make them smaller"
-        )
-        return False
-    _log.warning(
-        "trial %d ran out of memory: it has failed, and the search continues. %s", attempt.id, one_line(error)
-    )
-    return True
-
-
-def _complain_of_silence(history: History, attempt: Attempt, max_failures: int) -> None:
-    text = (
-        f"trial {attempt.id} ended without one report: call trial.report(value) after every epoch, "
-        "study.tell(trial, value) at the end, or pass HaltuneCallback(trial), made for this trial, to the trainer; "
-        "fast_dev_run reports nothing, and a script of `haltune run` reports to haltune.current_trial()"
-    )
-    if not history.any_success or history.failures_in_a_row >= max_failures:
-        raise InvalidInput(text)
-    _log.warning(text)
-
-
-def catch_up(replica: Replica, attempt: Attempt) -> None:
-    """A process that the training spawned may have reported for this trial; or Ctrl-C came before its verdict."""
-    r = replica.synced(attempt.id)
-    if r.attempt == attempt.attempt and r.epoch > attempt.epoch:
-        attempt.epoch, attempt.until = epoch_number(r.epoch), r.until
-        attempt.checkpoint = r.checkpoint
-        for event in replica.store.read(replica.name, stop=replica.history.position):
-            if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (
-                attempt.id,
-                attempt.attempt,
-            ):
-                judged = event.verdict.action is not Action.UNJUDGED
-                attempt.verdict = event.verdict if judged else attempt.verdict
-
-
-def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
-    """How an attempt ended that is not held any more: in a process that the training spawned, or it was lost."""
-    r = replica.history.trial(attempt.id)
-    return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
+_SILENT = "ended without one report"
 
 
 def _derived(attempt: Attempt, horizon: int | None) -> Status:
@@ -462,425 +530,161 @@ def _derived(attempt: Attempt, horizon: int | None) -> Status:
     return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # a larger budget takes it up again
 
 
-class LocalSession:
-    """See Session. `replica` is this process's copy of the log.
+def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
+    """How an attempt ended that is not held any more: in a process that the training spawned, or it was lost."""
+    r = replica.history.trial(attempt.id)
+    return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
-    sleep: waits, seconds. Raises what opening a Study raises.
-    """
 
-    def __init__(
-        self,
-        settings: Settings,
-        seed: int | None = None,
-        monotonic: MonotonicClock = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._given, self.budget = settings, settings.budget
-        self.monotonic, self._sleep, self.waits = monotonic, sleep, True
-        self.voice = Voice(settings.verbose)
-        self._told = 0  # events of a log in memory that the other ranks know
-        self._leader = leader(settings.name, settings.where)
-        opening = partial(retry, partial(self._open, seed), settings.patience, sleep, warn)
-        self.replica = self._leader.decide("opens", opening, opened_to_json)
-
-    def _open(self, seed: int | None) -> Replica:
-        given = self._given
-        store = open_store(given.store)
-
-        def kept(created: ev.Created) -> Checkpoints:
-            if isinstance(given.checkpoints, Checkpoints):
-                return given.checkpoints
-            own = own_folder(store, given.name, created, given.checkpoints)
-            return Checkpoints(own, given.keep_checkpoints, given.disk_quota)
-
-        found = Replica(
-            given.problem, given.policy, store, given.name, seed, kept, given.lease, self.monotonic
+def _remark(
+    replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int
+) -> None:
+    """Say of an attempt that ended what is hardly meant. Raises InvalidInput for the first without one report."""
+    if not appended:
+        return
+    history = replica.history
+    record = history.trial(attempt.id)
+    if attempt.ended is Status.PAUSED and record.checkpoint_epoch < attempt.epoch:
+        then = "what continues trains again what was not saved"
+        if replica.policy.gives_up_pauses:
+            then = "from now on the search stops runs for good where it would pause them"
+        if replica.first_time("nothing saved", advice=True):
+            _log.warning(
+                "trial %d is paused and nothing was saved after epoch %g: %s. Save it: trial.save(write), "
+                "TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
+                attempt.id, attempt.epoch, then,
+            )  # fmt: skip
+    elif status is Status.INTERRUPTED:
+        _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(record, attempt))
+    elif status is None and record.error == _SILENT:
+        text = (
+            f"trial {attempt.id} ended without one report: call trial.report(value) after every epoch, "
+            "study.tell(trial, value) at the end, or pass HaltuneCallback(trial), made for this trial, to the trainer; "
+            "fast_dev_run reports nothing, and a script of `haltune run` reports to haltune.current_trial()"
         )
-        self._leader.news = partial(self._news, found)
-        found.speaks = given.verbose > 0
-        return found
-
-    def _news(self, replica: Replica) -> Json:
-        """How far the log is read, and the events of one that only this process has."""
-        position = replica.history.position
-        news: Json = {"position": position}
-        if isinstance(replica.store, MemoryStore):
-            start, self._told = self._told, max(self._told, position)
-            # these alone: what is kept for other ranks must not keep a store
-            news["events"] = partial(
-                _events_to_json, tuple(replica.store.read(replica.name, start, self._told))
-            )
-        return news
-
-    @property
-    def log(self) -> Replica:
-        return self.replica
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        return self.replica.checkpoints
-
-    @property
-    def settings(self) -> Settings:
-        return self._given.found(self.replica, self.budget, self.lease_seconds)
-
-    @property
-    def holder(self) -> str:
-        return self.replica.holder()
-
-    @property
-    def lease_seconds(self) -> float:
-        return self.replica.term
-
-    def sync(self) -> None:
-        self._retried(self.replica.sync)
-
-    def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        begun: Attempts = set()
-        self.tell()
-
-        def answered() -> A | Wait | Finish:
-            with self.replica.lock:
-                found = answer(self.replica, self.budget, self._given.max_retries, self.monotonic)
-                if isinstance(found, Wait | Finish):
-                    return found
-                begun.add((found.id, found.attempt))
-                return self._trained(make(Attempt.of(found)))
-
-        work = partial(self._retried, lambda: in_turn(answered, self._sleep))
-        try:
-            found = self._leader.decide("ask", work, answer_to_json)
-            if isinstance(found, Attempt):
-                self.voice.begins(self.replica.history, found, unlimited(self.budget, self.replica.policy))
-            elif isinstance(found, Finish):
-                self.voice.over(self.replica.history, found, self.budget)
-                if (told := shared_error(self.replica.history)) is not None:
-                    self.replica.warn_once(told, about="the same error")
-            return found
-        except BaseException:
-            self.replica.handed_out -= begun  # nobody has it: it is offered again at once
-            raise
-
-    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
-        work = partial(enqueue, self.replica, config, again)
-        return self._leader.decide("enqueues", partial(self._retried, work))
-
-    def take(
-        self,
-        id: int,
-        attempt: int,
-        holder: str,
-        leaving: Callable[[], str | None],
-        make: Callable[[Attempt], A],
-    ) -> A:
-        def taken() -> A:
-            self.hold_as(holder, {(id, attempt)})
-            self.replica.leaving = leaving
-            r = self.replica.synced(id)
-            if r.attempt != attempt or r.status is not Status.RUNNING:
-                raise LeaseLost(
-                    f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}"
-                )
-            return self._trained(make(Attempt.of(r)))
-
-        return self._leader.decide("takes a trial", partial(self._retried, taken), Attempt.to_json)
-
-    def hold_as(self, holder: str, handed_out: Attempts) -> None:
-        """Hold the leases of another process, which started this one to train its trials."""
-        self.replica.adopt(holder)
-        self.replica.speaks = True  # a process that trains for another is silent, and gives its advice
-        self.replica.handed_out |= handed_out
-
-    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        once = partial(record, self.replica, self.budget, attempt, report, judge, self.monotonic)
-        about = f"{attempt.label} reports epoch {report.epoch:g}"
-        work = partial(self._retried, once, attempt.patient)
-        verdict = self._leader.decide(about, work, _converts, attempt.changes)
-        if self.voice.verbose > 1:
-            self.voice.judged(self.replica.history, attempt, report.epoch, report.value, verdict)
-        return verdict
-
-    def recall(self, attempt: Attempt) -> None:
-        self._retried(partial(catch_up, self.replica, attempt), attempt.patient)
-
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        work = partial(checkpointed, self.replica, attempt, path, seconds, keep)
-        return self._retried(work, attempt.patient)
-
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        if attempt.ended is not None:
-            return
-        once = partial(end, self.replica, attempt, status, failure, self._given.max_failures)
-
-        def work() -> str | None:
-            self._retried(once, status is not Status.INTERRUPTED)  # who is interrupted does not wait
-            return None if failure is None else failure.error
-
-        self.decide(attempt, "ends", work)
-        if status not in (Status.INTERRUPTED, Status.FAILED):  # of these a warning tells
-            self.voice.leaves(attempt)
-
-    def tell(self) -> None:
-        self.voice.tell(self.replica.history, self.budget)
-
-    def warn(self, text: str, about: str | None = None) -> None:
-        warn(text, aloud=self.replica.first_time(f"aloud: {about or text}", advice=True))
-
-    def lose(self, attempt: Attempt, reason: str) -> None:
-        once = partial(lose, self.replica, attempt, reason, self._given.max_retries)
-        self.decide(attempt, "is lost", partial(self._retried, once))
-
-    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        work = partial(tolerates, self.replica.history, attempt, error, self._given.max_failures)
-        tolerated = self.decide(attempt, "is forgiven", work)
-        if tolerated:
-            self.voice.forgets(attempt)
-        return tolerated
-
-    def wake(self, attempt: Attempt) -> None:
-        self.replica.wake(attempt.id, attempt.attempt)
-
-    def renew(self, attempt: Attempt) -> None:
-        self.wake(attempt)
-        replica = self.replica
-        replica.store.renew(replica.name, replica.lease(attempt.id, attempt.attempt))
-
-    def adopt(self, attempt: Attempt) -> None:
-        """See Session. Raises NotSupported for a store in memory."""
-        self.replica.adopt()
-        self.renew(attempt)
-
-    def decide(
-        self,
-        attempt: Attempt,
-        about: str,
-        work: Callable[[], T],
-        to_json: Callable[[T], Any] = same,
-        from_json: Callable[[Any], T] = same,
-    ) -> T:
-        return self._leader.decide(f"{attempt.label} {about}", work, to_json, attempt.changes)
-
-    def wait(self, seconds: float, why: str | None) -> None:
-        if why is not None:
-            _log.info("waiting: %s", why)
-        self._sleep(seconds)
-
-    def pass_over(self) -> None:
-        """Nothing: a process by itself repeats no training."""
-
-    def _trained(self, attempt: A) -> A:
-        self.replica.trains(attempt.id, attempt.attempt, attempt)
-        return attempt
-
-    def _retried(self, work: Callable[[], T], wait: bool = True) -> T:
-        tell = partial(self.replica.warn_once, about="away")
-
-        def step() -> T:
-            with self.replica.lock:
-                return work()
-
-        return retry(step, self._given.patience if wait and self.waits else 0.0, self._sleep, tell)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return carried(reopened, self.settings, self.holder, set(self.replica.handed_out))
+        if not history.any_success or history.failures_in_a_row >= max_failures:
+            raise InvalidInput(text)
+        _log.warning(text)
+    elif attempt.ended is Status.COMPLETED:
+        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows what its fit had planned
 
 
-def reopened(settings: Settings, holder: str, handed_out: Attempts) -> LocalSession:
-    """The session of a process that was started to train, under the leases of `holder`."""
-    with alone():
-        session = LocalSession(settings)
-    session.hold_as(holder, handed_out)
-    return session
+def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
+    """Warn of a goal in percent whose values look like shares, and of a loop that left after its first report."""
+    goal, values, horizon = replica.problem.goal, ended.values, replica.problem.max_epochs
+    if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
+        replica.warn_once(
+            f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, and the goal's bounds are (0, 100): "
+            "as a share it wants bounds=(0, 1), or all runs look alike",
+            about="percent",
+        )
+    early = one_epoch and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
+    if early and replica.first_time("one epoch", advice=True):
+        _log.warning(
+            "trial %d ended by itself after 1 epoch of %d. Report after every epoch, and leave the loop where "
+            "trial.report(value).stops, for a verdict by itself is always true; study.tell(trial, value) takes the one "
+            "value of a full training", ended.id, horizon,
+        )  # fmt: skip
 
 
-def _events_to_json(events: tuple[ev.Event, ...]) -> list[Json]:
-    return [to_json(event) for event in events]
+def _taken_up(record: TrialRecord, attempt: Attempt) -> str:
+    """What the same program makes of a trial that was interrupted."""
+    if record.checkpoint_epoch:
+        return f"the same program continues after epoch {record.checkpoint_epoch:g}, its last checkpoint"
+    anew = "the same program offers it again, and it begins anew"
+    if not attempt.epoch:
+        return anew
+    return (
+        f"{anew}, for nothing was saved that it could continue from: callbacks save where a trial pauses, a loop of "
+        "your own where it calls trial.save(write) after an epoch"
+    )
 
 
-def _converts(verdict: Verdict) -> Callable[[], Json]:
-    return partial(verdict_to_json, verdict)
+def _lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
+    """Append that an attempt was lost, and why: it is offered again, up to `max_retries` times, then failed."""
+    replica.wake(attempt.id, attempt.attempt)
+    _catch_up(replica, attempt)
+    event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
+    held = replica.append_if_held(event, Release(attempt.id))
+    attempt.ended = event.status if held else _as_recorded(replica, attempt)
+    if attempt.ended is Status.FAILED:
+        replica.tidy()
 
 
-def opened_to_json(replica: Replica) -> Json:
-    """What the other ranks have to know of a study."""
-    kept = replica.checkpoints
-    told = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
-    return {"url": replica.store.url, "term": replica.term, "policy": plain(replica.policy.spec), **told}
-
-
-GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
-_BRIEFLY = 0.5  # likewise, one that is interrupted: Ctrl-C waits for nobody
-
-
-class FollowerSession:
-    """See Session. What it is asked of the log it tells as far as rank 0 had read when it was last heard."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        seed: int | None = None,
-        monotonic: MonotonicClock = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._given, self.budget = settings, settings.budget
-        self.monotonic, self.waits, self.voice = monotonic, True, Voice(0)
-        self._rank_0 = follower(settings.name, settings.where)
-        told: Json = self._rank_0.decide("opens")
-        self.lease_seconds: float = told["term"]
-        self.log = HeardLog(settings, self._rank_0, told)
-        self.checkpoints = self.log.checkpoints
-        self._holder = ""
-
-    @property
-    def settings(self) -> Settings:
-        return self._given.found(self.log, self.budget, self.lease_seconds)
-
-    @property
-    def holder(self) -> str:
-        """See Session. It holds nothing: the leases are rank 0's."""
-        self._holder = self._holder or new_holder()
-        return self._holder
-
-    def sync(self) -> None:
-        """Rank 0 alone reads on."""
-
-    def tell(self) -> None:
-        """Rank 0 does."""
-
-    def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        found = self._rank_0.decide("ask", answer_from_json)
-        return found if isinstance(found, Wait | Finish) else make(found)
-
-    def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
-        return bool(self._rank_0.decide("enqueues"))
-
-    def take(
-        self,
-        id: int,
-        attempt: int,
-        holder: str,
-        leaving: Callable[[], str | None],
-        make: Callable[[Attempt], A],
-    ) -> A:
-        return make(self._rank_0.decide("takes a trial", Attempt.from_json))
-
-    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        about = f"{attempt.label} reports epoch {report.epoch:g}"
-        return self._rank_0.decide(about, verdict_from_json, attempt.change)
-
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        attempt.checkpoint = attempt.checkpoint if keep else path
+def _tolerates(history: History, attempt: Attempt, error: BaseException, max_failures: int) -> bool:
+    """True when the search goes on after `error`, which is in the log already."""
+    failures = history.failures_in_a_row
+    if is_shortage(error):
+        short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
+        if history.any_success or short < max(1, _SHORTAGES * max_failures):
+            text = "trial %d ran out of memory: it has failed, and the search continues. %s"
+            _log.warning(text, attempt.id, one_line(error))
+            return True
+        why = f"{plural(short, 'trial')} ran out of memory, and none has fitted: make them smaller"
+    elif not history.any_success:
+        why = f"trial {attempt.id} failed and none has succeeded yet: a bug in the training code?"
+    elif failures >= max_failures:
+        why = f"{plural(failures, 'trial')} failed in a row (max_failures)"
+    else:
+        _log.warning(
+            "trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error
+        )
         return True
+    error.add_note(f"haltune: {why}")
+    return False
 
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        """See Session. Raises what rank 0 raises, unless this rank has an error of its own."""
-        if attempt.ended is not None:
-            return
-        topic = f"{attempt.label} ends"
-        if status is Status.INTERRUPTED:
-            attempt.ended = status
-            with suppress(RankLost):
-                self._rank_0.heard(topic, _BRIEFLY)
-            return
-        failing = status is Status.FAILED
-        line = self._rank_0.heard(topic, GRACE if failing else None)
-        attempt.change(line["changes"])
-        if not failing:
-            self._bear(attempt, line)
 
-    def _bear(self, attempt: Attempt, line: Line) -> None:
-        """Raise what ended the attempt on rank 0, unless the search goes on after it."""
-        if "error" in line:
-            raise error_from_json(*line["error"])
-        if line["answer"] is not None and not self._is_forgiven(attempt):
-            kind, _, words = line["answer"].partition(": ")
-            raise error_from_json(kind, words)
+def _catch_up(replica: Replica, attempt: Attempt) -> None:
+    """A process that the training spawned may have reported for this trial; or Ctrl-C came before its verdict."""
+    r = replica.synced(attempt.id)
+    if r.attempt != attempt.attempt or r.epoch <= attempt.epoch:
+        return
+    attempt.epoch, attempt.until, attempt.checkpoint = epoch_number(r.epoch), r.until, r.checkpoint
+    for event in replica.store.read(replica.name, stop=replica.history.position):
+        if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (attempt.id, attempt.attempt):
+            judged = event.verdict.action is not Action.UNJUDGED
+            attempt.verdict = event.verdict if judged else attempt.verdict
 
-    def warn(self, text: str, about: str | None = None) -> None:
-        """Rank 0 has the log."""
-        warn(text)
 
-    def lose(self, attempt: Attempt, reason: str) -> None:
-        self._rank_0.decide(f"{attempt.label} is lost", change=attempt.change)
-
-    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        return self._is_forgiven(attempt)
-
-    def _is_forgiven(self, attempt: Attempt) -> bool:
-        """Whether the search goes on after the attempt failed; as rank 0 says where it failed there, too."""
-        if attempt.ended is not Status.FAILED:
-            return False
-        try:
-            return bool(self._rank_0.decide(f"{attempt.label} is forgiven", seconds=GRACE))
-        except RankLost:
-            return False
-
-    def recall(self, attempt: Attempt) -> None:
-        """Rank 0 knows, and tells with the next report."""
-
-    def wake(self, attempt: Attempt) -> None:
-        """Rank 0 notices a sleep for all."""
-
-    def renew(self, attempt: Attempt) -> None:
-        """Rank 0 renews the lease for all."""
-
-    def adopt(self, attempt: Attempt) -> None:
-        """In a fork of this rank: rank 0 holds the leases for all."""
-
-    def decide(
-        self,
-        attempt: Attempt,
-        about: str,
-        work: Callable[[], T],
-        to_json: Callable[[T], Any] = same,
-        from_json: Callable[[Any], T] = same,
-    ) -> T:
-        return self._rank_0.decide(f"{attempt.label} {about}", from_json, attempt.change)
-
-    def wait(self, seconds: float, why: str | None) -> None:
-        """Rank 0 waits."""
-
-    def pass_over(self) -> None:
-        def is_over(line: Line) -> bool:
-            told = line.get("answer", {})
-            if "trial" not in told:
-                return "finish" not in told
-            return self._rank_0.was_before(f"{label(**told['trial'])} ends")
-
-        self._rank_0.skip("ask", is_over)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return carried(reopened, self.settings, self.holder, set())
+# -- the log on the ranks above 0 --------------------------------------------------------------------------------------
 
 
 class HeardLog:
-    """See Log. The policy's state is folded here like on rank 0, so that any question can be answered on one rank."""
+    """The log of a rank above 0: read to look back, as far as rank 0 had read it when it was last heard.
+
+    The policy's state is folded here like on rank 0, so that any question can be answered on one rank.
+    """
 
     def __init__(self, settings: Settings, rank_0: Follower, told: Json) -> None:
         self._given, self.name = settings.problem, settings.name
-        self.policy = settings.policy.as_recorded(told["policy"])
+        self.policy, self.term = settings.policy.as_recorded(told["policy"]), told["term"]
         self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.told: Budget | None = None  # it plans by what is recorded
         self._where, self._rank_0 = settings.store, rank_0
         self._store: Store | None = _ToldStore(rank_0) if told["url"] == "memory" else None
+        self._holder = ""
         self._begin()
-        heirs.add(self)
+        fork_handlers.add(self)
 
     def _begin(self) -> None:
         """Nothing is read yet."""
-        self._history = History(self._given)
-        self._history.whose = f"the study {self.name!r}"
-        self._history.locate = self.checkpoints.located
-        # as far as somebody asked for the state
-        self._fold = Fold(
-            self._given, self.policy, self._history.whose, lambda stop: self.store.read(self.name, 0, stop)
-        )
+        whose = f"the study {self.name!r}"
+        self._fold = Fold(self._given, self.policy, whose, lambda stop: self.store.read(self.name, 0, stop))
+        self._history = History(
+            self._given
+        )  # apart: few questions need the state, and folding it may be dear
+        self._history.whose, self._history.locate = whose, self.checkpoints.located
 
     def after_fork(self) -> None:
         if not is_free(self.lock):
-            self.lock = threading.RLock()
+            self.lock = RLock()
             self._begin()
+
+    def holder(self) -> str:
+        """It holds nothing: the leases are rank 0's."""
+        self._holder = self._holder or new_holder()
+        return self._holder
 
     @property
     def problem(self) -> Problem:
@@ -904,7 +708,7 @@ class HeardLog:
 
     @property
     def state(self) -> Any:
-        """The policy's, at the position of the history. Folded when it is asked for: few questions need it."""
+        """The policy's, at the position of the history."""
         with self.lock:
             position = self._fold.history.position
             self._fold.read(self.store.read(self.name, position, self._history.position))

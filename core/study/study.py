@@ -19,7 +19,6 @@ from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
 from haltune.policies.from_spec import suited
-from haltune.ranks import follows
 from haltune.space import Space
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
@@ -37,7 +36,7 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
-from .session import FollowerSession, LocalSession, Session
+from .session import Session
 from .trial import Trial
 from .view import StudyView
 
@@ -57,8 +56,73 @@ class Rarer(TypedDict, total=False):
     sleep: Callable[[float], None]
 
 
-class Opened(StudyView):
-    """A study as it is opened: what it is made of, and its sessions. What is asked of it is Study's."""
+_log = logging.getLogger("haltune")
+_PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
+
+
+class Study(StudyView, KnowsArguments, KnowsAttributes):
+    """A search over one problem; any number of workers may share it.
+
+    Study(space, "val_acc", max_epochs=30) or Study(problem, policy): a space has its goal behind it, a Problem, which
+    has goal and epochs itself, its policy.
+
+    Args:
+        problem: What is searched: a Space or a dict of its parameters, or a Problem of space, goal and epochs.
+            It has no default: without one Study() says what is wanted.
+        goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
+            whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...); of
+            several a list, [Maximize("val_acc"), Minimize("latency_ms")], for `study.pareto_front()`. After a Problem
+            the policy. Default: None, for a Problem alone.
+        store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
+            study of this name that is there already is reopened and goes on where it was, in a wider space where the
+            one given contains the recorded one. Default: None, memory.
+        name: Of the study, in a store of several. Default: "study".
+        seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
+        budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
+            "20 trials, 2h". It may change from one opening to the next. Default: None, when the policy ends it.
+        max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
+        max_retries: How often a trial whose worker was lost is offered again. Default: 2.
+        policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
+            training.
+        max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
+            schedule.
+        min_epochs: After a space, epochs that every trial trains before the policy may stop or pause it, for a
+            learning-rate warm-up. Trials are not compared before that epoch. Default: 0.
+        start: After a space, configurations that are trained first. Default: none.
+        constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
+            Default: none.
+        learn_from: Earlier studies that the default search learns from: which configurations are promising, and how
+            much early epochs tell of the end. Each the path or URL of its store, ("all.db", "name") where that holds
+            several, or as load_study opens it. Their space, metric and epochs may be others. What it takes from them is
+            recorded when the study is made, and stays. Default: none.
+        checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
+            Default: None, beside the store's file; in memory, a temporary one that goes with the process.
+        keep_checkpoints: Of how many of the best finished trials the model is kept, after the epoch that the run counts
+            for: `study.best.checkpoint`; with several goals of all on the front, unless it is 0. Default: 1.
+        disk_quota: Bytes that checkpoints may take, or a text such as "20GB"; a trial that finds no room trains on.
+            Default: None, what the disk has.
+        lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the
+            longest epoch. Default: 600.
+        patience: Seconds to wait for a database server that is away, when asking and reporting. Default: 600.
+        verbose: What the log "haltune" is told, which a program that sets up no logging shows on stderr: 1 a line as a
+            trial begins and one as it ends, 2 each report's decision, too, 0 nothing. Default: 1.
+        monotonic: The clock that times epochs and decisions, seconds. Default: time.perf_counter.
+        sleep: Waits between asks, seconds. Default: time.sleep.
+
+    Raises:
+        InvalidInput: for arguments that do not fit, and a metric whose name does not say what is better.
+        StudyMismatch: when the log was written for another problem, policy or seed, unless the space is only wider.
+        StoreError: when the store cannot be opened.
+
+    Example:
+        >>> space = {"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64)}
+        >>> study = Study(space, "val_acc", "search.db", max_epochs=9, budget="3 trials")
+        >>> for trial in study:
+        ...     for epoch in trial.epochs():
+        ...         verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
+        >>> len(study.trials), study.best.epoch
+        (3, 9.0)
+    """
 
     _speaks = False
 
@@ -149,8 +213,7 @@ class Opened(StudyView):
             self._asked, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
             keep_checkpoints, disk_quota, float(lease), patience, verbose,
         )  # fmt: skip
-        kind = FollowerSession if follows() else LocalSession
-        opens = partial(kind, seed=seed, monotonic=monotonic, sleep=sleep)
+        opens = partial(Session, seed=seed, monotonic=monotonic, sleep=sleep)
         self._session: Session | None = None
         self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
         if not isinstance(problem, Problem) and waits(self.policy, self._asked):
@@ -161,7 +224,7 @@ class Opened(StudyView):
     def _begin(self, session: Session) -> None:
         self._session, self._in_one_epoch = session, None
         given, self.policy = self.policy, session.log.policy
-        if follows():
+        if not session.acts:
             return
         if self.history.position == 1:
             for doubt in filter(None, map(wrong_way, self.problem.goals)) if self._speaks else ():
@@ -170,116 +233,6 @@ class Opened(StudyView):
                 _log.info("%s", said)
         elif self.policy is not given and self._speaks:
             _log.info("what %r has from earlier studies it was told when it was made", self.name)
-
-    @property
-    def problem(self) -> Problem:
-        """What is searched, in the space that the log says."""
-        return self._asked if self._session is None else self._log.problem
-
-    @property
-    def session(self) -> Session:
-        """What this process does for the study. Raises InvalidInput while nobody has said how long a training is."""
-        if self._session is None:
-            raise InvalidInput(
-                "how many epochs has a full training? Study(space, 'val_acc', max_epochs=30); for a function that "
-                "returns one value study.optimize(train), or max_epochs=1"
-            )
-        return self._session
-
-    def __repr__(self) -> str:
-        if self._session is None:
-            return f"Study({self.name!r}, not begun: it lacks max_epochs)"
-        return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
-
-    def _repr_html_(self) -> str:
-        return preformatted(repr(self)) if self._session is None else super()._repr_html_()
-
-    @property
-    def _log(self) -> Log:
-        return self.session.log
-
-    @property
-    def budget(self) -> Budget:
-        """When the search ends at the latest; another takes effect at the next ask."""
-        return self.session.budget
-
-    @budget.setter
-    def budget(self, budget: Budget | str | None) -> None:
-        self.session.budget = budget_of(budget)
-
-    @property
-    def settings(self) -> Settings:
-        """What opens this study again in another process: Study(**vars(study.settings))."""
-        return self.session.settings
-
-
-_log = logging.getLogger("haltune")
-_PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
-
-
-class Study(Opened, KnowsArguments, KnowsAttributes):
-    """A search over one problem; any number of workers may share it.
-
-    Study(space, "val_acc", max_epochs=30) or Study(problem, policy): a space has its goal behind it, a Problem, which
-    has goal and epochs itself, its policy.
-
-    Args:
-        problem: What is searched: a Space or a dict of its parameters, or a Problem of space, goal and epochs.
-            It has no default: without one Study() says what is wanted.
-        goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
-            whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...); of
-            several a list, [Maximize("val_acc"), Minimize("latency_ms")], for `study.pareto_front()`. After a Problem
-            the policy. Default: None, for a Problem alone.
-        store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
-            study of this name that is there already is reopened and goes on where it was, in a wider space where the
-            one given contains the recorded one. Default: None, memory.
-        name: Of the study, in a store of several. Default: "study".
-        seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
-        budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
-            "20 trials, 2h". It may change from one opening to the next. Default: None, when the policy ends it.
-        max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
-        max_retries: How often a trial whose worker was lost is offered again. Default: 2.
-        policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
-            training.
-        max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
-            schedule.
-        min_epochs: After a space, epochs that every trial trains before the policy may stop or pause it, for a
-            learning-rate warm-up. Trials are not compared before that epoch. Default: 0.
-        start: After a space, configurations that are trained first. Default: none.
-        constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
-            Default: none.
-        learn_from: Earlier studies that the default search learns from: which configurations are promising, and how
-            much early epochs tell of the end. Each the path or URL of its store, ("all.db", "name") where that holds
-            several, or as load_study opens it. Their space, metric and epochs may be others. What it takes from them is
-            recorded when the study is made, and stays. Default: none.
-        checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
-            Default: None, beside the store's file; in memory, a temporary one that goes with the process.
-        keep_checkpoints: Of how many of the best finished trials the model is kept, after the epoch that the run counts
-            for: `study.best.checkpoint`; with several goals of all on the front, unless it is 0. Default: 1.
-        disk_quota: Bytes that checkpoints may take, or a text such as "20GB"; a trial that finds no room trains on.
-            Default: None, what the disk has.
-        lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the
-            longest epoch. Default: 600.
-        patience: Seconds to wait for a database server that is away, when asking and reporting. Default: 600.
-        verbose: What the log "haltune" is told, which a program that sets up no logging shows on stderr: 1 a line as a
-            trial begins and one as it ends, 2 each report's decision, too, 0 nothing. Default: 1.
-        monotonic: The clock that times epochs and decisions, seconds. Default: time.perf_counter.
-        sleep: Waits between asks, seconds. Default: time.sleep.
-
-    Raises:
-        InvalidInput: for arguments that do not fit, and a metric whose name does not say what is better.
-        StudyMismatch: when the log was written for another problem, policy or seed, unless the space is only wider.
-        StoreError: when the store cannot be opened.
-
-    Example:
-        >>> space = {"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64)}
-        >>> study = Study(space, "val_acc", "search.db", max_epochs=9, budget="3 trials")
-        >>> for trial in study:
-        ...     for epoch in trial.epochs():
-        ...         verdict = trial.report(0.9 * epoch / (epoch + trial.config["lr"]))
-        >>> len(study.trials), study.best.epoch
-        (3, 9.0)
-    """
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
@@ -457,3 +410,44 @@ class Study(Opened, KnowsArguments, KnowsAttributes):
     def sync(self) -> None:
         """Read what other workers appended since."""
         self.session.sync()
+
+    @property
+    def problem(self) -> Problem:
+        """What is searched, in the space that the log says."""
+        return self._asked if self._session is None else self._log.problem
+
+    @property
+    def session(self) -> Session:
+        """What this process does for the study. Raises InvalidInput while nobody has said how long a training is."""
+        if self._session is None:
+            raise InvalidInput(
+                "how many epochs has a full training? Study(space, 'val_acc', max_epochs=30); for a function that "
+                "returns one value study.optimize(train), or max_epochs=1"
+            )
+        return self._session
+
+    def __repr__(self) -> str:
+        if self._session is None:
+            return f"Study({self.name!r}, not begun: it lacks max_epochs)"
+        return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
+
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self)) if self._session is None else super()._repr_html_()
+
+    @property
+    def _log(self) -> Log:
+        return self.session.log
+
+    @property
+    def budget(self) -> Budget:
+        """When the search ends at the latest; another takes effect at the next ask."""
+        return self.session.budget
+
+    @budget.setter
+    def budget(self, budget: Budget | str | None) -> None:
+        self.session.budget = budget_of(budget)
+
+    @property
+    def settings(self) -> Settings:
+        """What opens this study again in another process: Study(**vars(study.settings))."""
+        return self.session.settings

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,252 +23,16 @@ from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_m
 from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS, Goal, Measures
+from haltune.log.problem import ENDLESS, Measures
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
 from .session import Session
 
-
-class SavedAttempt(Attempt):
-    """An attempt whose states are saved."""
-
-    goal: Goal
-
-    def __init__(self, session: Session, attempt: Attempt) -> None:
-        super().__init__(**vars(attempt))
-        self.session = session  # what this process does for its study
-        self._lap = session.monotonic()
-        self._last_act: Callable[[], object] | None = None
-
-    def before_end(self, act: Callable[[], object] | None) -> None:
-        """Have something done when the trial is given back in order: for loops that tell no callback of their end.
-
-        Args:
-            act: It is called once, without arguments; None: nothing is.
-        """
-        self._last_act = act
-
-    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
-        """Say that a path holds the state after the last epoch reported: a later attempt begins there.
-
-        Args:
-            path: A file or a folder of yours, which haltune does not delete.
-            seconds: What saving it took, for the account of the time. Default: 0.
-
-        Raises:
-            StoreError: When the store cannot be reached.
-        """
-        if os.path.isabs(str(path)) and not os.path.lexists(
-            path
-        ):  # of other names the user knows what they mean
-            self.session.warn(
-                f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
-                "it once the state is written, or have trial.save(write) write it",
-                "checkpointed",
-            )
-        self.session.checkpointed(self, str(path), seconds)
-
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
-        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
-
-        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
-
-        Args:
-            write: Called with a temporary path, to make a file or a folder there. It is then forced to the disk,
-                renamed, and recorded; older checkpoints of the trial are deleted.
-            suffix: What the path ends in. Default: ".ckpt".
-            keep: The epoch is the trial's best, and counts for it: kept beside what the trial goes on from, and
-                `study.best.checkpoint` where no run is better. Default: False.
-
-        Raises:
-            InvalidInput: When `write` is no function, or wrote nothing at its path.
-            NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
-            LeaseLost: when the trial is another worker's by now.
-            Exception: what `write` raises.
-
-        Example:
-            >>> from haltune.policies import RandomSearch
-            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
-            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
-            >>> _ = trial.report(0.3)
-            >>> path = trial.save(lambda path: path.write_text("weights"), ".txt")
-            >>> open(path).read(), trial.checkpoint == path
-            ('weights', True)
-        """
-        check_write(write)
-        return self.session.decide(self, "is saved", partial(self._save, write, suffix, keep))
-
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
-        began = self.session.monotonic()
-        temporary = self.begin_save(suffix, keep)
-        with self._ours(temporary):
-            try:
-                write(temporary)
-                check_written(temporary)
-            except BaseException:
-                discard(temporary)
-                raise
-        return self.commit_save(temporary, self.session.monotonic() - began, keep)
-
-    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
-
-        Args:
-            make_model: A function: then make_model(**trial.config), with the weights and the optimizer of `checkpoint`
-                if there is one. Default: None, the model as it was saved.
-            options: As keras.saving.load_model takes them, such as custom_objects.
-
-        Returns:
-            The model.
-
-        Raises:
-            ImportError: When Keras is missing.
-            InvalidInput: For a checkpoint that is no model of Keras'.
-
-        Example:
-            See docs/guide.md::
-
-                model = trial.load_model() or build(**trial.config)
-        """
-        load = above(
-            "load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)"
-        )
-        return load(self, make_model, **options)
-
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
-        """A temporary path for `commit_save`, the same on all ranks; for states that they write together.
-
-        Args:
-            suffix: What it ends in. Default: ".ckpt".
-            keep: As in `save`. Default: False.
-        """
-        work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
-        return self.session.decide(self, "begins to be saved", work, str, Path)
-
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
-        """Make what was written at a path of `begin_save` the trial's checkpoint; its path.
-
-        Args:
-            temporary: That path.
-            seconds: What writing took, for the account of the time. Default: 0.
-            keep: As in `save`. Default: False.
-
-        Raises:
-            NoRoom: As `save` does; and LeaseLost likewise.
-        """
-        return self.session.decide(self, "commits", partial(self._commit_save, temporary, seconds, keep))
-
-    def _commit_save(self, temporary: Path, seconds: float, keep: bool) -> str:
-        checkpoints = self.session.checkpoints
-        with checkpoints.undecided(temporary):
-            with self._ours(temporary):
-                final = checkpoints.publish(temporary)
-            # what is raised here may come after the append: what the log does not name is left for the next to delete
-            if not self.session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
-                discard(final)
-                raise self._lost()
-            checkpoints.supersede(final)
-        self._lap = self.session.monotonic()
-        return str(final)
-
-    @contextmanager
-    def _ours(self, temporary: Path) -> Iterator[None]:
-        """LeaseLost for what fails because another worker, which has the trial by now, deleted what was being saved."""
-        try:
-            yield
-        except Exception as error:
-            if not os.path.lexists(temporary):
-                with suppress(StoreError):
-                    self.session.sync()
-                record = self.session.log.history.trial(self.id)
-                if (record.attempt, record.status) != (self.attempt, Status.RUNNING):
-                    raise self._lost() from error
-            raise
-
-    def _lost(self) -> LeaseLost:
-        return LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
-
-    def room_for(self, size: int) -> None:
-        """Find out whether a checkpoint could be saved now.
-
-        Args:
-            size: Of the checkpoint, in bytes.
-
-        Raises:
-            NoRoom: When it does not fit in the quota; OSError when not on the disk.
-        """
-        self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
-
-    def cannot_save(self, why: str) -> None:
-        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
-        self.session.checkpoints.refused[self.id] = why
-
-    @property
-    def keeps_checkpoint(self) -> bool:
-        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints).
-
-        False once the epoch that it counts for is saved.
-        """
-        return self.session.decide(self, "keeps its checkpoint", self._keeps)
-
-    @property
-    def keeps_epoch(self) -> bool:
-        """True when the state after the epoch just reported is to be kept: it is what the trial counts for.
-
-        Only where a run counts for its best epoch: elsewhere its final state is that of its last.
-        """
-        if self.goal.of == "last":
-            return False
-
-        def work() -> bool:
-            cut = self.verdict is not None and self.verdict.action is Action.STOP  # what pauses may go on
-            return self._keeps(cut) and self.session.log.history.as_best(self.id).epoch == self.epoch
-
-        return self.session.decide(self, "keeps its best epoch", work)
-
-    def _keeps(self, cut: bool | None = None) -> bool:
-        keep, history = self.session.checkpoints.keep, self.session.log.history
-        if cut is None:
-            cut = self.verdict is not None and self.verdict.stops
-        if keep == 0 or self.id not in keepers(history, keep, self.id, cut):
-            return False
-        best = history.as_best(self.id)
-        return best.checkpoint_epoch != best.epoch
+_FINISHES = ("completed", "stopped", "interrupted", "failed")
 
 
-def check_write(write: Any) -> None:
-    """Raises InvalidInput for what is no function that writes a state."""
-    if not callable(write):
-        raise InvalidInput(
-            "what saves is a function of the path to write to, such as lambda path: torch.save(state, path), not "
-            f"{write!r}; where you have written a file of your own, trial.checkpointed(path) records it"
-        )
-    try:
-        signature = inspect.signature(write)
-    except ValueError:  # of what is built in nobody knows what it takes
-        return
-    try:
-        signature.bind(None)
-    except TypeError:
-        raise InvalidInput(
-            f"what saves is called with the path to write to, and {write!r} takes something else: lambda path: ..."
-        ) from None
-
-
-def check_written(path: Path) -> None:
-    """Raises InvalidInput where nothing lies at the path of a state, though its folder is there."""
-    if os.path.lexists(path) or not path.parent.is_dir():
-        return
-    if appended := [part.name[len(path.name) :] for part in beside(path)]:
-        raise InvalidInput(
-            f"the state was not written to the path that was given, but to that with {appended[0]!r} behind it, as "
-            f"np.save does: ask for a path that ends so, suffix={appended[0]!r}"
-        )
-    raise InvalidInput("nothing was written to the path that was given: save there, a file or a folder")
-
-
-class Trial(SavedAttempt, KnowsAttributes):
+class Trial(Attempt, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
     Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. A Study makes it; its
@@ -293,10 +58,13 @@ class Trial(SavedAttempt, KnowsAttributes):
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
-        super().__init__(session, attempt)
+        super().__init__(**vars(attempt))
+        self.session = session  # what this process does for its study
         problem = session.log.problem
         self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
-        self.goal, self.measures = problem.goal, Measures.of(problem)
+        self.goal, self._measures = problem.goal, Measures.of(problem)
+        self._lap = session.monotonic()
+        self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
     if not TYPE_CHECKING:
@@ -360,7 +128,7 @@ class Trial(SavedAttempt, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
-        value, metrics = self.measures.told(value, metrics)
+        value, metrics = self._measures.told(value, metrics)
         self._doubt_order(value, epoch)
         value = number("value", value)
         if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
@@ -374,15 +142,19 @@ class Trial(SavedAttempt, KnowsAttributes):
             )
         took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
         dear = None if cost is None else number("cost", cost, positive=None)
-        if self.measures.others:
-            self.measures.check(metrics, self.metrics if self.measures.limited else ())
-        further = sorted(metrics.items(), key=lambda pair: str(pair[0]))
-        scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
-        report = Report(value, epoch, took, validated, dear, scalars)
-        self._unheard = epoch, value
+        return self._record(Report(value, epoch, took, validated, dear, metrics), judge)
+
+    def _record(self, report: Report, judge: bool = True) -> Verdict:
+        """As `report`, of what a callback has made of it: its numbers are numbers, but for further scalars."""
+        if self._measures.others:
+            self._measures.check(report.metrics, self.metrics if self._measures.limited else ())
+        if report.metrics:
+            further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
+            scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
+            report = replace(report, metrics=scalars)
+        self._unheard = report.epoch, report.value
         verdict = self.session.record(self, report, judge)
-        self._lap = self.session.monotonic()
-        self._unheard = None
+        self._lap, self._unheard = self.session.monotonic(), None
         return verdict
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
@@ -432,7 +204,7 @@ class Trial(SavedAttempt, KnowsAttributes):
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = None
 
-    def adopt(self) -> None:
+    def _adopt(self) -> None:
         """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
 
         Raises NotSupported when the study is in memory.
@@ -445,9 +217,17 @@ class Trial(SavedAttempt, KnowsAttributes):
         self.session.renew(self)
 
     @property
-    def heartbeat_seconds(self) -> float:
+    def _heartbeat_seconds(self) -> float:
         """How often `heartbeat` is due while an epoch lasts, seconds."""
         return self.session.lease_seconds / 4.0
+
+    def _before_end(self, act: Callable[[], object] | None) -> None:
+        """Have something done when the trial is given back in order: for loops that tell no callback of their end.
+
+        Args:
+            act: It is called once, without arguments; None: nothing is.
+        """
+        self._last_act = act
 
     def finish(self, status: Status | str | None = None) -> None:
         """Give the trial back; again, nothing. `with trial:` does so by itself.
@@ -515,27 +295,249 @@ class Trial(SavedAttempt, KnowsAttributes):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> bool:
-        if error is None:
-            self.finish()
-            self.session.tell()
-            return False
-        if self.ended not in (None, Status.FAILED):
-            return False  # the training was over: what came after it is not the search's to forgive
         try:
+            if error is None:
+                self.finish()
+                self.session.tell()
+                return False
+            if self.ended not in (None, Status.FAILED):
+                return False  # the training was over: what came after it is not the search's to forgive
             if interrupts(error):
                 self.interrupt()
-            else:
-                explain_misreading(error, self.config)
-                self.fail(error)
-                if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
-                    return False  # it was over in a process that trained it
-                tolerated = self.session.tolerates(self, error)
-                if tolerated and is_shortage(error):
-                    free_memory(error)
-                return tolerated
-        except (StoreError, RankLost) as broken:  # the user's own exception matters more
-            error.add_note(f"haltune could not record this: {broken}")
+                return False
+            explain_misreading(error, self.config)
+            self.fail(error)
+            if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
+                return False  # it was over in a process that trained it
+            tolerated = self.session.tolerates(self, error)
+            if tolerated and is_shortage(error):
+                free_memory(error)
+            return tolerated
+        except (StoreError, RankLost) as broken:
+            self.session.forget(self)  # nobody trains it
+            if error is None:
+                raise
+            error.add_note(
+                f"haltune could not record this: {broken}"
+            )  # the user's own exception matters more
         return False
 
+    # saving
 
-_FINISHES = ("completed", "stopped", "interrupted", "failed")
+    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
+        """Say that a path holds the state after the last epoch reported: a later attempt begins there.
+
+        Args:
+            path: A file or a folder of yours, which haltune does not delete.
+            seconds: What saving it took, for the account of the time. Default: 0.
+
+        Raises:
+            StoreError: When the store cannot be reached.
+        """
+        if os.path.isabs(str(path)) and not os.path.lexists(
+            path
+        ):  # of other names the user knows what they mean
+            self.session.warn(
+                f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
+                "it once the state is written, or have trial.save(write) write it",
+                "checkpointed",
+            )
+        self.session.checkpointed(self, str(path), seconds)
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
+
+        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
+
+        Args:
+            write: Called with a temporary path, to make a file or a folder there. It is then forced to the disk,
+                renamed, and recorded; older checkpoints of the trial are deleted.
+            suffix: What the path ends in. Default: ".ckpt".
+            keep: The epoch is the trial's best, and counts for it: kept beside what the trial goes on from, and
+                `study.best.checkpoint` where no run is better. Default: False.
+
+        Raises:
+            InvalidInput: When `write` is no function, or wrote nothing at its path.
+            NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
+            LeaseLost: when the trial is another worker's by now.
+            Exception: what `write` raises.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
+            >>> _ = trial.report(0.3)
+            >>> path = trial.save(lambda path: path.write_text("weights"), ".txt")
+            >>> open(path).read(), trial.checkpoint == path
+            ('weights', True)
+        """
+        check_write(write)
+        return self.session.decide(self, "is saved", partial(self._save, write, suffix, keep))
+
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
+        began = self.session.monotonic()
+        temporary = self._begin_save(suffix, keep)
+        with self._ours(temporary):
+            try:
+                write(temporary)
+                check_written(temporary)
+            except BaseException:
+                discard(temporary)
+                raise
+        return self._commit_save(temporary, self.session.monotonic() - began, keep)
+
+    def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
+
+        Args:
+            make_model: A function: then make_model(**trial.config), with the weights and the optimizer of `checkpoint`
+                if there is one. Default: None, the model as it was saved.
+            options: As keras.saving.load_model takes them, such as custom_objects.
+
+        Returns:
+            The model.
+
+        Raises:
+            ImportError: When Keras is missing.
+            InvalidInput: For a checkpoint that is no model of Keras'.
+
+        Example:
+            See docs/guide.md::
+
+                model = trial.load_model() or build(**trial.config)
+        """
+        load = above(
+            "load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)"
+        )
+        return load(self, make_model, **options)
+
+    def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+        """A temporary path for `commit_save`, the same on all ranks; for states that they write together.
+
+        Args:
+            suffix: What it ends in. Default: ".ckpt".
+            keep: As in `save`. Default: False.
+        """
+        work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
+        return self.session.decide(self, "begins to be saved", work, str, Path)
+
+    def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+        """Make what was written at a path of `begin_save` the trial's checkpoint; its path.
+
+        Args:
+            temporary: That path.
+            seconds: What writing took, for the account of the time. Default: 0.
+            keep: As in `save`. Default: False.
+
+        Raises:
+            NoRoom: As `save` does; and LeaseLost likewise.
+        """
+        return self.session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
+
+    def _publish(self, temporary: Path, seconds: float, keep: bool) -> str:
+        checkpoints = self.session.checkpoints
+        with checkpoints.undecided(temporary):
+            with self._ours(temporary):
+                final = checkpoints.publish(temporary)
+            # what is raised here may come after the append: what the log does not name is left for the next to delete
+            if not self.session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
+                discard(final)
+                raise self._lost()
+            checkpoints.supersede(final)
+        self._lap = self.session.monotonic()
+        return str(final)
+
+    @contextmanager
+    def _ours(self, temporary: Path) -> Iterator[None]:
+        """LeaseLost for what fails because another worker, which has the trial by now, deleted what was being saved."""
+        try:
+            yield
+        except Exception as error:
+            if not os.path.lexists(temporary):
+                with suppress(StoreError):
+                    self.session.sync()
+                record = self.session.log.history.trial(self.id)
+                if (record.attempt, record.status) != (self.attempt, Status.RUNNING):
+                    raise self._lost() from error
+            raise
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
+
+    def room_for(self, size: int) -> None:
+        """Find out whether a checkpoint could be saved now.
+
+        Args:
+            size: Of the checkpoint, in bytes.
+
+        Raises:
+            NoRoom: When it does not fit in the quota; OSError when not on the disk.
+        """
+        self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
+
+    def _cannot_save(self, why: str) -> None:
+        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
+        self.session.checkpoints.refused[self.id] = why
+
+    @property
+    def _keeps_checkpoint(self) -> bool:
+        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints).
+
+        False once the epoch that it counts for is saved.
+        """
+        return self.session.decide(self, "keeps its checkpoint", self._keeps)
+
+    @property
+    def _keeps_epoch(self) -> bool:
+        """True when the state after the epoch just reported is to be kept: it is what the trial counts for.
+
+        Only where a run counts for its best epoch: elsewhere its final state is that of its last.
+        """
+        if self.goal.of == "last":
+            return False
+
+        def work() -> bool:
+            cut = self.verdict is not None and self.verdict.action is Action.STOP  # what pauses may go on
+            return self._keeps(cut) and self.session.log.history.as_best(self.id).epoch == self.epoch
+
+        return self.session.decide(self, "keeps its best epoch", work)
+
+    def _keeps(self, cut: bool | None = None) -> bool:
+        keep, history = self.session.checkpoints.keep, self.session.log.history
+        if cut is None:
+            cut = self.verdict is not None and self.verdict.stops
+        if keep == 0 or self.id not in keepers(history, keep, self.id, cut):
+            return False
+        best = history.as_best(self.id)
+        return best.checkpoint_epoch != best.epoch
+
+
+def check_write(write: Any) -> None:
+    """Raises InvalidInput for what is no function that writes a state."""
+    if not callable(write):
+        raise InvalidInput(
+            "what saves is a function of the path to write to, such as lambda path: torch.save(state, path), not "
+            f"{write!r}; where you have written a file of your own, trial.checkpointed(path) records it"
+        )
+    try:
+        signature = inspect.signature(write)
+    except ValueError:  # of what is built in nobody knows what it takes
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise InvalidInput(
+            f"what saves is called with the path to write to, and {write!r} takes something else: lambda path: ..."
+        ) from None
+
+
+def check_written(path: Path) -> None:
+    """Raises InvalidInput where nothing lies at the path of a state, though its folder is there."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return
+    if appended := [part.name[len(path.name) :] for part in beside(path)]:
+        raise InvalidInput(
+            f"the state was not written to the path that was given, but to that with {appended[0]!r} behind it, as "
+            f"np.save does: ask for a path that ends so, suffix={appended[0]!r}"
+        )
+    raise InvalidInput("nothing was written to the path that was given: save there, a file or a folder")

@@ -17,11 +17,10 @@ from haltune._utils.process import surely_gone
 from haltune.above import above
 from haltune.display import plural, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
-from haltune.log.comparison import Comparisons
 from haltune.log.decisions import Finish, Move, Resume
 from haltune.log.events import ADVICE, Budgeted, Created, Event, Status
-from haltune.log.fate import fate_of
 from haltune.log.history import History
+from haltune.log.outcomes import Comparisons, outcome_of
 from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
@@ -67,7 +66,7 @@ class StudyView(ABC):
         rows = [
             (
                 t.id,
-                fate_of(t, problem, over).words,
+                outcome_of(t, problem, over).words,
                 f"{t.epoch:g}",
                 short(t.result(problem.goal)),
                 settings(t.config),

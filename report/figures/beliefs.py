@@ -92,7 +92,6 @@ class Weighing:
 
     @property
     def stops(self) -> bool:
-        """Whether going on does not pay."""
         return self.last is not None and self.last >= self.going
 
 
@@ -107,12 +106,10 @@ class Beliefs:
 
     @property
     def now(self) -> Weighing:
-        """What is weighed now."""
         return self.weighed[len(self.assessment.done)]
 
     @property
     def last(self) -> Array:
-        """(dim,) the point of the configuration trained last; the middle before there is one."""
         done = self.assessment.done
         if not done:
             return np.full(self.history.problem.space.dim, 0.5)
@@ -132,12 +129,10 @@ class Beliefs:
         return ruler.zero + ruler.unit * mean, ruler.unit * np.sqrt(np.maximum(np.diag(cov), 0.0))
 
     def raw(self, scores: Any) -> Array:
-        """Scores in the metric's units."""
         return np.array([self.assessment.ruler.raw(float(h)) for h in np.atleast_1d(scores)])
 
 
 def beliefs_of(study: StudyView) -> Beliefs | None:
-    """Of a study that AutoBCT searches; None for another, and while it knows too little to weigh anything."""
     policy = study.policy.part(AutoBCT)
     if policy is None:
         return None
@@ -158,7 +153,6 @@ def beliefs_of(study: StudyView) -> Beliefs | None:
 
 
 def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
-    """`posterior` as plain data: expected score, cost, and worth by configuration; and the trainings in their order."""
     names = list(found.history.problem.space.columns) if found else []
     if found is None or not names:
         return empty("Score against cost", _TOO_EARLY, order=11)
@@ -224,7 +218,6 @@ class _Landscape:
 
     @cached_property
     def unit(self) -> tuple[float, str]:
-        """That costs are drawn in, and its name."""
         if self.found.assessment.own:
             return 1.0, "cost"
         return time_unit(max((t.seconds for _, t in self.numbered), default=0.0))
@@ -233,11 +226,9 @@ class _Landscape:
         return self.found.history.trial(training.trials[0]).config
 
     def there(self, config: Mapping[str, Any]) -> bool:
-        """Whether a configuration has a place: its parameters are active."""
         return all(config.get(name) is not None for name in (self.across, self.along) if name)
 
     def traces(self) -> list[Trace]:
-        """Score, cost and worth, panel by panel."""
         return [*(self._lines() if self.along is None else self._surfaces(self.along)), self._worth()]
 
     def _lines(self) -> list[Trace]:
@@ -358,10 +349,7 @@ class _Landscape:
         known = [n for n in when if weighed[n].last is not None]
         going = self.found.raw([weighed[n].going for n in when]).tolist()
         last = self.found.raw([weighed[n].last for n in known]).tolist()
-        lines = (
-            ("going on", when, going, COOL, "worth"),
-            ("the last one", known, last, INK, "expected of it"),
-        )
+        lines = ("going on", when, going, COOL, "worth"), ("the last one", known, last, INK, "expected of it")
         return [
             *(
                 {
@@ -487,7 +475,6 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
 
 
 def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:
-    """Where the probability is a half, on a mesh."""
     xs, ys, field = found.boundary(across, along)
     if not field.size or np.isnan(field).any() or min(field.shape) < 2:
         return []
@@ -499,7 +486,6 @@ def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:
 
 
 def _candidates(found: Maximisers, across: str, along: str | None, shown: list[int]) -> list[Trace]:
-    """What may be the best, over what cannot be any more."""
     everyone = zip(found.others, found.others_mean, strict=True)
     there = [(config, mean) for config, mean in everyone if {across, along} <= {*config, None}]
     cannot = {

@@ -27,20 +27,15 @@ from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, poin
 
 # isort: off
 from .drawing import (
-    ACCENT_INK, COOL, COOL_SOFT, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, drawn, layout, nothing,
-    plotly_text, trial_ids,
+    ACCENT_INK, COOL, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, band, drawn, first_view, layout, middle,
+    nothing, plotly_text, trial_ids,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Keep = Callable[
-    [str, object, Callable[[], Any]], Any
-]  # (key, made of, make): what was made of the same before
+Keep = Callable[[str, object, Callable[[], Any]], Any]  # (key, made of, make): what was made of the same
 _HOVER_WIDTH = 64  # characters a line: Plotly does not wrap
-_DIVERGED = (
-    10.0  # typical curve heights below the typical start: what is worse is left outside the first view
-)
 _MOST_FORECASTS = 8  # curves
 _PATHS = 400
 _FINEST_FORECAST = 60  # epochs that a forecast tells apart
@@ -81,7 +76,6 @@ def _anew(key: str, made_of: object, make: Callable[[], Any]) -> Any:
 
 
 def lines(facts: Digest, keep: Keep = _anew) -> list[Trace]:
-    """A trace for each curve, in the order in which they are drawn: by `zorder`, then by number."""
     found, most = [], most_points(len(facts.rows))
     for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
@@ -232,18 +226,16 @@ def _note(facts: Digest) -> str:
 
 
 def _values_shown(facts: Digest) -> list[float] | None:
-    """The first view: every finite value, but not what diverged (a double click shows all); None without data."""
+    """With bounds every value; else what most runs reported, and where they start and the best of them ends."""
     curves = [r.record.values[np.isfinite(r.record.values)] for r in facts.rows if r.ending]
     if not curves:
         return None
-    sign = facts.problem.goal.sign
-    heights = np.clip(sign * np.concatenate(curves), -1e300, 1e300)  # so that differences are finite
-    top, worst = float(heights.max()), float(heights.min())
-    start = float(np.median([sign * np.clip(curve[0], -1e300, 1e300) for curve in curves]))
-    if facts.problem.goal.bounds is None and top > start:
-        worst = max(worst, start - _DIVERGED * (top - start))
-    pad = 0.08 * (top - worst) or 0.05 * abs(top) or 1.0
-    return sorted([sign * (worst - pad), sign * (top + pad)])
+    every, sign = np.concatenate(curves), facts.problem.goal.sign
+    near = [
+        sign * (sign * every).max(),
+        *(every if facts.problem.goal.bounds else [np.median([c[0] for c in curves])]),
+    ]
+    return first_view(every, sign, near)
 
 
 @dataclass(frozen=True)
@@ -281,10 +273,8 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     horizon, before = divmod(end, stride) if end else (0, 0)
     steps = slice(before + stride - 1, None, stride)
     # by what is known now: on the scale that its run is judged on, what rose since would be cut off at its top
-    scale, seen = (
-        history.learnt_scale() or history.scale_of(record.id),
-        goal.sign * measured(record.values[record.whole]),
-    )
+    scale = history.learnt_scale() or history.scale_of(record.id)
+    seen = goal.sign * measured(record.values[record.whole])
     if scale is None or not len(seen) or math.isnan(last := float(seen[-1])):
         return None
     if last < scale.low:
@@ -309,24 +299,14 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
 
 
 def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
-    """A band and its middle for each forecast, the best on top, below all curves."""
     traces: list[Trace] = []
     for f in reversed(found := forecasts(facts, keep)):
         ids = [f"trial-{f.trial}"] * len(f.epochs)
-        shared = {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "forecast",
-            "legendgroup": "forecast",
-            "zorder": -1,
-        }
+        shared = {"name": "forecast", "legendgroup": "forecast", "zorder": -1}
+        whole = {"ids": [*ids, *ids], "showlegend": f is found[0], "opacity": 0.5}
+        traces.append(band(f.epochs, f.low, f.high) | shared | whole)
         traces.append({
-            **shared, "x": [*f.epochs, *reversed(f.epochs)], "y": [*f.high, *reversed(f.low)], "fill": "toself",
-            "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.5, "hoverinfo": "skip",
-            "ids": [*ids, *ids], "showlegend": f is found[0],
-        })  # fmt: skip
-        traces.append({
-            **shared, "x": list(f.epochs), "y": list(f.middle), "ids": ids, "showlegend": False,
+            **middle(list(f.epochs), list(f.middle)), **shared, "ids": ids, "showlegend": False,
             "line": {"color": COOL, "width": 1.4, "dash": "dot"}, "meta": [plotly_text(facts.problem.goal.metric)],
             "customdata": [[f.trial, low, high] for low, high in zip(f.low, f.high, strict=True)],
             "hovertemplate": "<b>Trial %{customdata[0]}</b>, forecast<br>%{meta[0]} %{y:.4~g} at epoch %{x}"

@@ -35,8 +35,8 @@ from ..story import Story, tells
 
 # isort: off
 from .drawing import (
-    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, drawn, empty, layout, nothing, on,
-    padded, plotly_text,
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, drawn, empty, first_view,
+    layout, nothing, on, padded, plotly_text,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -90,14 +90,12 @@ def rungs(study: StudyView) -> go.Figure:
 
 
 def rungs_spec(story: Story, facts: Digest) -> Spec:
-    """`rungs` as plain data."""
     found, sign = rung_entries(story, facts), facts.problem.goal.sign
     steps = sorted({p.rung for p in found})
     later = len({p.row.record.id for p in found} - {p.row.record.id for p in found if p.rung == steps[0]})
     metric = plotly_text(facts.problem.goal.metric)
     spots: dict[tuple[int, float], float] = {}  # where each stands in its rung's column, the best on the left
     counts: dict[float, str] = {}
-    heights: dict[float, list[float]] = {}
     for k, step in enumerate(steps):
         column = sorted(
             (p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id)
@@ -105,18 +103,13 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         for i, p in enumerate(column):
             spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
         fates = Counter(p.fate for p in column)
-        counts[step] = (
-            f"{fates['on']} of {fates.total()}" if fates["end"] < fates.total() else f"{fates['end']}"
-        )
-        heights[step] = [sign * p.value for p in column]
+        count = fates.total()
+        counts[step] = f"{fates['on']} of {count}" if fates["end"] < count else f"{count}"
     data = [*_climbs(found, spots), *_marks(found, spots, metric)]
-    shown = None
-    if found:  # all values, but without bounds not the worst tenth of each rung, which may have diverged
-        share = 0.0 if facts.problem.goal.bounds else 0.1
-        low = min(float(np.quantile(column, share, method="lower")) for column in heights.values())
-        high = max(max(column) for column in heights.values())
-        pad = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
-        shown = sorted([sign * (low - pad), sign * (high + 2 * pad)])
+    values = [p.value for p in found]
+    shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
+    if shown:  # room for what stands above the columns
+        shown[1] += 0.1 * (shown[1] - shown[0])
     heads = [
         {"x": k, "y": 1.0, "yref": "paper", "yanchor": "top", "text": counts[step], "showarrow": False,
          "font": {"color": MUTED, "size": 12}}
@@ -185,7 +178,6 @@ def _fate(p: RungEntry, horizon: int | None, closed: dict[BracketRung, set[int]]
 
 
 def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> list[Trace]:
-    """A line for each run that came to more than one rung, the best on top."""
     runs: dict[int, list[RungEntry]] = {}
     for p in found:
         runs.setdefault(p.row.record.id, []).append(p)
@@ -201,14 +193,13 @@ def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> li
 
 
 def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric: str) -> list[Trace]:
-    """A trace for each of what became of runs at rungs."""
     traces = []
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
         said = []
-        for p in (
-            mine
-        ):  # where a trial did not continue, its rank as of now comes before the reason of that moment
+        for (
+            p
+        ) in mine:  # if a trial did not continue, its rank as of now comes before the reason of that moment
             now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
             told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
@@ -253,7 +244,6 @@ class Decided:
         return np.asarray(self.posed.scale.raw(1.0 - np.asarray(errors)))
 
     def epochs(self, first: int, last: int) -> list[int]:
-        """Those at which the steps `first` to `last` end."""
         return [self.posed.epoch(step) for step in range(first, last + 1)]
 
 
@@ -463,7 +453,6 @@ def calibration(study: StudyView) -> go.Figure:
 
 
 def calibration_spec(story: Story, history: History) -> Spec:
-    """`calibration` as plain data."""
     groups = grouped(story, history)
     ideal = {
         "type": "scatter", "mode": "lines", "x": [0.0, 1.0], "y": [0.0, 1.0], "hoverinfo": "skip",

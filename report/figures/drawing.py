@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from haltune.display import short, visible
 from haltune.errors import installing
 from haltune.space import Space
@@ -40,6 +42,7 @@ _PANEL = 250  # pixels that a panel is high among others, where nothing else is 
 _BELOW = 70  # pixels for the marks and the name of an axis between two rows
 _BESIDE = 0.08  # of the width, for those between two columns
 _LINE = 34  # letters of an axis's name
+_FAR = 3.0  # distances between quartiles (Tukey's outer fence)
 SHARES: dict[str, Any] = {  # an axis of shares
     "tickformat": ".0%", "tickvals": [0, 0.25, 0.5, 0.75, 1.0], "ticktext": ["0%", "25%", "50%", "75%", "100%"],
 }  # fmt: skip
@@ -78,7 +81,6 @@ GROUP_STYLES = {  # drawn in this order, the last on top
 
 
 def drawn(spec: Spec) -> go.Figure:
-    """The figure that a specification describes. Raises ImportError without Plotly, saying how to get it."""
     try:
         import plotly.graph_objects as graph
     except ImportError:
@@ -161,12 +163,10 @@ def on_axis(value: Any) -> Any:
 
 
 def valued(facts: Digest) -> list[Row]:
-    """The trials with a finite value."""
     return [row for row in facts.rows if row.value is not None and math.isfinite(row.value)]
 
 
 def trial_ids(rows: Sequence[Row]) -> list[str]:
-    """By which a page finds the trials of marks."""
     return [f"trial-{row.record.id}" for row in rows]
 
 
@@ -185,7 +185,6 @@ _EXPECTED = "expected %{y:.4~g}<extra></extra>"
 
 
 def band(xs: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trace:
-    """The band of an interval."""
     return {
         "type": "scatter", "mode": "lines", "x": [*xs, *reversed(xs)], "y": [*high, *reversed(low)], "fill": "toself",
         "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.6, "hoverinfo": "skip",
@@ -193,13 +192,11 @@ def band(xs: Sequence[Any], low: Sequence[float], high: Sequence[float]) -> Trac
 
 
 def middle(xs: Sequence[Any], mean: Sequence[float]) -> Trace:
-    """The line within a band."""
     line = {"color": COOL, "width": 2}
     return {"type": "scatter", "mode": "lines", "x": xs, "y": mean, "line": line, "hovertemplate": _EXPECTED}
 
 
 def diamonds(xs: Sequence[Any], mean: Sequence[float], reach: Sequence[float]) -> Trace:
-    """Marks with bars, where a parameter has names for values."""
     return {
         "type": "scatter", "mode": "markers", "x": xs, "y": mean, "hovertemplate": _EXPECTED,
         "marker": {"symbol": "diamond", "size": 10, "color": COOL},
@@ -213,6 +210,24 @@ def padded(low: float, high: float, share: float, least: float | None = None) ->
     if not pad:
         pad = least if least is not None else abs(high) * 0.05 or 1.0
     return [low - pad, high + pad]
+
+
+def first_view(values: Any, sign: float = 0.0, near: Sequence[float] = ()) -> list[float] | None:
+    """The range of an axis that shows most values, and those in `near`: not what diverged, as a double click does.
+
+    sign: of the goal, if only values that are worse than most are left out. None: there is no value.
+    """
+    seen = np.asarray(values, dtype=np.float64)
+    seen = np.clip(seen[np.isfinite(seen)], -1e300, 1e300)  # so that differences are finite
+    if not len(seen):
+        return None
+    quarter, three = np.quantile(seen, [0.25, 0.75])
+    reach, low, high = _FAR * (three - quarter), seen.min(), seen.max()
+    if reach and sign >= 0:
+        low = max(low, quarter - reach)
+    if reach and sign <= 0:
+        high = min(high, three + reach)
+    return padded(float(min([low, *near])), float(max([high, *near])), 0.06)
 
 
 def layout(
@@ -239,7 +254,6 @@ def layout(
 
 
 def nothing(text: str) -> dict[str, Any]:
-    """An annotation for a figure that has nothing to show."""
     return {
         "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "text": text, "showarrow": False,
         "font": {"color": MUTED, "size": 16},
@@ -247,5 +261,4 @@ def nothing(text: str) -> dict[str, Any]:
 
 
 def empty(title: str, text: str, order: int) -> Spec:
-    """A figure that has nothing to show."""
     return {"data": [], "layout": layout(title, text, order=order, annotations=[nothing(text)])}

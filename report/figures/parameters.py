@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune._utils.checks import LARGEST
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
@@ -22,7 +21,7 @@ from ..metric_model import Importance, MetricModel
 # isort: off
 from .drawing import (
     ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, SHARES, Spec, Trace, axis, band, diamonds, drawn, empty,
-    explained, layout, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
+    explained, first_view, layout, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ def importance(study: Source) -> go.Figure:
 
 
 def importance_spec(model: MetricModel | None, found: Importance | None = None) -> Spec:
-    """`importance` as plain data."""
     if model is None:
         return empty("Importance", _TOO_FEW, order=30)
     found = found or model.importance()
@@ -80,17 +78,9 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         "<br>80% interval: %{customdata[0]:.0%} to %{customdata[1]:.0%}<extra></extra>",
     }  # fmt: skip
     spans = [
-        {
-            "type": "line",
-            "x0": a,
-            "x1": b,
-            "y0": n,
-            "y1": n,
-            "line": {"color": INK, "width": 2},
-            "layer": "above",
-        }
+        {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": INK, "width": 2}, "layer": "above"}
         for n, a, b in zip(names, low, high, strict=True)
-    ]
+    ]  # fmt: skip
     return {
         "data": [bars],
         "layout": layout(
@@ -121,8 +111,8 @@ def slices(study: Source) -> go.Figure:
 
 
 def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]) -> Spec:
-    """`slices` as plain data, a pair of axes a parameter."""
     metric = plotly_text(facts.problem.goal.metric)
+    shown = first_view([row.value for row in valued(facts)], facts.problem.goal.sign)
     data: list[Trace] = []
     axes: dict[str, Any] = {}
     for k, name in enumerate(names if model else ()):
@@ -130,7 +120,7 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
         assert model is not None
         data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, model, name, metric)]
         axes[f"xaxis{n}"] = axis(plotly_text(name), anchor=f"y{n}", **scale_of(facts.problem.space, name))
-        axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=_better_range(facts))
+        axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=shown)
     return {
         "data": data,
         "layout": layout(
@@ -156,12 +146,8 @@ def _slice(facts: Digest, model: MetricModel, name: str, metric: str) -> list[Tr
     xs, low, mean, high = list(found.values), found.low.tolist(), found.mean.tolist(), found.high.tolist()
     dots = trial_dots(facts, name, None, metric)
     if any(isinstance(v, (str, bool)) or v is None for v in xs):
-        return [
-            dots,
-            diamonds(
-                [plotly_text(v) for v in xs], mean, [abs(h - m) for h, m in zip(high, mean, strict=True)]
-            ),
-        ]
+        reach = [abs(h - m) for h, m in zip(high, mean, strict=True)]
+        return [dots, diamonds([plotly_text(v) for v in xs], mean, reach)]
     return [band(xs, low, high), dots, middle(xs, mean)]
 
 
@@ -187,17 +173,6 @@ def _place(row: Row, name: str) -> Any:
     """Where a trial stands on the axis of a parameter; None where it has none."""
     value = row.record.config.get(name)
     return None if value is None else on_axis(value)
-
-
-def _better_range(facts: Digest) -> list[float] | None:
-    """Where the better nine tenths of the values are."""
-    values = sorted(r.value for r in facts.rows if r.value is not None and abs(r.value) <= LARGEST)
-    if len(values) < 2 or values[0] == values[-1]:
-        return None
-    cut = len(values) // 10
-    return padded(
-        *((values[cut], values[-1]) if facts.problem.goal.sign > 0 else (values[0], values[-1 - cut])), 0.08
-    )
 
 
 # -- two parameters ------------------------------------------------------------------------
@@ -240,11 +215,8 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     if model is None or not pairs:
         alone = model is not None and len(known) < 2
         return empty(title, "There is one parameter alone" if alone else _TOO_FEW, order=35)
-    buttons = [
-        _pair(facts, model, *pair)
-        for pair in pairs
-        if any(all(_place(row, name) is not None for name in pair) for row in valued(facts))
-    ]
+    rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
+    buttons = [_pair(facts, model, *pair) for pair in pairs if any(has >= {*pair} for has in rows)]
     if not buttons:
         none = f"no trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)
@@ -286,9 +258,8 @@ def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[st
         "z": [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]],
         "text": [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]],
     }
-    laid: dict[str, Any] = {
-        "meta.alt": f"The {facts.problem.goal.metric} expected over {across} and {along}."
-    }
+    alt = f"The {facts.problem.goal.metric} expected over {across} and {along}."
+    laid: dict[str, Any] = {"meta.alt": alt}
     for which, name, values in (("x", across, found.across), ("y", along, found.along)):
         cells = [on_axis(value) for value in values]
         changed[which] = cells, [_place(r, name) for r in rows]
@@ -329,7 +300,6 @@ def parallel(study: Source) -> go.Figure:
 
 
 def parallel_spec(facts: Digest) -> Spec:
-    """`parallel` as plain data; no trace while no trial has a value."""
     rows, domains, goal = valued(facts), facts.problem.space.parameters, facts.problem.goal
     varying = [n for n, d in domains.items() if not isinstance(d, Constant)]
     names, metric = varying[:_AXES], plotly_text(goal.metric)
@@ -337,9 +307,12 @@ def parallel_spec(facts: Digest) -> Spec:
     rank = [1.0] * len(rows)  # from 0, the worst, to 1, the best: what diverged must not take all the colours
     for k, i in enumerate(sorted(range(len(rows)), key=lambda i: goal.sign * values[i])):
         rank[i] = k / (len(rows) - 1) if len(rows) > 1 else 1.0
+    low, high = first_view(values) or [0.0, 1.0]
+    held = [min(max(v, low), high) for v in values]  # what diverged stands at the end of the axis
+    ends = {"label": metric, "values": held, "range": [low, high]}
     columns = [_dimension(n, domains[n], [r.record.config.get(n) for r in rows]) for n in names]
     trace = {
-        "type": "parcoords", "ids": trial_ids(rows), "dimensions": [*columns, _metric_dimension(metric, values)],
+        "type": "parcoords", "ids": trial_ids(rows), "dimensions": [*columns, ends],
         "line": {"color": rank, "cmin": 0.0, "cmax": 1.0, "colorscale": _LINES},
         "customdata": [
             [f"Trial {r.record.id}: {r.outcome}{r.praise}", f"{metric} {short(r.value)}",
@@ -360,17 +333,6 @@ def parallel_spec(facts: Digest) -> Spec:
     }  # fmt: skip
 
 
-def _metric_dimension(metric: str, values: list[float]) -> dict[str, Any]:
-    low, high, known = min(values, default=0.0), max(values, default=1.0), sorted(values)
-    if len(known) > 9 and low < high:  # what diverged stands at the end of the axis
-        near = known[len(known) // 10], known[-1 - len(known) // 10]
-        reach = 5.0 * (near[1] - near[0])
-        if reach > 0:
-            low, high = max(low, near[0] - reach), min(high, near[1] + reach)
-    held = [min(max(v, low), high) for v in values]
-    return {"label": metric, "values": held, "range": padded(low, high, 0.02, 0.5)}
-
-
 def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
     """An axis; a trial that lacks the parameter stands below it."""
     given: dict[str, Any] = {}
@@ -388,9 +350,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
             low, high = math.log10(low), math.log10(high)
             held = [math.log10(v) if v else low - 1 for v in values]
             marks = _decades(low, high)
-            texts = [
-                short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks
-            ]  # as other axes write it: 1e-5
+            texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # as other axes: 1e-5
             given = {"tickvals": [math.log10(m) for m in marks], "ticktext": texts}
         else:
             held = [float(v) if v is not None else low for v in values]

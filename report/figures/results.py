@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haltune._utils.arrays import Array
 from haltune._utils.process import named
 from haltune.display import amount, counted, duration, plural, settings, short
 from haltune.errors import InvalidInput
@@ -25,7 +24,7 @@ from ..story import Cost, Story, Stretch
 # isort: off
 from .drawing import (
     ACCENT, COOL, COOL_SOFT, FAINT, GROUP_STYLES, INK, MUTED, RULE, SHARES, SOFT, GroupStyle, Spec, Trace, axis, drawn,
-    explained, layout, nothing, on, padded, plotly_text, time_unit, trial_ids, valued,
+    explained, first_view, layout, nothing, on, plotly_text, time_unit, trial_ids, valued,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 # -- the best so far -----------------------------------------------------------------------
 
 _MOST_STEPS = 2000  # steps that are told apart
-_ABSURD = 100.0  # times as far below the last as the median: left outside the first view
 
 
 def progress(study: StudyView) -> go.Figure:
@@ -74,18 +72,12 @@ class _Measure(NamedTuple):
 
 
 def progress_spec(story: Story, facts: Digest) -> Spec:
-    """`progress` as plain data."""
     goal, best, steps = facts.problem.goal, facts.best, story.steps
     metric = plotly_text(goal.metric)
     if len(steps) > _MOST_STEPS:  # where another run took the lead, and others at even distances
         led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
-        kept = {
-            0,
-            len(steps) - 1,
-            *evenly(len(steps), _MOST_STEPS // 2).tolist(),
-            *led[-(_MOST_STEPS // 2) :],
-        }
-        steps = [steps[i] for i in sorted(kept)]
+        spread = evenly(len(steps), _MOST_STEPS // 2).tolist()
+        steps = [steps[i] for i in sorted({0, len(steps) - 1, *spread, *led[-(_MOST_STEPS // 2) :]})]
     taken = [s for i, s in enumerate(steps) if i in (0, len(steps) - 1) or s.trial != steps[i - 1].trial]
     now = [Cost(epochs=story.epochs, seconds=story.now - story.begun, cost=story.cost)] if steps else []
     costs: list[Cost] = [*steps, *now]
@@ -141,38 +133,14 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
             "a large dot another run took the lead. Small dots are what each run came to, hollow where it was cut.",
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0].title, rangemode="tozero"),
-            yaxis=axis(metric, range=_first_view(ys, [_value(row) for row in came], goal.sign)),
+            yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
             annotations=[] if steps else [nothing("No trial has reported a finite value yet")],
             updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}] if steps else [],
         ),
     }  # fmt: skip
 
 
-def _first_view(steps: list[float], results: list[float], sign: float) -> list[float] | None:
-    """Where the best was, and all results but those far below the others (Tukey's fence); None: everything.
-
-    Of a best that began absurdly far below the rest, what is near the last.
-    """
-    heights = np.clip(sign * np.array(steps), -1e300, 1e300)
-    gaps, near = (heights[-1:] - heights)[:-1], None
-    reach = _ABSURD * float(np.median(gaps)) if len(gaps) > 1 else 0.0
-    if len(gaps) and 0.0 < reach < gaps.max():
-        low, high = float(heights[-1]) - reach, float(heights.max())
-        near = sorted(sign * v for v in padded(low, high, 0.06))
-    if not steps or not results:
-        return near
-    heights = np.clip(sign * np.array(results), -1e300, 1e300)
-    low, high = sorted(sign * v for v in (near or (min(steps), max(steps))))
-    quarter, three = np.quantile(heights, [0.25, 0.75])
-    fence = float(max(heights.min(), quarter - 1.5 * (three - quarter)))
-    if fence <= heights.min() and near is None:
-        return None
-    low, high = min(low, fence), max(high, float(heights.max()))
-    return sorted(sign * v for v in padded(low, high, 0.06)) if high > low else near
-
-
 def _ended(facts: Digest) -> list[Row]:
-    """What ended with a value."""
     return [row for row in valued(facts) if row.kind != "running"]
 
 
@@ -211,7 +179,6 @@ def edf(study: Source) -> go.Figure:
 
 
 def edf_spec(facts: Digest) -> Spec:
-    """`edf` as plain data: a line rises by an equal share at each run."""
     goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
     came = sorted(_ended(facts), key=_value)
     full, values = [row for row in came if row.record.complete], [_value(row) for row in came]
@@ -238,7 +205,7 @@ def edf_spec(facts: Digest) -> Spec:
             "What runs came to", f"{told}.", order=26,
             note=f"The share of runs with a value of at most so much{cut}.",
             annotations=[] if came else [nothing(told)],
-            xaxis=axis(metric, range=_first_view(values[-1:] if goal.sign > 0 else values[:1], values, goal.sign)),
+            xaxis=axis(metric, range=first_view(values, goal.sign)),
             yaxis=axis("share of runs", range=[0.0, 1.03], **SHARES),
         ),
     }  # fmt: skip
@@ -277,7 +244,6 @@ def front(study: Source) -> go.Figure:
 
 
 def front_spec(facts: Digest) -> Spec:
-    """`front` as plain data: a panel for each goal beyond the first."""
     first, *others = facts.problem.goals
     names = [goal.metric for goal in facts.problem.goals]
     came = [(row, row.record.results(facts.problem)) for row in facts.rows]
@@ -287,14 +253,10 @@ def front_spec(facts: Digest) -> Spec:
     for k, other in enumerate(others):
         number = "" if k == 0 else str(k + 1)
         leading = sorted((p for p in found if p[0].leads), key=lambda p: p[1][other.metric])
+        rest = [p for p in found if not p[0].leads]
         for name, kept, colour, size in (
-            (
-                "not trained in full",
-                [p for p in found if not p[0].leads and not p[0].record.complete],
-                FAINT,
-                6,
-            ),
-            ("other runs", [p for p in found if not p[0].leads and p[0].record.complete], MUTED, 6),
+            ("not trained in full", [p for p in rest if not p[0].record.complete], FAINT, 6),
+            ("other runs", [p for p in rest if p[0].record.complete], MUTED, 6),
             ("the front", leading, ACCENT, 9),
         ):
             joined = name == "the front" and not others[1:]
@@ -356,7 +318,6 @@ def metrics(study: Source) -> go.Figure:
 
 
 def metrics_spec(facts: Digest) -> Spec:
-    """`metrics` as plain data. The first pair of axes is left to the goal's metric, beside which a page shows them."""
     rank = {id: n for n, id in enumerate(id for group in facts.history.ranked() for id in group)}
     rows = sorted(facts.rows, key=lambda row: rank.get(row.record.id, len(rank)))
     rows = [row for n, row in enumerate(rows) if n < _TRIALS or row.record.status is Status.RUNNING]
@@ -377,31 +338,22 @@ def metrics_spec(facts: Digest) -> Spec:
         data += [_metric_curve(row, style, name, at, k) for style, row, at in having]
         values = np.concatenate([row.record.metrics[name][at] for _, row, at in having])
         axes[f"xaxis{k}"] = axis("epoch", anchor=f"y{k}")
-        axes[f"yaxis{k}"] = axis(plotly_text(name), anchor=f"x{k}", range=_most_values(values))
+        axes[f"yaxis{k}"] = axis(plotly_text(name), anchor=f"x{k}", range=first_view(values))
         if (values > 0.0).all():
-            linear |= {f"yaxis{k}.type": "linear", f"yaxis{k}.range": _most_values(values)}
-            logarithmic |= {f"yaxis{k}.type": "log", f"yaxis{k}.range": _most_values(np.log10(values))}
+            linear |= {f"yaxis{k}.type": "linear", f"yaxis{k}.range": first_view(values)}
+            logarithmic |= {f"yaxis{k}.type": "log", f"yaxis{k}.range": first_view(np.log10(values))}
     buttons = [
         {"label": label, "method": "update", "args": [{}, change]}
         for label, change in (("linear", linear), ("log", logarithmic))
     ]
-    menu = {
-        "type": "buttons",
-        "direction": "right",
-        "x": 1,
-        "y": 1.12,
-        "xanchor": "right",
-        "buttons": buttons,
-    }
+    place = {"x": 1, "y": 1.12, "xanchor": "right"}
+    menu = {"type": "buttons", "direction": "right", "buttons": buttons, **place}
     some = len(rows) < len(facts.rows)
     of = f"of the best {_TRIALS} trials and those that run" if some else "of all trials"
     more = len(names) - _PANELS
     left = f"; {plural(more, 'metric')} more are in `haltune export`" if more > 0 else ""
-    told = (
-        f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}."
-        if names
-        else f"{_NO_METRIC}."
-    )
+    shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
+    told = f"{shown if names else _NO_METRIC}."
     return {
         "data": data,
         "layout": layout(
@@ -413,7 +365,6 @@ def metrics_spec(facts: Digest) -> Spec:
 
 
 def _points(row: Row, name: str) -> NDArray[np.int64]:
-    """The indices of the reports that are drawn of a metric."""
     column = row.record.metrics.get(name)
     found = np.arange(0) if column is None else np.flatnonzero(np.isfinite(column))
     if len(found) <= _POINTS:
@@ -431,14 +382,6 @@ def _metric_curve(row: Row, style: GroupStyle, name: str, at: NDArray[np.int64],
         "meta": [plotly_text(name), f"Trial {row.record.id}: {row.outcome}"],
         "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
     }  # fmt: skip
-
-
-def _most_values(values: Array) -> list[float] | None:
-    """Where nine tenths of the values are, and as far again: what diverged is left outside the first view."""
-    values = np.clip(values, -1e300, 1e300)
-    few, most = (float(v) for v in np.quantile(values, [0.05, 0.95]))
-    low, high = max(float(values.min()), few - (most - few)), min(float(values.max()), most + (most - few))
-    return padded(low, high, 0.06) if low < high else None
 
 
 # -- the budget ----------------------------------------------------------------------------
@@ -470,7 +413,6 @@ def budget(study: Source) -> go.Figure:
 
 
 def budget_spec(facts: Digest) -> Spec:
-    """`budget` as plain data."""
     known = limits(facts.history.wishes.extended(facts.history.recorded), facts.history.spent)
     bars = _epoch_bars(facts)
     data: list[Trace] = []
@@ -592,7 +534,6 @@ def timeline(study: StudyView) -> go.Figure:
 
 
 def timeline_spec(story: Story) -> Spec:
-    """`timeline` as plain data."""
     stretches = story.stretches[-_MOST_STRETCHES:]
     workers = _lines(stretches)
     names = _names(list(workers))

@@ -128,9 +128,7 @@ class ToldSearch:
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
         model, study = MetricModel.of(facts.history), source if isinstance(source, StudyView) else None
-        told: Items = {
-            "outlook": words.outlook(facts, model, study.policy.predicts if study else None) if plain else ""
-        }
+        told: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
         names: tuple[str, ...] = ()  # of parameters, the one that matters most first
         if model is not None:
             ranked = model.importance()

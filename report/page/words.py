@@ -11,12 +11,16 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from typing import Any
 
 from haltune.display import clipped, duration, escaped, plural, settings, short
 from haltune.errors import InvalidInput
-from haltune.log.fate import FATES, shared_error
+from haltune.log.outcomes import OUTCOMES
+from haltune.log.policy import Policy
+from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
+from haltune.study.messages import shared_error
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -83,24 +87,28 @@ def stats(facts: Digest) -> str:
     return f'<div class="stats">{tiles}</div>{bar}'
 
 
-def outlook(facts: Digest, model: MetricModel | None, predicts: bool | None) -> str:
-    """How sure the best is, and whether as much search again would find a better one; nothing that was not measured."""
-    if facts.best is None:
-        return ""
+def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None) -> str:
+    """How sure the best is, whether as much search again would find a better one, and what the model leaves out."""
     told = []
-    if model is not None:
-        behind = model.behind(facts.history, facts.best.trial)
-        more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
+    if facts.problem.plain and facts.best is not None:
+        if model is not None:
+            behind = model.behind(facts.history, facts.best.trial)
+            more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
+            told.append(
+                f"With 90% probability, no trial so far would end better{more} if it were trained in full."
+            )
+        with suppress(InvalidInput):  # too few trials, say
+            told.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
+    search = policy.part(MultiFidelity) if policy else None
+    if model is not None and search is not None and search.learn_from:
         told.append(
-            f"With 90% probability, no trial so far would end better{more} if it were trained in full."
+            "The policy learns from prior studies (<code>learn_from=</code>). "
+            "The predictions on this page use the trials of this study alone."
         )
-    with suppress(InvalidInput):  # too few trials, say
-        told.append(escaped(str(estimated(facts.history, predicts))))
     return f'<p class="facts">{" ".join(told)}</p>' if told else ""
 
 
 def best(facts: Digest) -> str:
-    """The best configuration; with several goals all that are on the front, the best in the first goal first."""
     if not facts.problem.further:
         if facts.best is None:
             return ""
@@ -132,7 +140,6 @@ def best(facts: Digest) -> str:
 
 
 def audit(facts: Digest) -> str:
-    """What runs came to that would have been stopped, where a share of them trains on."""
     if facts.audit is None:
         return ""
     found = "<br>".join(escaped(line) for line in str(facts.audit).splitlines())
@@ -185,7 +192,7 @@ def foot(facts: Digest) -> str:
 
 def table(facts: Digest, rows: Sequence[str]) -> str:
     """The heading, the filters and the table with rows made by `row`."""
-    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in FATES.items())
+    options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in OUTCOMES.items())
     return (
         f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
         '<div class="filters">'
@@ -202,7 +209,6 @@ def table(facts: Digest, rows: Sequence[str]) -> str:
 
 
 def heading(facts: Digest) -> str:
-    """What stands above the table."""
     count = len(facts.rows)
     some = f' <small class="quiet">{count:,} of {facts.trials:,}</small>' if count < facts.trials else ""
     return f"Trials{some}"

@@ -24,11 +24,11 @@ from starlette.routing import Route
 
 from haltune.display import escaped
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.log.fate import lead_of
 from haltune.log.history import History
 from haltune.store.base import Store
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
+from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import script, style

@@ -75,7 +75,7 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
             raise AssertionError
 
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as a pickle.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as a pickle.*keeps training"):
         train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
@@ -83,7 +83,7 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
 def test_a_pause_that_cannot_be_saved_trains_on():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
     trial.full = OSError(28, "No space left on device")
-    with pytest.warns(HaltuneWarning, match=r"No space left.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"No space left.*keeps training"):
         train(trial)
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 

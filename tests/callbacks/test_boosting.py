@@ -92,17 +92,15 @@ def test_a_metric_of_several_data_sets_must_be_named_with_its_data_set(gradient)
         gradient.train(gradient.callback(FakeTrial(gradient.loss)))
 
 
-def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(gradient):
-    with pytest.raises(InvalidInput, match=rf"train-{gradient.loss}.*mean 'validation-{gradient.loss}'\?"):
-        gradient.train(gradient.callback(FakeTrial(), f"validation-{gradient.loss[:-1]}"))
-    with pytest.raises(InvalidInput, match=rf"mean '{gradient.fold_loss}-mean'\?"):
+def test_a_metric_that_is_not_measured_says_what_to_give(gradient):
+    with pytest.raises(InvalidInput, match=rf"mean '{gradient.fold_loss}-mean'"):
         gradient.cv(gradient.callback(FakeTrial(), f"{gradient.fold_loss[:-1]}-mean"))
     with pytest.raises(InvalidInput, match=gradient.nothing_to_measure):
         gradient.train(gradient.callback(FakeTrial(gradient.loss)), evals=[])
 
 
 def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(gradient):
-    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
+    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*Delete one"):
         gradient.train(gradient.told(FakeTrial()), gradient.told(FakeTrial()))
     with pytest.raises(InvalidInput, match="holds two HaltuneCallbacks"):
         gradient.cv(*(gradient.callback(FakeTrial(), gradient.fold_loss) for _ in range(2)))
@@ -186,7 +184,7 @@ def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
 
 def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"b\.cv takes no boosters.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"b\.cv takes no boosters.*keeps training"):
         table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=4)
     assert (trial.epochs, len(table[gradient.fold_column]), trial.declined) == ([1, 2, 3, 4], 4, 1)
     assert all(r["judge"] for r in trial.reports)
@@ -262,7 +260,7 @@ def test_linear_leaves_resume_to_seven_digits(lib):
 def test_a_random_forest_is_not_paused_and_says_so(lib):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
     forest = {"boosting": "rf", "bagging_fraction": 0.5, "bagging_freq": 1}
-    with pytest.warns(HaltuneWarning, match=r"a random forest.*cannot be continued.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"a random forest.*cannot be continued.*keeps training"):
         booster, _ = lib.train(lib.told(trial), rounds=4, **forest)
     assert (trial.epochs, booster.num_trees(), trial.declined) == ([1, 2, 3, 4], 4, 1)
     with pytest.raises(lib.package.basic.LightGBMError):  # which is why
@@ -336,15 +334,15 @@ def test_a_mistake_is_raised_as_the_trial_ends(lib):
 
     assert "'Logloss' was logged for 3 data sets" in told(lib.callback(FakeTrial("Logloss")), sets=2)
     said = told(lib.callback(FakeTrial("validation-logloss")))
-    assert "What was logged: learn-Accuracy, learn-Logloss, validation-Accuracy" in said
-    assert "Did you mean 'validation-Logloss'?" in said
+    assert "Logged names: learn-Accuracy, learn-Logloss, validation-Accuracy" in said
+    assert "If you mean 'validation-Logloss'" in said
     assert "Give fit eval_set=(x, y)" in told(lib.callback(FakeTrial("AUC")), sets=0)
     assert "holds two HaltuneCallbacks" in told(*(lib.told(FakeTrial()) for _ in range(2)))
     trial = FakeTrial(max_epochs=2)
     lib.train(lib.callback(trial, "validation_1-Logloss"), sets=2, rounds=2)
     assert trial.epochs == [1, 2]
     s = pausing_study(metric="validation-logloss", verbose=0)
-    with pytest.raises(InvalidInput, match="Did you mean 'validation-Logloss'"), s.ask() as trial:
+    with pytest.raises(InvalidInput, match="If you mean 'validation-Logloss'"), s.ask() as trial:
         lib.train(lib.callback(trial))
     assert (s.trials[0].status, s.trials[0].error[:12]) == ("failed", "InvalidInput")
 
@@ -354,7 +352,7 @@ def test_a_second_fit_of_a_catboost_callback_is_a_repeat(lib):
     trial = FakeTrial(max_epochs=4)
     callback = lib.told(trial)
     lib.train(callback, rounds=2)
-    with pytest.warns(HaltuneWarning, match=r"begin again.*callback\.snapshot"):
+    with pytest.warns(HaltuneWarning, match=r"starts again.*callback\.snapshot"):
         lib.train(callback, rounds=4)
     assert trial.epochs == [1, 2, 3, 4]
 
@@ -379,7 +377,7 @@ def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
 @catboost_alone
 def test_without_its_snapshot_a_catboost_training_is_not_paused_and_it_says_what_to_write(lib):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"\*\*callback\.snapshot.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"\*\*callback\.snapshot.*keeps training"):
         model, _ = lib.train(lib.told(trial), rounds=4)
     assert (trial.epochs, model.tree_count_, trial.declined) == ([1, 2, 3, 4], 4, 1)
     s = pausing_study(at=(2,), epochs=4, verbose=0)

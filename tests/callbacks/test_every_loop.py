@@ -1,8 +1,9 @@
-"""What holds in every training loop, in real trainings. Keras, a backend a process, has its own checks."""
+"""What holds in every training loop, in real trainings; for Keras run by keras/test_callback.py on each backend."""
 
 import copy
 import gc
 import pickle
+import warnings
 import weakref
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):
     trial.full = OSError(28, "No space left on device")
     callback = lib.told(trial)
     asked = {"snapshot": callback.snapshot} if lib.name == "catboost" else {}
-    with pytest.warns(HaltuneWarning, match="No space left.*trains on") as caught:
+    with pytest.warns(HaltuneWarning, match="No space left.*keeps training") as caught:
         booster, _ = lib.train(callback, rounds=4, **asked)
     assert len([w for w in caught if w.category is HaltuneWarning]) == 1
     assert (trial.epochs, lib.rounds(booster), trial.declined) == ([1, 2, 3, 4], 4, 2)
@@ -100,7 +101,7 @@ def test_an_outage_does_not_end_the_training(lib):
     def mends(number):
         trial.broken = OUTAGE if number < 3 else None
 
-    with pytest.warns(HaltuneWarning, match="training continues"):
+    with pytest.warns(HaltuneWarning, match="raining continues"):
         lib.train(lib.each_round(mends), lib.told(trial), rounds=3)
     assert trial.epochs == [1, 2, 3]
 
@@ -130,11 +131,30 @@ def test_a_training_begun_again_is_ignored_with_a_warning_that_says_how_to_conti
     assert trial.epochs == [3]
 
 
+def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_else(lib):
+    trial = FakeTrial(epoch=3.0)
+    trial.ended, trial.checkpoint = "completed", "kept"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        lib.train(lib.told(trial), rounds=2)
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert ours == ["Trial 7 has ended: the epochs of this fit are not reported."]
+    assert (trial.epochs, trial.endings) == ([], [])
+
+
+@pytest.mark.parametrize("lib", [name for name in FITS if name != "catboost"], indirect=True)
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(lib):
+    trial = FakeTrial()
+    with pytest.raises(InvalidInput, match=rf"Logged names: .*{lib.monitor}.*mean '{lib.monitor}'"):
+        lib.train(lib.callback(trial, lib.monitor[:-1]), rounds=3)
+    assert trial.reports == []
+
+
 @pytest.mark.parametrize(
     "lib", [name for name in FITS if name not in ("catboost", "lightning")], indirect=True
 )
 def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(lib):
-    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*delete the other line"):
+    with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*Delete one"):
         lib.train(lib.told(FakeTrial(max_epochs=5)), lib.told(FakeTrial(max_epochs=5)))
     trial = FakeTrial(max_epochs=1)
     lib.train(lib.told(trial), rounds=1)

@@ -28,18 +28,6 @@ def train(*callbacks, epochs=3, **options):
     return learn
 
 
-def test_another_column_by_its_name_and_alone():
-    trial = FakeTrial()
-    learn = train(HaltuneCallback(trial, "mae", record="monitor"))
-    assert trial.values == [record[-1] for record in learn.recorder.values]
-    assert [r["metrics"] for r in trial.reports] == [{}, {}, {}]
-
-
-def test_a_misspelt_metric_lists_the_columns_and_the_nearest_name():
-    with pytest.raises(InvalidInput, match=r"mae, train_loss, valid_loss\. Did you mean 'valid_loss'"):
-        train(HaltuneCallback(FakeTrial("val_loss")))
-
-
 def test_a_stop_ends_the_fit_after_its_epoch_and_fits_after_it_train_nothing():
     trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
     callback = HaltuneCallback(trial, "mae")

@@ -207,7 +207,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
 
     trial = accuracies(4, {2.0: PAUSE})
     trial.save = lambda write, suffix: write(os.devnull)
-    with pytest.warns(HaltuneWarning, match=r"holds .*Own, which skops does not load; it trains on"):
+    with pytest.warns(HaltuneWarning, match=r"holds .*Own, which skops does not load; it keeps training"):
         train(trial, Own())
     assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
 
@@ -249,7 +249,7 @@ def test_an_outage_does_not_end_the_training():
         trial.broken = OUTAGE if model.t_ < 3 * 80 else None
         return 0.5
 
-    with pytest.warns(HaltuneWarning, match="training continues"):
+    with pytest.warns(HaltuneWarning, match="raining continues"):
         train(trial, scoring=scoring)
     assert trial.epochs == [1, 2, 3]
 

@@ -52,7 +52,7 @@ def test_a_file_that_may_not_be_written_for_a_while_costs_one_warning(tmp_path: 
     told = trained(tmp_path / "a.db", when)
     assert len(told) == 1
     assert "check the permissions" in told[0]
-    assert "training continues" in told[0]
+    assert "raining continues" in told[0]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a process")
@@ -73,7 +73,7 @@ def test_a_full_disk_costs_one_warning(tmp_path: Path) -> None:
         told = trained(tmp_path / "a.db", when)
         assert len(told) == 1
         assert "othing recorded is lost" in told[0]
-        assert "training continues" in told[0]
+        assert "raining continues" in told[0]
 
     assert os.waitpid(chaos.in_fork(life), 0)[1] == 0
 

@@ -80,7 +80,7 @@ def test_a_training_goes_on_while_its_server_is_away_and_its_reports_are_deliver
                 mortal.start()
             loop.report(0.01 * epoch)
     assert len([w for w in told if w.category is HaltuneWarning]) == 1
-    assert "training continues" in str(told[0].message)
+    assert "raining continues" in str(told[0].message)
     found = reports(study)
     assert [e.epoch for e in found] == list(range(1, 11))
     assert [e.epoch for e in found if e.verdict.action is Action.UNJUDGED] == [4, 5, 6, 7]
@@ -99,7 +99,7 @@ def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mo
                 threading.Timer(1.0, mortal.start).start()
             loop.report(0.01 * epoch)
     first, *others = (str(w.message) for w in told if w.category is HaltuneWarning)
-    assert "training continues" in first
+    assert "raining continues" in first
     assert len(others) <= 1  # none, when the server was back before the training ended
     assert all("waiting" in text for text in others)
     assert [e.epoch for e in reports(study)] == list(range(1, 11))

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import subprocess
 import sys
 
 import plotly.graph_objects
@@ -95,10 +94,10 @@ def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log
     assert told["lr"].number_value == config["lr"]
     assert told["flag"].bool_value == config["flag"]
     again = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "runs", code=2)
-    assert "has a run trial-0 already" in again
+    assert "already has a run trial-0" in again
     (tmp_path / "a file").touch()
     no_folder = haltune("export", path, "--format", "tensorboard", "--out", tmp_path / "a file", code=2)
-    assert f"cannot write {tmp_path / 'a file'}: File exists" in no_folder
+    assert f"Cannot write {tmp_path / 'a file'}: File exists" in no_folder
 
 
 @pytest.mark.parametrize("to", ["parquet", "tensorboard"])
@@ -207,12 +206,9 @@ def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_p
     assert name in recorded
 
     def exported(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "haltune.cli", "export", tmp_path / "s.db", *arguments],
-            capture_output=True,
-        )
-        assert done.returncode == 0
-        return done.stdout.decode("utf-8")
+        done = CliRunner().invoke(app, list(map(str, ["export", tmp_path / "s.db", *arguments])))
+        assert done.exit_code == 0
+        return done.stdout_bytes.decode("utf-8")
 
     assert [row["config.opt"] for row in csv.DictReader(io.StringIO(exported(), newline=""))] == recorded
     exported("-o", tmp_path / "s.csv")

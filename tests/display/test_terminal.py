@@ -19,7 +19,7 @@ from haltune.cli.app import app
 from haltune.cli.common import as_json
 from haltune.display import visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
-from haltune.launch.crew import LiveTable
+from haltune.launch.crew import progress_of
 from haltune.policies import RandomSearch
 from haltune.report import live, summary
 from haltune.study.explain import explanation
@@ -138,7 +138,8 @@ def test_the_tables_that_renew_themselves_show_names_as_typed(study):
         assert "\x1b]" not in text
         assert "\x1b[2J" not in text
     console = rich_console.Console(file=io.StringIO(), width=300)
-    console.print(LiveTable(study, None)._picture([(0, study.ask())], f"[i]over{EVIL}"))
+    with progress_of(study, True, console) as show:
+        show([(0, study.ask())], f"[i]over{EVIL}")
     text = harmless(console.file.getvalue())
     assert f"[i]over{SHOWN}" in text
     assert f"acc{SHOWN}" in text

@@ -26,9 +26,8 @@ from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
 from haltune.cli import listings
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
-from haltune.log.comparison import Comparisons
 from haltune.log.events import to_json
-from haltune.log.fate import FATES
+from haltune.log.outcomes import OUTCOMES, Comparisons
 from haltune.report import summary
 from haltune.report.digest import digest
 from haltune.report.page.items import ToldSearch
@@ -163,7 +162,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     fates = auditor.fates(over)
     assert shown.savings.epochs == auditor.saved_epochs(over)
     counted = dict(re.findall(r"(\d+) ([a-z ]+?)(?:,|$)", shown.states)[i][::-1] for i in range(len(fates)))
-    assert {kind: int(counted[FATES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
+    assert {kind: int(counted[OUTCOMES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()
     assert (f"(trial {best[0]}, epoch {best[2]:g})" in text) if best else "no trial has reported" in text
     items = ToldSearch(study).quick()

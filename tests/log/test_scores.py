@@ -1,4 +1,4 @@
-"""The learnt scale: an affine map that runs which diverge cannot distort."""
+"""The learnt scale: an affine map that trials which diverge cannot distort; spans of several goals and their front."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from examples import many
 from haltune import Maximize, Minimize
 from haltune.log.problem import Goal
-from haltune.log.scores import Scale, Span, learn, learn_spans, non_dominated, outgrown
+from haltune.log.scores import Scale, Span, hypervolume, learn, learn_spans, non_dominated, outgrown
 from haltune.log.scores import given as scale_given
 
 losses = st.lists(st.floats(0.5, 3.0), min_size=1, max_size=20)
@@ -148,3 +150,28 @@ def test_a_span_is_outgrown_where_the_front_or_the_beginning_of_curves_has_moved
     assert not old.outgrown_by(Span(0.1, 0.71, 0.96, 1.0))
     assert old.outgrown_by(Span(0.0, 0.8, 0.95, 1.0))
     assert old.outgrown_by(Span(0.4, 0.7, 0.95, 1.0))
+
+
+SMALL = st.integers(0, 4).map(float)  # with ties
+
+
+def vectors(goals: int, most: int = 9) -> st.SearchStrategy[np.ndarray]:
+    return st.integers(0, most).flatmap(lambda n: arrays(np.float64, (n, goals), elements=SMALL))
+
+
+@settings(max_examples=many(100))
+@given(st.integers(1, 4).flatmap(vectors))
+def test_the_front_is_what_no_other_dominates(points: np.ndarray) -> None:
+    found = non_dominated(points)
+    for i, one in enumerate(points):
+        beaten = any((other >= one).all() and (other > one).any() for other in points)
+        assert found[i] == (not beaten)
+
+
+@settings(max_examples=many(100))
+@given(st.integers(1, 3).flatmap(lambda m: vectors(m, 6)))
+def test_the_hypervolume_is_the_unit_cubes_that_are_dominated(points: np.ndarray) -> None:
+    """Whole coordinates: each cube of side 1 is dominated as a whole or not at all."""
+    corners = np.array(np.meshgrid(*[range(1, 5)] * points.shape[1])).reshape(points.shape[1], -1).T
+    dominated = sum(bool((points >= corner).all(axis=1).any()) for corner in corners)
+    assert hypervolume(points, np.zeros(points.shape[1])) == pytest.approx(dominated)

@@ -14,8 +14,7 @@ import pytest
 from two_ranks import SUPPORT
 
 from haltune import ranks
-from haltune._utils.process import new_holder
-from haltune._utils.scratch import base
+from haltune._utils.process import base, new_holder
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Entrance, Reader, ThisProcess, Writer, place
 

@@ -154,7 +154,7 @@ def test_where_runs_end_by_themselves_what_stopping_saved_is_the_most_that_it_ca
     facts = digest(study)
     assert (facts.savings.epochs, facts.savings.itself) == (14, 10)
     assert facts.saved_share == 14 / 36
-    spared = "10 epochs spared by runs that ended by themselves"
+    spared = "10 epochs not trained by trials that ended by themselves"
     assert f"at most 14 epochs (39%) and about 14 s saved against full training; {spared}" in summary(study)
     assert f"12 epochs (at most 14 saved; {spared})" in standing_line(study.history, study.budget)
     shown = unescape(stats(facts))

@@ -120,42 +120,22 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a field of a later version": (ended(surprise=1), "'surprise'.*newer haltune; update"),
     "a field that is missing": (body("ended", trial=2), "not whole"),
     "a status that is none": (ended(status="owned"), "'owned' is not a valid Status"),
-    "an end that goes on": (ended(status="running"), "does not run"),
     "trial -1": (ended(trial=-1), "trial = -1: a whole number, 0 or more"),
     "trial 99": (ended(trial=99), "there are 3 yet"),
-    "a trial that is a text": (ended(trial="2"), "trial = '2'"),
     "a trial that is true": (ended(trial=True), "trial = True"),
-    "an attempt to come": (ended(attempt=7), "attempt 7 at trial 2, which is at attempt 1"),
     "trial 7 started": (started(trial=7), "the next is 3"),
-    "trial 0 started again": (started(trial=0), "the next is 3"),
-    "tags that are a text": (started(tags="x"), "tags = 'x': a table"),
     "a configuration that is a list": (started(config=[1]), r"config = \[1\]: a table"),
-    "an end before the beginning": (started(until=-5.0), "until = -5.0"),
     "time that is none": (started(deciding="nan"), "deciding = nan"),
-    "attempt 0 resumed": (resumed(attempt=0), "attempt = 0"),
     "the attempt after the next resumed": (resumed(attempt=3), "attempt 3 at trial 2, which is at attempt 1"),
-    "no action": (report(action=None), "other types"),
     "an action that is none": (report(action="rm -rf"), "action = 'rm -rf'"),
     "no epoch": (report(epoch=None), "other types"),
     "epoch infinity": (report(epoch=float("inf")), "epoch = inf"),
-    "epoch -5": (report(epoch=-5.0), "epoch = -5.0"),
     "an epoch beyond the last": (report(epoch=1e300), "and a training has 9"),
-    "a value that is a text": (report(value="<script>"), "other types"),
     "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "other types"),
     "negative seconds": (report(seconds=-1e9), "seconds = -1"),
-    "a report of trial -3": (report(trial=-3), "trial = -3"),
-    "a report of trial 10**15": (report(trial=10**15), "there are 3 yet"),
-    "a report of no trial": (report(trial=None), "other types"),
     "evidence that is a list": (report(action="stop", body="[1]"), "evidence"),
-    "a cost that is a text": (report(cost="x"), "other types"),
-    "a path that is a number": (body("checkpointed", trial=2, attempt=1, epoch=1.0, path=7), "path = 7"),
     "a path with a zero": (body("checkpointed", trial=2, attempt=1, epoch=1.0, path="a\0"), "a path"),
-    "a scale of no width": (body("rescaled", low=1.0, high=1.0), "low is less than high"),
-    "a scale of nothing": (body("rescaled", low="nan", high="nan"), "low = nan"),
-    "a budget of a later version": (body("budgeted", budget={"evil": 1}), "budget"),
-    "an end for no reason": (body("finished", reason=[1], seen=3), r"reason = \[1\]: a text"),
     "a second beginning": (body("created", problem={}, policy={}, seed=3), "a study is made once"),
-    "a seed below 0": (body("created", problem={}, policy={}, seed=-1), "seed = -1"),
 }  # fmt: skip
 
 
@@ -175,7 +155,7 @@ def test_an_event_that_no_haltune_writes_is_a_sentence_that_says_where(
         assert "bring back a copy of the store" in str(caught.value)
 
 
-@pytest.mark.parametrize("gap", [1, 5, 200, 10_000])
+@pytest.mark.parametrize("gap", [1, 200])
 def test_a_gap_in_the_log_is_said(gap: int, sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
     missing = put(path, report(), gap) - gap
@@ -201,44 +181,23 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "value"), COLUMNS.items())
-def test_whatever_changes_in_a_report_is_noticed(
-    column: str, value: Any, sound: Path, tmp_path: Path
-) -> None:
-    path = copied(sound, tmp_path)
-    with sqlite3.connect(path) as c:
-        c.execute(f"UPDATE haltune_events SET {column} = ? WHERE seq = 3", (value,))
-    c.close()
-    with pytest.raises(StoreError, match=r"event 3 .*it is not what was written"):
-        list(open_store(path).read("study"))
+CHANGES = [
+    *(f"UPDATE haltune_events SET {column} = {value!r} WHERE seq = 3" for column, value in COLUMNS.items()),
+    "UPDATE haltune_metrics SET value = 2.5 WHERE seq = 3",
+    "UPDATE haltune_metrics SET name = 'lose' WHERE seq = 3",
+    "DELETE FROM haltune_metrics WHERE seq = 3",
+    "INSERT INTO haltune_metrics VALUES (1, 3, 'more', 1.0)",
+    "UPDATE haltune_events SET body = replace(body, '0.', '1.') WHERE kind = 'started' AND trial = 1",
+]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE haltune_metrics SET value = 2.5 WHERE seq = 3",
-        "UPDATE haltune_metrics SET name = 'lose' WHERE seq = 3",
-        "DELETE FROM haltune_metrics WHERE seq = 3",
-        "INSERT INTO haltune_metrics VALUES (1, 3, 'more', 1.0)",
-    ],
-)
-def test_whatever_changes_in_the_metrics_of_a_report_is_noticed(
-    change: str, sound: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_in_an_event_is_noticed(change: str, sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
     with sqlite3.connect(path) as c:
         c.execute(change)
     c.close()
-    with pytest.raises(StoreError, match=r"event 3 .*it is not what was written"):
-        list(open_store(path).read("study"))
-
-
-def test_what_changes_in_an_event_of_another_kind_is_noticed(sound: Path, tmp_path: Path) -> None:
-    path = copied(sound, tmp_path)
-    with sqlite3.connect(path) as c:
-        c.execute("UPDATE haltune_events SET body = replace(body, '0.', '1.') WHERE kind = 'started'")
-    c.close()
-    with pytest.raises(StoreError, match=r"event 2 .*it is not what was written"):
+    with pytest.raises(StoreError, match=r"event \d+ .*it is not what was written"):
         list(open_store(path).read("study"))
 
 
@@ -269,9 +228,9 @@ def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: P
 
 @pytest.mark.parametrize(
     "text",
-    [b"CREATE TABLE haltune_events", b"PRIMARY KEY", b"continue", b"started", b"created", b"study", b"loss"],
+    [b"CREATE TABLE haltune_events", b"continue", b"created"],
 )
-@pytest.mark.parametrize("byte", [0x00, 0x27, 0x80, 0xC3, 0xFF])
+@pytest.mark.parametrize("byte", [0x00, 0x27, 0xFF])
 def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
     text: bytes, byte: int, sound: Path, tmp_path: Path
 ) -> None:
@@ -279,7 +238,7 @@ def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
     raw = sound.read_bytes()
     found = [i for i in range(len(raw)) if raw.startswith(text, i)]
     assert found
-    for start in found[:4]:
+    for start in found[:2]:
         for offset in (0, len(text) // 2, len(text) - 1):
             path, spoilt = copied(sound, tmp_path), bytearray(raw)
             spoilt[start + offset] = byte

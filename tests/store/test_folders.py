@@ -130,14 +130,6 @@ def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
     assert Path(again.checkpoint).read_text() == "moved"
 
 
-def test_what_opens_a_study_in_another_process_names_the_same_folder(tmp_path: Path) -> None:
-    study = opened(tmp_path / "s.db", checkpoints=tmp_path / "ck")
-    assert Study(**vars(study.settings)).checkpoints.folder == study.checkpoints.folder
-    beside = opened(tmp_path / "s.db", name="beside")
-    assert Study(**vars(beside.settings)).checkpoints.folder == beside.checkpoints.folder
-    assert beside.checkpoints.folder.parent == tmp_path / "s.checkpoints"
-
-
 @pytest.mark.parametrize("store", ["sqlite:///é%20b.db", "sqlite+pysqlite:///a.db"])
 @pytest.mark.parametrize("folder", ["here", "50%25 # é", "\udcff"])
 def test_a_store_names_its_folder_wherever_the_process_goes(

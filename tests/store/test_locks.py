@@ -1,4 +1,4 @@
-"""Who keeps a database locked, stopped in the middle of something: waits end, Ctrl-C ends them, and it is named."""
+"""A database that somebody keeps locked: waits end, and Ctrl-C ends them."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ def test_a_best_epoch_that_is_trained_again_is_none_until_it_comes_again() -> No
     trial.report(0.5)
     trial.save(lambda path: path.write_text("one"))
     trial.report(0.1)
-    assert trial.keeps_epoch
+    assert trial._keeps_epoch
     trial.save(lambda path: path.write_text("two"), keep=True)
-    assert not trial.keeps_epoch
+    assert not trial._keeps_epoch
     trial.interrupt()
     again = study.ask()
     assert isinstance(again, Trial)
@@ -94,7 +94,7 @@ def test_a_best_epoch_that_is_trained_again_is_none_until_it_comes_again() -> No
     assert study.best is not None
     assert (study.best.epoch, Path(str(study.best.checkpoint)).read_text()) == (1, "one")
     again.report(0.7)
-    assert not again.keeps_epoch
+    assert not again._keeps_epoch
 
 
 def test_another_process_knows_the_best_model(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from haltune import Budget, Constraint, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
-from haltune.log.fate import fate_of
+from haltune.log.outcomes import outcome_of
 from haltune.policies import (
     BOBOS,
     Halting,
@@ -106,8 +106,8 @@ def test_a_run_whose_next_validation_lay_beyond_its_end_did_not_end_by_itself(
     for trial in one:
         for epoch in reported:
             trial.report(0.5, epoch)
-    assert fate_of(one.trials[0], one.problem).words == words
-    assert [r for r in caplog.records if r.getMessage().startswith(f"trial 0 {words}")]
+    assert outcome_of(one.trials[0], one.problem).words == words
+    assert [r for r in caplog.records if r.getMessage().startswith(f"Trial 0 {words}")]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_pause_that_was_declined_is_no_reason_of_a_run_that_trained_in_full(ca
     assert one.trials[0].verdict is not None
     assert one.trials[0].ended_because == ""
     (told,) = [r.getMessage() for r in caplog.records if "trained in full" in r.getMessage()[:25]]
-    assert told == "trial 0 trained in full, 9 epochs: acc 0.5, the best so far"
+    assert told == "Trial 0 trained in full, 9 epochs: acc 0.5, the best so far"
     assert "ended because" not in one.explain(0)
 
 
@@ -204,7 +204,7 @@ def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wron
     ("policy", "budget", "words"),
     [
         (SuccessiveHalving(), None, "until SuccessiveHalving has nothing more to train, or until Ctrl-C"),
-        (MultiFidelity(), Budget(epochs=float("inf")), "it continues until Ctrl-C"),
+        (MultiFidelity(), Budget(epochs=float("inf")), "continues until Ctrl-C"),
         (RandomSearch(trials=2), None, ""),
         (MultiFidelity(), Budget(trials=2), ""),
     ],
@@ -214,7 +214,7 @@ def test_a_search_that_no_budget_ends_says_so_as_it_begins(
 ) -> None:
     asked(one := study(policy=policy, budget=budget, verbose=1))
     asked(one)
-    told = [r.getMessage() for r in caplog.records if "no budget ends" in r.getMessage()]
+    told = [r.getMessage() for r in caplog.records if "No budget is set" in r.getMessage()]
     assert len(told) == bool(words)
     assert words in "".join(told)
 

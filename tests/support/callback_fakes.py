@@ -22,14 +22,14 @@ class FakeTrial:
         self.config: dict[str, Any] = {"lr": 0.1}
         self.max_epochs = self.until = max_epochs
         self.goal = (Maximize if maximize else Minimize)(metric)
-        self.measures = Measures(metric)
+        self._measures = Measures(metric)
         self.attempt = 1
         self.epoch = epoch
         self.checkpoint = None
         self.verdict = None
         self.ended = None
-        self.keeps_checkpoint = self.keeps_epoch = False
-        self.heartbeat_seconds = 3600.0
+        self._keeps_checkpoint = self._keeps_epoch = False
+        self._heartbeat_seconds = 3600.0
         self.broken: Exception | None = None  # raised by every report while it is set
         self.full: Exception | None = None  # raised by every save while it is set
         self.homes = 0  # processes that took it over
@@ -49,17 +49,18 @@ class FakeTrial:
     def horizon(self):
         return self.max_epochs
 
-    def report(
-        self, value, epoch=None, seconds=None, *, validation=None, metrics=None, cost=None, judge=True
-    ):
+    def _record(self, report, judge=True):
         if self.broken is not None:
             raise self.broken
-        call = {"value": value, "epoch": epoch, "seconds": seconds, "validation": validation}
-        self.reports.append(call | {"metrics": dict(metrics or {}), "judge": judge})
-        self.epoch = epoch
+        call = {name: getattr(report, name) for name in ("value", "epoch", "seconds", "validation")}
+        self.reports.append(call | {"metrics": dict(report.metrics), "judge": judge})
+        self.epoch = report.epoch
         unjudged = Verdict(Action.UNJUDGED, "delivered late")
-        self.verdict = self._verdicts.get(epoch, go_on("fine")) if judge else unjudged
+        self.verdict = self._verdicts.get(report.epoch, go_on("fine")) if judge else unjudged
         return self.verdict
+
+    def report(self, *args, **kwargs):
+        raise AssertionError("callbacks hand on a Report whole")
 
     def go_on(self):
         self.verdict = None
@@ -74,25 +75,25 @@ class FakeTrial:
         self.checkpoint = write
         return "saved" + suffix
 
-    def begin_save(self, suffix=".ckpt", keep=False):
+    def _begin_save(self, suffix=".ckpt", keep=False):
         self.room_for(0)
         folder = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, folder)
         return Path(folder) / ("part" + suffix)
 
-    def commit_save(self, temporary, seconds=0.0, keep=False):
+    def _commit_save(self, temporary, seconds=0.0, keep=False):
         self.room_for(0)
         self.saved.append(self.epoch)
         self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
         return self.checkpoint
 
-    def cannot_save(self, why):
+    def _cannot_save(self, why):
         self.refused = why
 
-    def adopt(self):
+    def _adopt(self):
         self.homes += 1
 
-    def before_end(self, act):
+    def _before_end(self, act):
         self.last_act = act
 
     def finish(self, status=None):

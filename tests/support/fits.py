@@ -6,6 +6,7 @@
 # ruff: noqa: RUF012 (cases, not state)
 
 import importlib
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,7 +70,7 @@ class XGBoost(Fit):
         "max_depth": 3,
     }
     drawing = {"subsample": 0.5, "colsample_bynode": 0.5}
-    nothing_to_measure = r"Nothing was logged at all\. Give xgb\.train evals="
+    nothing_to_measure = r"Nothing was logged\. Give xgb\.train evals="
     fold_loss, fold_column = "test-logloss", "test-logloss-mean"
     exact = {
         "hist": {},
@@ -129,7 +130,7 @@ class LightGBM(Fit):
         "verbose": -1,
     }  # fmt: skip
     drawing = {"bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.5}
-    nothing_to_measure = r"Nothing was logged at all\. Give lgb\.train valid_sets="
+    nothing_to_measure = r"Nothing was logged\. Give lgb\.train valid_sets="
     fold_loss, fold_column = "valid-binary_logloss", "valid binary_logloss-mean"
     exact = {
         "gbdt": {},
@@ -438,5 +439,37 @@ class Lightning(Fit):
         return Calls()
 
 
+class Keras(Fit):
+    data, drawing = "", {}
+    name, loss, hint = "keras", "val_loss", r"initial_epoch=trial\.epoch"
+    monitor = "val_loss"
+
+    def train(self, *callbacks, rounds=5, **options):
+        from keras_resume_checks import X, Y, momentum, net, seed_everything
+
+        seed_everything(3)
+        model, data = net(momentum(0.01)), {"x": X, "y": Y, "validation_data": (X, Y)}
+        history = model.fit(epochs=rounds, callbacks=[*callbacks], verbose=0, batch_size=4, **data, **options)
+        return model, {"": history.history}
+
+    def metric(self, data, name):
+        return name
+
+    def rounds(self, model):
+        return int(model.optimizer.iterations) // 3
+
+    def scores(self, model):
+        return np.concatenate([w.ravel() for w in model.get_weights()])
+
+    def each_round(self, call):
+        class Calls(self.package.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                call(epoch + 1)
+
+        return Calls()
+
+
 BOOSTING = {"xgboost": XGBoost, "lightgbm": LightGBM, "catboost": CatBoost}
 FITS = BOOSTING | {"fastai": Fastai, "transformers": Transformers, "lightning": Lightning}
+if os.environ.get("HALTUNE_FITS") == "keras":  # a process for each of its backends
+    FITS = {"keras": Keras}

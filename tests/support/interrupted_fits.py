@@ -12,11 +12,11 @@ from haltune.log.events import Status
 @pytest.fixture(autouse=True)
 def handlers():
     """As in a terminal, and as they were afterwards: for who imports it."""
-    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
+    numbers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in numbers.items()}
     yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is before[1]
-    signal.signal(signal.SIGINT, before[0])
+    after = {number: signal.signal(number, before[number]) for number in numbers}
+    assert after == numbers
 
 
 class InterruptedFits:

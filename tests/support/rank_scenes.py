@@ -223,7 +223,7 @@ def a_resumed_loop_draws_on() -> Seen:
 
 def train_elsewhere(trial: Trial) -> None:
     """What rank 0 of a fit does in a process that was spawned or forked for it."""
-    trial.adopt()
+    trial._adopt()
     trial.report(0.5, seconds=1.0)
     trial.report(STOP, seconds=1.0)
     trial.save(lambda path: path.write_text("state"))

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 
+import light_tensorboard  # noqa: F401
 import pytest
 
 from haltune import Budget, Float, Maximize, Study

@@ -2,11 +2,13 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 
 from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, installing
 from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
 from haltune.tuners import (
     UNLIMITED,
@@ -232,3 +234,31 @@ def test_goals_by_the_words_of_others():
     ):
         with pytest.raises(InvalidInput, match=said):
             goal_of("X", metric, mode, None, "last")
+
+
+# Where the other library is not installed, its bridge says what to install
+
+
+CODE = """
+import sys
+sys.modules[{library!r}] = None
+import haltune
+try:
+    haltune.{bridge}.{name}
+except ImportError as error:
+    print(error)
+"""
+
+BRIDGES = [
+    ("ray_tune", "HaltuneSearch", "ray", "Ray Tune", "ray-tune"),
+    ("syne_tune", "HaltuneScheduler", "syne_tune", "Syne Tune", "syne-tune"),
+    ("keras_tuner", "Tuner", "keras_tuner", "Keras Tuner", "keras-tuner"),
+    ("optuna", "HaltunePruner", "optuna", "Optuna", "optuna"),
+]
+
+
+@pytest.mark.parametrize(("bridge", "name", "library", "called", "extra"), BRIDGES)
+def test_it_is_named_with_what_to_type(bridge, name, library, called, extra):
+    code = CODE.format(bridge=bridge, library=library, name=name)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"haltune.{bridge} needs {called}: {installing(extra)}"

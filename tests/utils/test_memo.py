@@ -19,17 +19,6 @@ def test_a_value_is_made_once_while_it_is_kept() -> None:
     assert made == ["a", "none", "b", "a"]  # b took the place of a, which came first
 
 
-def test_what_is_put_is_found_until_the_memo_is_cleared() -> None:
-    memo = Memo[int](1)
-    assert memo.put("a", 1) == 1
-    assert memo.put("a", 2) == 2
-    assert (memo.get("a"), memo.get("b")) == (2, None)
-    memo.put("b", 3)
-    assert (memo.get("a"), memo.get("b")) == (None, 3)
-    memo.clear()
-    assert memo.get("b") is None
-
-
 def test_a_value_that_is_made_while_another_is_may_take_its_place() -> None:
     memo = Memo[int](1)
     assert memo("outer", lambda: memo("inner", lambda: 1) + 1) == 2

@@ -6,15 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from two_ranks import SUPPORT
 
-from haltune._utils.process import new_holder
-from haltune._utils.scratch import Scratch, base, lasting, sweep
+from haltune._utils.process import Scratch, base, new_holder, sweep
 from haltune.store.memory import MemoryStore
 
 
@@ -79,24 +77,9 @@ def test_it_is_gone_when_its_owner_is_or_the_process_ends(temporary: Path) -> No
     (path / "file").touch()
     del scratch
     assert not path.exists()
-    said = run("from haltune._utils.scratch import Scratch\nkept = Scratch()\nprint(kept.make())")
+    said = run("from haltune._utils.process import Scratch\nkept = Scratch()\nprint(kept.make())")
     assert said.startswith(str(temporary))
     assert not Path(said).exists()
-
-
-def test_what_is_to_be_looked_at_stays_for_a_day_after_its_process(temporary: Path) -> None:
-    said = run("from haltune._utils.scratch import lasting\nprint(lasting())", killed=True)
-    mine, theirs = lasting(), Path(said)
-    assert (mine.stat().st_mode & 0o777, theirs.parent) == (0o700, mine.parent)
-    for folder in (mine, theirs):
-        (folder / "log").touch()
-    sweep()
-    assert files(theirs) == ["log"]
-    for folder in (mine, theirs):
-        os.utime(folder, (time.time() - 90000, time.time() - 90000))
-    sweep()
-    assert files(mine) == ["log"]
-    assert not theirs.exists()
 
 
 def test_nothing_of_a_process_that_may_live_is_removed(temporary: Path) -> None:
@@ -113,21 +96,6 @@ def test_nothing_of_a_process_that_may_live_is_removed(temporary: Path) -> None:
     sweep()
     assert {path.name for path in base().iterdir()} == names - {f"work-{quote(gone, safe='')}"}
     assert not mine.exists()  # never made
-
-
-def test_a_link_leads_no_deletion_elsewhere(temporary: Path) -> None:
-    precious = temporary / "precious"
-    precious.mkdir()
-    (precious / "thesis.tex").touch()
-    gone = [run("from haltune._utils.process import new_holder\nprint(new_holder())") for _ in range(2)]
-    Scratch()
-    (base() / f"work-{quote(gone[0], safe='')}").symlink_to(precious)
-    killed = base() / f"work-{quote(gone[1], safe='')}"
-    killed.mkdir()
-    (killed / "link").symlink_to(precious)
-    sweep()
-    assert not killed.exists()
-    assert files(precious) == ["thesis.tex"]
 
 
 def test_where_somebody_else_made_the_folder_nothing_is_written_or_removed_there(temporary: Path) -> None:

@@ -1,19 +1,16 @@
 """HaltuneCallback in real Keras fits. Run by test_callback.py in a process for each backend."""
 
-import copy
 import gc
 import pickle
-import random
-import weakref
 
 import keras
 import numpy as np
 import pytest
-from callback_fakes import OUTAGE, STOP, FakeTrial
+from callback_fakes import STOP, FakeTrial
 from callback_studies import study
 
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import HaltuneWarning, NotSupported
+from haltune.errors import InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BACKEND = keras.backend.backend()
@@ -66,14 +63,6 @@ def test_a_stop_ends_the_fit_by_the_flag():
     assert trial.endings == [None]
 
 
-@once
-def test_a_fit_planned_too_long_ends_at_the_trials_horizon():
-    trial = FakeTrial(max_epochs=2)
-    with pytest.warns(HaltuneWarning, match="plans 5 epochs.* max_epochs is 2"):
-        fit(trial, epochs=5)
-    assert trial.epochs == [1, 2]
-
-
 def test_a_stop_that_another_callback_takes_back_is_given_again():
     class TakesBack(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -109,24 +98,6 @@ def test_initial_epoch_counts_on():
     trial = FakeTrial(max_epochs=4, epoch=2.0)
     fit(trial, epochs=4, initial_epoch=2)
     assert trial.epochs == [3, 4]
-
-
-@once
-def test_a_fit_begun_again_is_ignored_with_a_warning_that_names_initial_epoch():
-    trial = FakeTrial(max_epochs=3, epoch=2.0)
-    with pytest.warns(HaltuneWarning, match=r"initial_epoch=trial\.epoch"):
-        fit(trial)
-    assert trial.epochs == [3]
-
-
-@once
-def test_a_fit_in_two_parts_is_one_trial():
-    trial = FakeTrial(max_epochs=4)
-    callback, model = HaltuneCallback(trial), net()
-    with pytest.warns(HaltuneWarning, match="plans 2 epochs"):
-        model.fit(X, Y, validation_data=(X, Y), epochs=2, callbacks=[callback], verbose=0)
-    model.fit(X, Y, validation_data=(X, Y), epochs=4, initial_epoch=2, callbacks=[callback], verbose=0)
-    assert (trial.epochs, trial.endings) == ([1, 2, 3, 4], [None])
 
 
 @once
@@ -178,46 +149,6 @@ def test_evaluate_alone_says_nothing():
     assert trial.epochs == [1, 2, 3]
 
 
-def seed_everything(seed):
-    if BACKEND == "torch":  # keras.utils.set_random_seed would import TensorFlow
-        import torch
-
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - Keras draws from it
-        random.seed(seed)
-    else:
-        keras.utils.set_random_seed(seed)
-
-
-@pytest.mark.parametrize("stops", [False, True])
-def test_the_same_seed_gives_bit_equal_weights_with_and_without(stops):
-    def weights(epochs, *callbacks):
-        seed_everything(3)
-        model = net(dropout=0.4, compiled=True)
-        options = {"validation_data": (X, Y), "verbose": 0, "batch_size": 4}
-        model.fit(X, Y, epochs=epochs, callbacks=list(callbacks), **options)
-        return np.concatenate([w.ravel() for w in model.get_weights()])
-
-    trial = FakeTrial(verdicts={2.0: STOP} if stops else {})
-    told = weights(3, HaltuneCallback(trial))
-    np.testing.assert_array_equal(told, weights(2 if stops else 3))
-    assert len(trial.reports) == (2 if stops else 3)
-
-
-def test_the_callback_holds_no_model_and_copies_and_pickles():
-    trial = FakeTrial()
-    model, callback, _ = fit(trial)
-    assert not any(isinstance(v, (keras.Model, weakref.ref)) for v in vars(callback).values())
-    for twin in (copy.copy(callback), copy.deepcopy(callback)):
-        assert isinstance(twin, keras.callbacks.Callback)
-        assert isinstance(twin, HaltuneCallback)
-        assert twin.trial is trial
-    packed = pickle.loads(pickle.dumps(callback))
-    assert isinstance(packed, keras.callbacks.Callback)
-    with pytest.raises(NotSupported, match="unpickled"):
-        model.fit(X, Y, validation_data=(X, Y), epochs=1, callbacks=[packed], verbose=0)
-
-
 class Raises(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if epoch == 1:
@@ -234,21 +165,6 @@ def test_after_an_exception_the_callback_keeps_no_model_alive():
     gc.collect()
     if BACKEND == "torch":  # TensorFlow's compiled functions keep it themselves
         assert callback.model is None
-
-
-@once
-def test_an_outage_does_not_end_the_training():
-    trial = FakeTrial()
-
-    class Breaks(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            trial.broken = OUTAGE if epoch < 2 else None
-
-    with pytest.warns(HaltuneWarning, match="training continues") as caught:
-        fit(trial, Breaks())
-    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
-    assert trial.epochs == [1, 2, 3]
-    assert [r["judge"] for r in trial.reports] == [False, False, True]
 
 
 @once
@@ -315,10 +231,51 @@ def test_how_steps_are_compiled_is_left_to_keras():
     assert compiled(HaltuneCallback(FakeTrial(max_epochs=1))) == compiled()
 
 
-def test_a_real_study_stops_fits_and_goes_on_after_a_failure(tmp_path):
-    s = study(f"sqlite:///{tmp_path}/search.db")
-    for trial in s:
-        with trial:
-            fit(trial, *([Raises()] if trial.id == 1 else []), epochs=trial.max_epochs)
-    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
-    assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]
+# What is said when HaltuneCallback is used wrongly in Keras. Run by test_callback.py, on torch
+
+
+@once
+def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
+    with pytest.raises(
+        InvalidInput, match=r"'val_lss' was not logged.*loss, mae, val_loss, val_mae\..*mean 'val_loss'"
+    ):
+        fit(FakeTrial(), monitor="val_lss")
+    with pytest.raises(InvalidInput, match=r"mean 'mae'"):
+        fit(FakeTrial(), monitor="mea", validation_freq=2)
+
+
+@once
+def test_a_fit_without_validation_data_says_so_at_its_end():
+    with pytest.raises(
+        InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation data"
+    ):
+        fit(FakeTrial(), validation=False)
+
+
+@once
+def test_a_vector_prints_its_shape():
+    class Vector(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_loss"] = np.zeros(10)
+
+    with pytest.raises(InvalidInput, match=r"'val_loss'.*\(10,\)"):
+        fit(FakeTrial(), before=[Vector()])
+
+
+@once
+def test_several_processes_are_refused_with_a_sentence(monkeypatch):
+    import torch.distributed
+
+    workers = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+    monkeypatch.setenv("TF_CONFIG", workers)
+    with pytest.raises(NotSupported, match=r"several processes \(TF_CONFIG with 2 workers\).*train in one"):
+        fit(FakeTrial())
+    for one in ('{"cluster": {"worker": ["a:1"]}}', "nonsense"):
+        monkeypatch.setenv("TF_CONFIG", one)
+        trial = FakeTrial()
+        fit(trial)
+        assert trial.epochs == [1, 2, 3]
+    for name, answer in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 0)):
+        monkeypatch.setattr(torch.distributed, name, lambda answer=answer: answer)
+    with pytest.raises(NotSupported, match=r"torch\.distributed with 2 processes"):
+        fit(FakeTrial())

@@ -1,4 +1,4 @@
-"""Schedules, other callbacks and trackers beside HaltuneCallback. Run by test_callback.py in a process of its own."""
+"""Other callbacks and trackers with HaltuneCallback. Run by test_callback.py in a process of its own."""
 
 import csv
 import math
@@ -13,71 +13,16 @@ from haltune.errors import HaltuneWarning
 from haltune.log.decisions import stop
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-schedules = keras.optimizers.schedules
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
-# batches of 4 make 10 steps an epoch, and 3 epochs are the horizon: 30 steps
 
 
-def fit(trial, *callbacks, learning_rate=0.01, epochs=None, **options):
+def fit(trial, *callbacks):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(learning_rate), "mse", run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
     callbacks = callbacks or [HaltuneCallback(trial)]
     data = {"x": X, "y": Y, "batch_size": 4, "verbose": 0}
-    return model.fit(epochs=epochs or trial.max_epochs, callbacks=list(callbacks), **(data | options))
-
-
-class Warming(schedules.LearningRateSchedule):
-    """A schedule of the user's around one of Keras'."""
-
-    def __init__(self, then, warmup_steps):
-        self.then, self.warmup_steps = then, warmup_steps
-
-    def __call__(self, step):
-        return self.then(step - self.warmup_steps)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "sentence"),
-    [
-        (schedules.CosineDecay(0.1, 20), r"CosineDecay ends after 20 steps, 2 epochs.*max_epochs \* 10;"),
-        (schedules.CosineDecay(0.1, 300), r"CosineDecay ends after 300 steps, 30 epochs"),
-        (
-            schedules.CosineDecay(0.1, 30, warmup_target=0.2, warmup_steps=10),
-            r"ends after 40 steps.*decay_steps=trial\.max_epochs \* 10 - 10 for the warm-up;",
-        ),
-        (schedules.PolynomialDecay(0.1, 10), r"PolynomialDecay ends after 10 steps, 1 epoch,"),
-        (Warming(schedules.CosineDecay(0.1, 10), 5), r"CosineDecay ends after 10 steps"),
-    ],
-)
-def test_a_schedule_for_another_horizon_gives_one_warning(schedule, sentence):
-    with pytest.warns(HaltuneWarning, match=sentence) as caught:
-        fit(FakeTrial("loss", verdicts={1.0: STOP}), learning_rate=schedule)
-    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        0.1,
-        schedules.CosineDecay(0.1, 30),
-        schedules.CosineDecay(0.1, 20, warmup_target=0.2, warmup_steps=10),
-        schedules.CosineDecay(0.1, 30, warmup_steps=10),  # no target: Keras does not warm up
-        schedules.PolynomialDecay(0.1, 27),  # the last batch of each epoch not counted
-        schedules.PolynomialDecay(0.1, 5, cycle=True),
-        schedules.ExponentialDecay(0.1, 5, 0.9),
-        schedules.CosineDecayRestarts(0.1, 5),
-        Warming(schedules.CosineDecay(0.1, 30), 5),
-        Warming(schedules.CosineDecay(0.1, 25), 5),
-    ],
-)
-def test_a_schedule_that_fits_or_has_no_end_gives_none(schedule):
-    fit(FakeTrial("loss", verdicts={1.0: STOP}), learning_rate=schedule)
-
-
-def test_a_schedule_with_an_end_has_no_place_in_a_search_without_one():
-    with pytest.warns(HaltuneWarning, match="sets no max_epochs"):
-        fit(FakeTrial("loss", max_epochs=None), learning_rate=schedules.CosineDecay(0.1, 30), epochs=1)
+    return model.fit(epochs=trial.max_epochs, callbacks=list(callbacks), **data)
 
 
 def test_an_early_stopping_that_fires_before_the_first_rung_gives_one_warning():

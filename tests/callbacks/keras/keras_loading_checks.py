@@ -101,7 +101,7 @@ def test_a_pause_that_could_not_be_loaded_is_declined_with_one_warning_and_the_r
     assert [(t.status, t.attempt, t.epoch) for t in study.trials] == [("completed", 1, 4)] * 2
     assert len(said) == 1
     assert "trial.load_model(make_model)" in said[0]
-    assert "trains on" in said[0]
+    assert "keeps training" in said[0]
     study = pausing_study(at=(1, 2))
     model, _ = train(study, whole_or_new(make))
     same(state(model), expected)

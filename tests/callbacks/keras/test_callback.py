@@ -6,21 +6,17 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py")
+EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py", "../test_every_loop.py")
 ON_ONE = (
     "keras_pause_checks.py",
     "keras_metric_names_checks.py",
-    "keras_misuse_checks.py",
     "keras_company_checks.py",
-    "keras_best_checks.py",
-    "keras_documents_checks.py",
+    "keras_search_checks.py",
     "keras_interruption_checks.py",
-    "keras_own_steps_checks.py",
-    "keras_vectors_checks.py",
 )
 COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-k not another_process"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-k not another_process and not tensorboard"), id="torch"),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
     pytest.param("jax", EVERYWHERE[1:2], id="jax, resuming", marks=pytest.mark.slow),
@@ -32,7 +28,10 @@ STOPS_AND_GOES_ON = (
     "keras_resume_checks.py::test_a_paused_training_equals_one_that_was_not[momentum]",
 )
 SHORT = {  # the mirrored strategy comes first: it configures TensorFlow's devices before any operation
-    "tensorflow": (f"{MIRRORED}::test_two_replicas_are_one_training_that_reports_and_stops", *STOPS_AND_GOES_ON),
+    "tensorflow": (
+        f"{MIRRORED}::test_two_replicas_are_one_training_that_reports_and_stops", *STOPS_AND_GOES_ON,
+        "keras_company_checks.py::test_tensorboard_gets_the_verdict_and_the_reason",
+    ),
     "jax": ("keras_checks.py::test_jaxs_processes_are_refused_with_a_sentence", *STOPS_AND_GOES_ON),
 }  # fmt: skip
 
@@ -57,9 +56,8 @@ def check(in_a_process, tmp_path):
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-        in_a_process(
-            f"import sys, pytest\nsys.exit(pytest.main({arguments}))", KERAS_BACKEND=backend, **compiled
-        )
+        environment = compiled | {"KERAS_BACKEND": backend, "HALTUNE_FITS": "keras"}
+        in_a_process(f"import sys, pytest\nsys.exit(pytest.main({arguments}))", **environment)
 
     return run
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 import torch
 from callback_studies import study as stopping_study
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning_nets import Net, make_trainer, seed, shuffled
 from paused_studies import pausing_study
 
@@ -50,12 +51,24 @@ class Told(Net):
         (self.folder / f"{self.name}-rank{self.global_rank}.json").write_text(json.dumps(seen))
 
 
-def train(strategy, folder, scene, trial, monitor=None):
+class OnlyThere(Told):
+    """Logs the metric where rank 0 never sees it."""
+
+    def validation_step(self, batch, index):
+        if self.global_rank:
+            self.log("val_loss", 1.0)
+
+
+class Broken(TorchCheckpointIO):
+    def save_checkpoint(self, *args, **kwargs):
+        raise OSError("the disk broke")
+
+
+def train(strategy, folder, scene, trial, monitor=None, kind=Told, **options):
     seed(0)
-    net = Told(trial, folder, scene)
-    trainer = make_trainer(
-        HaltuneCallback(trial, monitor), epochs=trial.max_epochs, strategy=strategy, devices=2
-    )
+    net = kind(trial, folder, scene)
+    options |= {"strategy": strategy, "devices": 2}
+    trainer = make_trainer(HaltuneCallback(trial, monitor), epochs=trial.max_epochs, **options)
     trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint)
 
 
@@ -94,12 +107,12 @@ def paused(strategy, folder):
     return search(pausing_study(folder / "paused.db", at=(2,)), strategy, folder, "paused")
 
 
-def refused(strategy, folder, scene, store, monitor=None):
+def refused(strategy, folder, scene, store, monitor=None, kind=Told):
     """What the fit raises, and how the trial ended."""
     trial = stopping_study(store).ask()
     try:
         with trial:
-            train(strategy, folder, scene, trial, monitor)
+            train(strategy, folder, scene, trial, monitor, kind)
     except HaltuneError as error:
         return type(error).__name__, str(error), trial.ended
     except Exception as error:  # torch wraps what a process that it started raised
@@ -109,6 +122,17 @@ def refused(strategy, folder, scene, store, monitor=None):
 
 def misspelt(strategy, folder):
     return refused(strategy, folder, "misspelt", folder / "misspelt.db", "val_los")
+
+
+def only_there(strategy, folder):
+    return refused(strategy, folder, "there", folder / "there.db", kind=OnlyThere)
+
+
+def failing(strategy, folder):
+    study = pausing_study(folder / "failing.db", at=(1,))
+    with study.ask() as trial:
+        train(strategy, folder, "failing", trial, plugins=[Broken()])
+    return trial.ended, trial.epoch
 
 
 def memory(strategy, folder):

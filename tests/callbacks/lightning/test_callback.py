@@ -1,6 +1,7 @@
 """HaltuneCallback in real Lightning fits: what is reported, when, and what the training keeps."""
 
 import pickle
+import signal
 from typing import ClassVar
 
 import pytest
@@ -9,16 +10,17 @@ from callback_fakes import STOP, FakeTrial
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
+
+from lightning_nets import BATCHES, Net, make_trainer, shuffled  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-BATCHES = 4
 
 
-class Net(pl.LightningModule):
+class Bare(pl.LightningModule):
     """Logs what a test asks for. `calls` counts what happened, so that values say when they were logged."""
 
     def __init__(self, lr=0.1):
@@ -42,26 +44,18 @@ def data(rows=8, batch=2):
     return DataLoader(TensorDataset(torch.randn(rows, 2, generator=rng)), batch_size=batch)
 
 
-def make_trainer(*callbacks, epochs=3, **options):
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-        "accelerator": "cpu",
-    }
-    return pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **quiet | options)
+def bare_trainer(*callbacks, epochs=3, **options):
+    return make_trainer(*callbacks, epochs=epochs, **{"num_sanity_val_steps": 0} | options)
 
 
 def fit(trial, net=None, monitor=None, validation=True, **options):
     callback = HaltuneCallback(trial, monitor)
-    trainer = make_trainer(callback, **options)
-    trainer.fit(net or Net(), data(), data() if validation else None)
+    trainer = bare_trainer(callback, **options)
+    trainer.fit(net or Bare(), data(), data() if validation else None)
     return trainer, callback
 
 
-class CountsValidations(Net):
+class CountsValidations(Bare):
     """val_loss is the number of the validation it came from."""
 
     count = 0
@@ -129,7 +123,7 @@ def test_a_metric_logged_in_on_validation_epoch_end_is_fresh():
     assert trial.values == [1, 2, 3, 4, 5, 6]
 
 
-class LogsTraining(Net):
+class LogsTraining(Bare):
     """train_loss is the batch's number in the whole fit, so its epoch mean and last value differ."""
 
     count = 0
@@ -167,7 +161,7 @@ def test_a_name_logged_in_both_phases_is_reported_from_validation_alone():
     assert trial.values == [1, 2, 3]
 
 
-class LogsAfterwards(Net):
+class LogsAfterwards(Bare):
     def on_train_epoch_end(self):
         self.log("score", float(self.current_epoch + 1))
 
@@ -178,20 +172,13 @@ def test_a_metric_logged_in_the_modules_own_epoch_end_is_reported_with_its_epoch
     assert (trial.epochs, trial.values) == ([1, 2, 3], [1, 2, 3])
 
 
-def test_a_stop_on_such_a_metric_trains_no_further_batch():
-    trial, net = FakeTrial("score", max_epochs=9, verdicts={2.0: STOP}), LogsAfterwards()
-    trainer, _ = fit(trial, net, epochs=9)
-    assert trial.epochs == [1, 2]
-    assert trainer.global_step == 2 * BATCHES
-
-
 def test_a_fit_that_ends_within_an_epoch_ends_at_a_fraction():
     class Enough(pl.Callback):
         def on_train_batch_end(self, trainer, *args):
             trainer.should_stop = trainer.global_step == 6
 
     trial = FakeTrial("train_loss", max_epochs=9)
-    make_trainer(Enough(), HaltuneCallback(trial), epochs=9).fit(LogsTraining(), data())
+    bare_trainer(Enough(), HaltuneCallback(trial), epochs=9).fit(LogsTraining(), data())
     assert trial.epochs == [1, 1.5]
 
 
@@ -205,7 +192,7 @@ def test_the_sanity_check_and_fast_dev_run_say_nothing():
 
 
 def test_validate_and_test_after_fit_say_nothing():
-    class Tests(Net):
+    class Tests(Bare):
         def test_step(self, batch, index):
             self.log("val_loss", 3.0)
 
@@ -222,8 +209,8 @@ def test_the_tuners_own_fits_say_nothing(tmp_path):
     from lightning.pytorch.callbacks import LearningRateFinder
     from lightning.pytorch.tuner import Tuner
 
-    trial, net = FakeTrial(max_epochs=2), Net()
-    trainer = make_trainer(HaltuneCallback(trial), epochs=2, default_root_dir=tmp_path)
+    trial, net = FakeTrial(max_epochs=2), Bare()
+    trainer = bare_trainer(HaltuneCallback(trial), epochs=2, default_root_dir=tmp_path)
     Tuner(trainer).lr_find(net, data(), data(), num_training=6, early_stop_threshold=None)
     assert (trial.reports, trial.endings) == ([], [])
     trainer.fit(net, data(), data())
@@ -231,8 +218,8 @@ def test_the_tuners_own_fits_say_nothing(tmp_path):
 
     other = FakeTrial(max_epochs=2)
     finder = LearningRateFinder(num_training_steps=6, early_stop_threshold=None)
-    both = make_trainer(HaltuneCallback(other), finder, epochs=2, default_root_dir=tmp_path)
-    both.fit(Net(), data(), data())
+    both = bare_trainer(HaltuneCallback(other), finder, epochs=2, default_root_dir=tmp_path)
+    both.fit(Bare(), data(), data())
     assert other.epochs == [1, 2]
 
 
@@ -241,8 +228,8 @@ def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
 
     trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
     keeper = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss", save_last=True)
-    make_trainer(HaltuneCallback(trial), keeper, epochs=9, enable_checkpointing=True).fit(
-        Net(), data(), data()
+    bare_trainer(HaltuneCallback(trial), keeper, epochs=9, enable_checkpointing=True).fit(
+        Bare(), data(), data()
     )
     state = torch.load(keeper.last_model_path, weights_only=True)
     assert state["epoch"] == 1  # the epoch that was stopped is in it
@@ -266,8 +253,8 @@ def test_the_state_of_another_trials_checkpoint_is_ignored():
 def test_a_fit_resumed_from_a_checkpoint_counts_on(tmp_path):
     trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
     trainer.save_checkpoint(tmp_path / "at2.ckpt")
-    trial, net = FakeTrial(max_epochs=4, epoch=2.0), Net()
-    make_trainer(HaltuneCallback(trial), epochs=4).fit(net, data(), data(), ckpt_path=tmp_path / "at2.ckpt")
+    trial, net = FakeTrial(max_epochs=4, epoch=2.0), Bare()
+    bare_trainer(HaltuneCallback(trial), epochs=4).fit(net, data(), data(), ckpt_path=tmp_path / "at2.ckpt")
     assert trial.epochs == [3, 4]
     restarted = FakeTrial(max_epochs=4, epoch=2.0)
     with pytest.warns(HaltuneWarning, match="ckpt_path=trial.checkpoint"):
@@ -279,7 +266,9 @@ def test_a_checkpoint_at_max_epochs_returns_without_a_report_or_a_complaint(tmp_
     trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
     trainer.save_checkpoint(tmp_path / "at2.ckpt")
     trial = FakeTrial(max_epochs=2, epoch=2.0)
-    make_trainer(HaltuneCallback(trial), epochs=2).fit(Net(), data(), data(), ckpt_path=tmp_path / "at2.ckpt")
+    bare_trainer(HaltuneCallback(trial), epochs=2).fit(
+        Bare(), data(), data(), ckpt_path=tmp_path / "at2.ckpt"
+    )
     assert trial.reports == []
 
 
@@ -288,7 +277,7 @@ def holds_a_module(callback):
 
 
 def test_it_pickles_in_the_middle_of_a_fit():
-    class Packs(Net):
+    class Packs(Bare):
         def on_validation_end(self):
             (ours,) = (c for c in self.trainer.callbacks if isinstance(c, HaltuneCallback))
             assert "log" in vars(ours)
@@ -298,7 +287,7 @@ def test_it_pickles_in_the_middle_of_a_fit():
 
 
 def raising(error):
-    class Raises(Net):
+    class Raises(Bare):
         def on_validation_start(self):
             if self.current_epoch == 1:
                 raise error
@@ -310,7 +299,7 @@ def test_an_exception_fails_the_trial_and_stays_the_users():
     trial, error = FakeTrial(), ValueError("a bug in the model")
     callback = HaltuneCallback(trial)
     with pytest.raises(ValueError, match="a bug in the model"):
-        make_trainer(callback).fit(raising(error), data(), data())
+        bare_trainer(callback).fit(raising(error), data(), data())
     assert (trial.epochs, trial.endings) == ([1], [error])
     assert not holds_a_module(callback)
 
@@ -328,7 +317,7 @@ def test_a_real_sigterm_interrupts_the_trial():
     import os
     import signal
 
-    class Terminated(Net):
+    class Terminated(Bare):
         def on_train_epoch_start(self):
             if self.current_epoch == 1:
                 assert callable(signal.getsignal(signal.SIGTERM))  # Lightning's, or pytest would end here
@@ -341,7 +330,7 @@ def test_a_real_sigterm_interrupts_the_trial():
 
 
 def test_a_fit_that_ends_without_one_value_says_what_was_logged():
-    with pytest.raises(InvalidInput, match=r"in this fit\. What was logged: val_loss\."):
+    with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: val_loss\."):
         fit(FakeTrial(max_epochs=1), monitor="zzz", epochs=1)
 
 
@@ -350,14 +339,14 @@ class NoLength(IterableDataset):
         return iter(torch.randn(6, 2))
 
 
-class OnTensors(Net):
+class OnTensors(Bare):
     def training_step(self, batch, index):
         return self.layer(batch).pow(2).mean()
 
 
 def test_a_loader_without_length_reports_whole_epochs_and_explains_fractions():
     trial = FakeTrial(max_epochs=2)
-    trainer = make_trainer(HaltuneCallback(trial), epochs=2, val_check_interval=1)
+    trainer = bare_trainer(HaltuneCallback(trial), epochs=2, val_check_interval=1)
     with pytest.warns(HaltuneWarning, match="limit_train_batches") as caught:
         trainer.fit(OnTensors(), DataLoader(NoLength(), batch_size=2), data())
     assert trial.epochs == [1, 2]
@@ -365,7 +354,7 @@ def test_a_loader_without_length_reports_whole_epochs_and_explains_fractions():
 
 
 def test_a_loader_without_length_and_only_fractions_is_an_error():
-    trainer = make_trainer(HaltuneCallback(FakeTrial()), val_check_interval=2)
+    trainer = bare_trainer(HaltuneCallback(FakeTrial()), val_check_interval=2)
     with (
         pytest.warns(HaltuneWarning, match="limit_train_batches"),
         pytest.raises(InvalidInput, match=r"logged but never reported.*limit_train_batches"),
@@ -376,7 +365,163 @@ def test_a_loader_without_length_and_only_fractions_is_an_error():
 def test_a_fit_after_a_stop_ends_before_its_first_batch():
     trial = FakeTrial(max_epochs=9, verdicts={1.0: STOP})
     callback = HaltuneCallback(trial)
-    make_trainer(callback, epochs=9).fit(Net(), data(), data())
-    again = make_trainer(callback, epochs=9)
-    again.fit(Net(), data(), data())
+    bare_trainer(callback, epochs=9).fit(Bare(), data(), data())
+    again = bare_trainer(callback, epochs=9)
+    again.fit(Bare(), data(), data())
     assert again.global_step == 0
+
+
+# Which metrics a Lightning fit's reports carry: every fresh scalar of the epoch, and no older one
+
+
+class Counts(Net):
+    """Every metric's value says in which batch, validation or epoch it was logged."""
+
+    batches = validations = 0
+
+    def training_step(self, batch, index):
+        self.batches += 1
+        self.log("step", float(self.batches), on_step=True, on_epoch=True)
+        if self.current_epoch == 1:
+            self.log("once", 7.0)
+        return self.loss(batch[0])
+
+    def on_validation_start(self):
+        self.validations += 1
+
+    def validation_step(self, batch, index):
+        self.log_dict({"val_loss": float(self.validations), "val_acc": 10.0 * self.validations})
+
+    def on_train_epoch_start(self):
+        pass
+
+    def on_train_epoch_end(self):
+        self.log("afterwards", 100.0 * (self.current_epoch + 1))
+
+
+def fresh_metrics_fit(trial, *others, net=None, record="all", **options):
+    trainer = make_trainer(*others, HaltuneCallback(trial, record=record), epochs=trial.max_epochs, **options)
+    trainer.fit(net or Counts(), shuffled(), shuffled())
+    return trainer
+
+
+def metrics(trial, monitor=None):
+    """Those recorded besides the monitored one, which is among them with the value that was judged."""
+    goal = monitor or trial.goal.metric
+    assert all(r["metrics"].pop(goal) == r["value"] for r in trial.reports)
+    return [r["metrics"] for r in trial.reports]
+
+
+def epoch(n, **more):
+    last = float(BATCHES * n)
+    mean = last - (BATCHES - 1) / 2
+    steps = {"step": mean, "step_step": last, "step_epoch": mean}
+    return steps | {"val_acc": 10.0 * n, "afterwards": 100.0 * n} | more
+
+
+def test_all_scalars_of_an_epoch_are_stored_with_it_and_no_older_one():
+    trial = FakeTrial()
+    fresh_metrics_fit(trial, num_sanity_val_steps=0)
+    assert trial.values == [1, 2, 3]
+    assert metrics(trial) == [epoch(1), epoch(2, once=7.0), epoch(3)]
+
+
+def test_a_validation_within_an_epoch_carries_what_it_measured():
+    trial = FakeTrial(max_epochs=1)
+    fresh_metrics_fit(trial, num_sanity_val_steps=0, val_check_interval=1 / 3)
+    assert metrics(trial) == [
+        {"val_acc": 10.0},
+        {"val_acc": 20.0},
+        epoch(1, val_acc=30.0),
+    ]
+
+
+def test_metrics_of_other_callbacks_are_there_wherever_they_stand():
+    class Logs(pl.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            module.log("theirs", 5.0)
+
+    for others in ((Logs(),), ()):
+        trial = FakeTrial()
+        callback = HaltuneCallback(trial)
+        last = () if others else (Logs(),)
+        make_trainer(*others, callback, *last, epochs=3).fit(Counts(), shuffled(), shuffled())
+        assert [m["theirs"] for m in metrics(trial)] == [5.0] * 3
+
+
+def test_the_order_of_the_users_callbacks_is_as_it_was_after_a_fit():
+    class Theirs(pl.Callback):
+        pass
+
+    ours, theirs, trial = None, Theirs(), FakeTrial()
+    ours = HaltuneCallback(trial)
+    trainer = make_trainer(theirs, ours, epochs=3)
+    trainer.fit(Counts(), shuffled(), shuffled())
+    assert trainer.callbacks == [theirs, ours]
+    assert trainer.checkpoint_callback is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug")])
+def test_an_exception_between_validation_and_the_epochs_end_loses_no_value(error):
+    class Raises(Counts):
+        def on_train_epoch_end(self):
+            if self.current_epoch == 1:
+                raise error
+
+    before, trial = signal.getsignal(signal.SIGINT), FakeTrial()
+    try:
+        with pytest.raises((SystemExit, ValueError)):
+            fresh_metrics_fit(trial, net=Raises(), num_sanity_val_steps=0)
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+    assert (trial.epochs, trial.values) == ([1, 2], [1, 2])
+    assert [r["judge"] for r in trial.reports] == [True, False]
+    assert trial.endings == [error if isinstance(error, ValueError) else "interrupted"]
+
+
+def test_the_clock_laps_at_the_end_of_validation():
+    trial, now = FakeTrial(max_epochs=2), [0.0]
+
+    class Slow(Counts):
+        def on_validation_model_eval(self):
+            super().on_validation_model_eval()
+            now[0] += 2.0
+
+        def training_step(self, batch, index):
+            now[0] += 1.0
+            return super().training_step(batch, index)
+
+        def on_train_epoch_end(self):
+            now[0] += 100.0
+
+    callback = HaltuneCallback(trial)
+    callback._reporter.clock.__init__(lambda: now[0])
+    net = Slow()
+    make_trainer(callback, epochs=2).fit(net, shuffled(), shuffled())
+    assert [r["seconds"] for r in trial.reports] == [BATCHES + 2.0] * 2
+
+
+def test_several_validation_loaders_name_their_metrics_in_the_advice():
+    class Two(Net):
+        def validation_step(self, batch, index, dataloader_idx=0):
+            self.log("val_loss", float(dataloader_idx + 1))
+
+    def run(trial, monitor=None):
+        trainer = make_trainer(HaltuneCallback(trial, monitor), epochs=3)
+        trainer.fit(Two(), shuffled(), [shuffled(), shuffled()])
+
+    advice = r"val_loss/dataloader_idx_1\. If you mean 'val_loss/dataloader_idx_0'"
+    with pytest.raises(InvalidInput, match=advice):
+        run(FakeTrial())
+    trial = FakeTrial()
+    run(trial, "val_loss/dataloader_idx_1")
+    assert trial.values == [2, 2, 2]
+    assert [m["val_loss/dataloader_idx_0"] for m in metrics(trial, "val_loss/dataloader_idx_1")] == [1, 1, 1]
+
+
+def test_a_stop_on_any_metric_ends_the_fit_after_whole_epochs():
+    for metric in ("val_loss", "step", "afterwards"):
+        trial = FakeTrial(metric, max_epochs=9, verdicts={2.0: STOP})
+        trainer = fresh_metrics_fit(trial, num_sanity_val_steps=0)
+        assert trial.epochs == [1, 2]
+        assert (trainer.current_epoch, trainer.global_step) == (2, 2 * BATCHES)

@@ -63,7 +63,7 @@ def test_min_epochs_win_over_a_pause_which_then_saves_the_later_state():
 
 def test_a_stop_saves_nothing_and_one_that_keeps_its_checkpoint_does():
     stopped, kept = FakeTrial(verdicts={2.0: STOP}), FakeTrial(verdicts={2.0: STOP})
-    kept.keeps_checkpoint = True
+    kept._keeps_checkpoint = True
     fit(stopped)
     fit(kept)
     assert (stopped.saved, kept.saved) == ([], [2])
@@ -151,7 +151,7 @@ def test_the_budgets_end_saves_too_and_a_larger_budget_goes_on_from_there():
 def test_a_full_disk_declines_the_pause_before_the_trainer_is_told_to_stop():
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
     trial.full = NoRoom("the disk is full")
-    with pytest.warns(HaltuneWarning, match=r"disk is full.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"disk is full.*keeps training"):
         trainer = fit(trial)
     assert (trainer.current_epoch, trial.declined, trial.saved) == (4, 1, [])
     assert [r["judge"] for r in trial.reports] == [True] * 4
@@ -159,7 +159,7 @@ def test_a_full_disk_declines_the_pause_before_the_trainer_is_told_to_stop():
 
 def test_a_quota_that_has_no_room_for_a_state_declines_the_pause():
     study = pausing_study(disk_quota=1000)
-    with pytest.warns(HaltuneWarning, match=r"disk_quota allows 1 KB.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"disk_quota allows 1 KB.*keeps training"):
         one_leg(study)
     assert (study.trials[0].status, study.trials[0].epoch) == ("completed", 4)
 
@@ -172,7 +172,7 @@ class Broken(TorchCheckpointIO):
 
 def test_a_save_that_fails_at_the_end_gives_the_trial_back_and_it_is_not_paused_again():
     study = pausing_study()
-    with pytest.warns(HaltuneWarning, match=r"the disk broke.*not paused") as caught:
+    with pytest.warns(HaltuneWarning, match=r"the disk broke.*does not pause") as caught:
         one_leg(study, plugins=[Broken()])
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
     record = study.trials[0]
@@ -190,7 +190,7 @@ def test_a_state_that_cannot_be_collected_declines_the_pause_before_anything_is_
 
     study = pausing_study()
     trial = study.ask()
-    with trial, pytest.warns(HaltuneWarning, match=r"no state of mine.*trains on") as caught:
+    with trial, pytest.warns(HaltuneWarning, match=r"no state of mine.*keeps training") as caught:
         fit(trial, Unsaveable())
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
     assert (study.trials[0].status, study.trials[0].attempt, study.trials[0].epoch) == ("completed", 1, 4)
@@ -227,7 +227,10 @@ def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
 
     study = pausing_study()
     (trial,) = [study.ask()]
-    with trial, pytest.warns(HaltuneWarning, match=r"would hold [\w.]*Preset.*weights_only=False.*trains on"):
+    with (
+        trial,
+        pytest.warns(HaltuneWarning, match=r"would hold [\w.]*Preset.*weights_only=False.*keeps training"),
+    ):
         trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs)
         trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), ckpt_path=trial.checkpoint)
     assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
@@ -300,6 +303,6 @@ def test_a_sharded_strategy_says_that_a_trial_to_be_paused_is_not_supported(monk
     fit(stopped, strategy=FSDPStrategy("cpu"))
     assert stopped.epochs == [1, 2]
     paused = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"cannot be paused.*trains on"):
+    with pytest.warns(HaltuneWarning, match=r"cannot be paused.*keeps training"):
         fit(paused, strategy=FSDPStrategy("cpu"))
     assert paused.epochs == [1, 2, 3, 4]

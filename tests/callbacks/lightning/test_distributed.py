@@ -75,7 +75,7 @@ def run(folder, command, strategy, *scenes, timeout=400):
 @pytest.fixture(scope="module")
 def ddp(tmp_path_factory):
     return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "three_in_memory", "misspelt",
-               "straight", "paused")  # fmt: skip
+               "straight", "paused", "only_there", "failing")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def spawn(tmp_path_factory):
 spawned = pytest.mark.slow  # each rank imports everything anew for each fit
 STARTED = [
     "ddp",
-    pytest.param("torchrun", marks=pytest.mark.slow),  # test_ranks.py starts its two ranks as torchrun does
+    pytest.param("torchrun", marks=pytest.mark.slow),
     pytest.param("fork", marks=(needs_fork, pytest.mark.slow)),
     pytest.param("spawn", marks=spawned),
 ]
@@ -163,7 +163,18 @@ def test_a_missing_metric_raises_the_same_on_every_rank(ran):
     assert first == second
     assert first[0] == "InvalidInput"
     assert "'val_los' was not logged" in first[1]
-    assert "Did you mean 'val_loss'?" in first[1]
+    assert "If you mean 'val_loss'" in first[1]
+
+
+def test_a_metric_that_rank_0_never_sees_raises_the_same_on_every_rank(ddp):
+    first, second = ddp.told("only_there")
+    assert first == second
+    assert (first[0], first[2]) == ("InvalidInput", "failed")
+
+
+def test_a_save_that_fails_on_rank_0_leaves_no_rank_waiting(ddp):
+    assert ddp.told("failing") == [["interrupted", 1], ["interrupted", 1]]
+    assert [fit["epochs"] for fit in ddp.trained("failing-0-1")] == [1, 1]
 
 
 @needs_fork
@@ -171,7 +182,7 @@ def test_a_missing_metric_raises_the_same_on_every_rank(ran):
 def test_a_missing_metric_reaches_the_process_that_forked_the_ranks(fork):
     ((kind, text, _),) = fork.told("misspelt")
     assert kind == "wrapped"
-    assert "Did you mean 'val_loss'?" in text
+    assert "If you mean 'val_loss'" in text
 
 
 @pytest.mark.parametrize("ran", STARTED, indirect=True)

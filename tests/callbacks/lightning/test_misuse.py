@@ -1,22 +1,170 @@
-"""What a Lightning fit is told of wrong use."""
+"""What a Lightning fit cannot be says so; LightningCLI and automatic optimization's other shapes work."""
 
 import copy
 import pickle
+import warnings
 
 import pytest
-from callback_fakes import FakeTrial
-from paused_studies import pausing_study
+from callback_fakes import STOP, FakeTrial
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
-
-from lightning_nets import Net, make_trainer, shuffled
-
-from haltune.callbacks.lightning import HaltuneCallback
-from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 
-def fit(*callbacks, net=None, validation=True, epochs=9):
+from lightning_nets import BATCHES, Net, make_trainer, shuffled  # noqa: E402
+from paused_studies import pausing_study  # noqa: E402
+
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported, UnknownArgument  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+def fit(trial, *others, net=None, **options):
+    trainer = make_trainer(*others, HaltuneCallback(trial), epochs=trial.max_epochs, **options)
+    trainer.fit(net or Net(), shuffled(), shuffled())
+    return trainer
+
+
+def test_max_steps_below_the_horizon_say_so_before_the_first_batch():
+    trial, net = FakeTrial(max_epochs=9), Net()
+    with pytest.raises(
+        NotSupported, match=r"max_steps=6 ends this fit after 2 epochs.*compared at 9.*Budget"
+    ):
+        fit(trial, net=net, max_steps=2 * BATCHES)
+    assert (trial.reports, net.trainer.global_step) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_steps": 3 * BATCHES}, {"max_steps": 3 * 2, "accumulate_grad_batches": 2}]
+)
+def test_max_steps_of_the_whole_horizon_are_fine(options):
+    trial = FakeTrial()
+    fit(trial, **options)
+    assert trial.epochs == [1, 2, 3]
+
+
+def test_max_steps_of_manual_optimization_say_so_when_they_end_the_fit():
+    class Manual(Net):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, index):
+            for _ in range(2):
+                self.optimizers().zero_grad()
+                self.manual_backward(self.loss(batch[0]))
+                self.optimizers().step()
+
+    trial = FakeTrial()
+    with pytest.raises(NotSupported, match=r"max_steps=12 ends this fit after 2 epochs"):
+        fit(trial, net=Manual(), max_steps=2 * 2 * BATCHES)
+    assert isinstance(trial.endings[0], NotSupported)  # failed: such an end is no result
+    whole = FakeTrial()
+    fit(whole, net=Manual(), max_steps=3 * 2 * BATCHES)
+    assert whole.epochs == [1, 2, 3]
+
+
+def test_max_time_that_ends_a_fit_early_says_so_and_is_no_result():
+    trial = FakeTrial(max_epochs=10**9)
+    with pytest.raises(NotSupported, match=r"max_time ends this fit after .* epochs.*Budget"):
+        fit(trial, max_time={"seconds": 0.2})
+    assert isinstance(trial.endings[0], NotSupported)
+
+
+def test_max_time_that_is_never_reached_or_comes_after_a_stop_is_fine():
+    trial, stopped = FakeTrial(), FakeTrial(verdicts={1.0: STOP})
+    fit(trial, max_time={"hours": 1})
+    fit(stopped, max_time={"hours": 1})
+    assert (trial.epochs, stopped.epochs) == ([1, 2, 3], [1])
+
+
+def test_a_users_early_stopping_ends_a_trial_as_it_always_did():
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    trial = FakeTrial(max_epochs=9)
+    trainer = fit(trial, EarlyStopping("drawn", patience=1, divergence_threshold=-1.0, mode="min"))
+    assert trial.epochs == [1]
+    assert trial.endings == []  # its `with trial` ends it: completed
+    assert trainer.state.finished
+
+
+@pytest.mark.parametrize(
+    ("until", "patience", "options", "named"),
+    [
+        (4, 2, {}, "before epoch 4"),
+        (4, 8, {"val_check_interval": 1 / 3}, "patience=8"),  # 8 validations are under 3 epochs
+        (4, 3, {}, None),  # the first epoch always improves
+        (2, 0, {}, None),
+        (6, 1, {}, None),  # no rung before the end
+        (4, 2, {"check_val_every_n_epoch": 2}, None),
+    ],
+)
+def test_an_early_stopping_that_can_end_a_trial_before_its_first_rung_is_warned_about(
+    until, patience, options, named
+):
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    class Once(pl.Callback):
+        def on_train_batch_start(self, trainer, *args):
+            trainer.should_stop = True
+
+    trial = FakeTrial("drawn", max_epochs=6)
+    trial.until = until
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        fit(trial, Once(), EarlyStopping("val_loss", patience=patience, strict=False), **options)
+    found = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+    assert [named in sentence for sentence in found] == [True] * (named is not None)
+
+
+def test_fabric_says_which_loop_to_use():
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(accelerator="cpu", devices=1, callbacks=[HaltuneCallback(FakeTrial())])
+    fabric.launch()
+    net = torch.nn.Linear(1, 1)
+    with pytest.raises(NotSupported, match=r"haltune\.callbacks\.loop\.TrainingLoop"):
+        fabric.setup(net, torch.optim.SGD(net.parameters(), 0.1))
+    optimizer = fabric.setup_optimizers(torch.optim.SGD(net.parameters(), 0.1))
+    with pytest.raises(NotSupported, match="TrainingLoop"):
+        optimizer.step()
+
+
+def test_lightning_cli_takes_the_callback_as_a_default_of_its_trainer():
+    pytest.importorskip("jsonargparse", reason="jsonargparse is not installed")
+    from lightning.pytorch.cli import LightningCLI
+
+    class Data(pl.LightningDataModule):
+        def train_dataloader(self):
+            return shuffled()
+
+        val_dataloader = train_dataloader
+
+    class Model(Net):
+        def __init__(self, rate: float = 0.1):
+            super().__init__()
+            self.optimize = lambda net: torch.optim.SGD(net.parameters(), lr=rate)
+
+    trial = FakeTrial(max_epochs=5, verdicts={2.0: STOP})
+    callback = HaltuneCallback(trial)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "accelerator": "cpu",
+    }
+    given = {"trainer_defaults": quiet | {"callbacks": [callback]}, "save_config_callback": None}
+    cli = LightningCLI(Model, Data, run=False, args=["--model.rate=0.01", "--trainer.max_epochs=5"], **given)
+    cli.trainer.fit(cli.model, cli.datamodule)
+    assert trial.epochs == [1, 2]
+    assert (cli.trainer.current_epoch, cli.model.optimizers().param_groups[0]["lr"]) == (2, 0.01)
+
+
+# What a Lightning fit is told of wrong use
+
+
+def misuse_fit(*callbacks, net=None, validation=True, epochs=9):
     trainer = make_trainer(*callbacks, epochs=epochs)
     trainer.fit(net or Net(), shuffled(), shuffled() if validation else None)
     return trainer
@@ -25,16 +173,16 @@ def fit(*callbacks, net=None, validation=True, epochs=9):
 def test_two_callbacks_in_one_fit_are_refused():
     trial = FakeTrial()
     with pytest.raises(RuntimeError, match="more than one stateful callback of type `HaltuneCallback`"):
-        fit(HaltuneCallback(trial), HaltuneCallback(trial))
+        misuse_fit(HaltuneCallback(trial), HaltuneCallback(trial))
     assert trial.reports == []
 
 
 def test_a_misnamed_metric_is_warned_about_after_the_sanity_check_and_refused_after_the_first_epoch():
     trial = FakeTrial(max_epochs=9)
-    warned = r"check before training, 'val_loss' was.*monitor='val_loss'"
-    refused = r"not logged in the first epoch\..*mean 'val_loss'\?"
+    warned = r"check before training logged 'val_loss'.*monitor='val_loss'"
+    refused = r"not logged in the first epoch\..*mean 'val_loss'"
     with pytest.warns(HaltuneWarning, match=warned), pytest.raises(InvalidInput, match=refused):
-        fit(HaltuneCallback(trial, monitor="val_los"))
+        misuse_fit(HaltuneCallback(trial, monitor="val_los"))
     assert trial.reports == []
 
 
@@ -46,21 +194,21 @@ def test_a_metric_that_is_logged_every_other_epoch_is_waited_for(metric):
                 self.log(metric, 3.0)
 
     trial = FakeTrial(max_epochs=4)
-    fit(HaltuneCallback(trial, monitor=metric), net=Rarely(), epochs=4)
+    misuse_fit(HaltuneCallback(trial, monitor=metric), net=Rarely(), epochs=4)
     assert trial.epochs == [2, 4]
 
 
 def test_a_fit_without_validation_says_that_none_ran():
     refused = r"'val_loss' was not logged.*No validation ran: give trainer\.fit its"
     with pytest.raises(InvalidInput, match=refused):
-        fit(HaltuneCallback(FakeTrial(max_epochs=9)), validation=False)
+        misuse_fit(HaltuneCallback(FakeTrial(max_epochs=9)), validation=False)
 
 
 def test_one_module_for_two_trials_is_warned_about():
     study, net = pausing_study(at=(), trials=2), Net()
-    with pytest.warns(HaltuneWarning, match="the very model that trial 0 has trained"):
+    with pytest.warns(HaltuneWarning, match="the model that trial 0 has trained"):
         for trial in study:
-            fit(HaltuneCallback(trial, "val_loss"), net=net, epochs=trial.max_epochs)
+            misuse_fit(HaltuneCallback(trial, "val_loss"), net=net, epochs=trial.max_epochs)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from lightning.pytorch.callbacks import (  # noqa: E402
     TQDMProgressBar,
 )
 from lightning_nets import BATCHES, Net, make_trainer, search, shuffled  # noqa: E402
-from paused_studies import pausing_study  # noqa: E402
 from torch.optim import SGD, Adam, AdamW  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
@@ -20,7 +19,6 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 from haltune import Budget  # noqa: E402
 from haltune.callbacks import check_resume  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 EPOCHS = 4
@@ -218,15 +216,3 @@ def test_check_resume_finds_nothing_in_a_lightning_fit_and_names_what_a_forgotte
     assert check_resume(run).differences == ()
     forgotten = check_resume(lambda trial: run(trial, path=False))
     assert "ckpt_path=trial.checkpoint" in str(forgotten)
-
-
-def test_a_second_fit_of_an_ended_trial_is_told_that_it_has_ended_and_nothing_else(tmp_path):
-    trial = pausing_study(at=(), keep_checkpoints=1).ask()
-    callback = HaltuneCallback(trial)
-    make_trainer(callback, epochs=4).fit(Net(), shuffled(), shuffled())
-    assert trial.ended == "completed"
-    assert trial.checkpoint
-    with pytest.warns(HaltuneWarning) as caught:
-        make_trainer(callback, epochs=4).fit(Net(), shuffled(), shuffled())
-    told = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
-    assert told == ["trial 0 has ended: what this fit trains is not reported"]

@@ -2,6 +2,7 @@
 
 import csv
 
+import light_tensorboard  # noqa: F401
 import pytest
 from callback_fakes import PAUSE, FakeTrial
 from paused_studies import pausing_study

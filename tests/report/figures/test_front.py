@@ -12,14 +12,13 @@ import pytest
 
 from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
-from haltune.log.fate import lead_of
 from haltune.policies import Halting, RandomSearch
 from haltune.report import replay, summary
 from haltune.report.digest import digest
 from haltune.report.figures.curves import marks
 from haltune.report.figures.results import front_spec
 from haltune.report.page import page
-from haltune.study.messages import ending, standing_line
+from haltune.study.messages import ended_line, lead_of, standing_line
 
 SPACE = Space({"<x>": Float(0.0, 1.0)})
 ROWS = [(0.5, 3.0, 1.0), (0.9, 9.0, 1.0), (0.4, 4.0, 1.0), (math.nan, 1.0, 1.0), (0.99, 1.0, 6.0)]
@@ -85,13 +84,13 @@ def test_the_page_tells_the_front_and_nothing_that_is_of_one_goal() -> None:
 
 def test_it_is_said_in_a_few_lines() -> None:
     study = known()
-    assert lead_of(study.history) == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
+    assert lead_of(study.history) == "front of 2 trials: <acc> 0.9 to 0.5, ms 9 to 3"
     told = summary(study).splitlines()
-    assert told[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
+    assert told[0] == "front of 2 trials: <acc> 0.9 to 0.5, ms 9 to 3"
     assert told[1] == "  trial 1: <acc> 0.9, ms 9, params 1; <x>=" + f"{study.trials[1].config['<x>']:.4g}"
-    assert "front of 2 runs" in standing_line(study.history, study.budget)
-    ended = [ending(study.history, t, None) for t in study.trials]
-    assert ended[0] == "trial 0 trained in full, 2 epochs: <acc> 0.5, ms 3, params 1, on the front"
+    assert "front of 2 trials" in standing_line(study.history, study.budget)
+    ended = [ended_line(study.history, t, None) for t in study.trials]
+    assert ended[0] == "Trial 0 trained in full, 2 epochs: <acc> 0.5, ms 3, params 1, on the front"
     assert "on the front" not in ended[2]
     assert "; params = 6, and allowed is params at most 5: training does not change it" in ended[4]
 
@@ -125,7 +124,7 @@ def test_the_command_line_lists_the_front(tmp_path: Path) -> None:
         return done.output
 
     lines = said("best", store).splitlines()
-    assert lines[0] == "front of 2 runs: <acc> 0.9 to 0.5, ms 9 to 3"
+    assert lines[0] == "front of 2 trials: <acc> 0.9 to 0.5, ms 9 to 3"
     assert lines[1].split()[:7] == ["trial", "outcome", "attempt", "epochs", "<acc>", "ms", "params"]
     assert [line.split()[0] for line in lines[2:]] == ["1", "0"]
     found = json.loads(said("best", store, "--format", "json"))
@@ -137,7 +136,7 @@ def test_the_command_line_lists_the_front(tmp_path: Path) -> None:
     assert [run["trial"] for run in status["front"]] == [1, 0]
     assert status["constraints"][0]["metric"] == "params"
     assert status["best"] is None
-    assert "front of 2 runs" in said("status", store, code=5)
+    assert "front of 2 trials" in said("status", store, code=5)
     said("trials", store)
     said("explain", store, "1")
     bad = CliRunner().invoke(app, ["explain", store, "best"])

@@ -288,7 +288,7 @@ def test_a_callback_whose_fit_was_one_epoch_is_told_by_the_callback_alone(
 ) -> None:
     study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="1 trial", policy=BOBOS())
     for trial in study:
-        trial.patient = False  # as callbacks have it
+        trial._patient = False  # as callbacks have it
         trial.report(0.5)
     assert not [r for r in caplog.records if "after 1 epoch of 9" in r.getMessage()]
 
@@ -305,7 +305,7 @@ def test_a_search_without_one_finite_value_says_so_at_its_end(caplog: pytest.Log
     for trial in study:
         for _ in trial.epochs():
             trial.report(math.nan)
-    assert caplog.records[-1].getMessage().endswith("; no trial has come to a finite acc")
+    assert caplog.records[-1].getMessage().endswith("; no trial has a finite acc")
 
 
 @pytest.mark.parametrize("error", ["the data is gone", None])

@@ -22,7 +22,6 @@ from haltune.store.open import open_sql
 from haltune.study import asking as claims
 from haltune.study.asking import TERM, WORTH
 from haltune.study.replay import replay
-from haltune.study.replica import Replica
 
 GONE = "elsewhere/boot/1/1/1/ab"
 
@@ -175,14 +174,16 @@ def test_what_is_no_move_ends_the_claim_too(store: Store) -> None:
 def test_a_claim_that_came_after_a_move_is_given_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made, other = slow_study(store), study(store, Slow())
 
-    def late(replica: Replica) -> Lease:
-        monkeypatch.setattr(claims, "_claim", claim_of)
-        asked(other)
-        return claim_of(replica)
+    replica = made.session.replica
+    claim_of, asks = replica.store.claim, [other]
 
-    claim_of = claims._claim
-    monkeypatch.setattr(claims, "_claim", late)
-    with pytest.raises(Conflict), claims.claimed(made.session.replica):
+    def late(*claim: Any) -> bool:
+        if asks:
+            asked(asks.pop())
+        return claim_of(*claim)
+
+    monkeypatch.setattr(replica.store, "claim", late)
+    with pytest.raises(Conflict), claims.claimed(replica):
         raise AssertionError("decides what was decided")
     assert store.claimed("study") is None
 

@@ -216,11 +216,11 @@ def test_what_a_loop_leaves_for_the_end_is_done_once_before_it_and_not_after_a_f
     done: list[Any] = []
     with world.ask() as trial:
         trial.report(0.1)
-        trial.before_end(lambda: done.append("forgotten"))
-        trial.before_end(lambda: done.append(trial.ended))
+        trial._before_end(lambda: done.append("forgotten"))
+        trial._before_end(lambda: done.append(trial.ended))
     trial.finish()
     assert done == [None]
     with world.ask() as failed:
-        failed.before_end(lambda: done.append("failed"))
+        failed._before_end(lambda: done.append("failed"))
         raise ValueError("unlucky")
     assert done == [None]

@@ -64,9 +64,8 @@ def test_what_callbacks_warn_of_is_said_once_a_search(said):
             reporter.save(lambda path: path.write_text("state"))
         reporter.end_of_fit()
     assert [line[:24] for line in said()] == [
-        "this fit plans 2 epochs ",
-        "trial 0 has reported epo",
-        "2 fits have begun again ",
+        "This fit plans 2 epochs,",
+        "Trial 0 has already repo",
     ]
 
 

@@ -2,9 +2,9 @@
 
 from told import tell_trial, told
 
-from haltune.log.comparison import Comparisons
 from haltune.log.decisions import stop
 from haltune.log.events import Ended, Reported, Status
+from haltune.log.outcomes import Comparisons
 from haltune.study.explain import short_explanation
 
 

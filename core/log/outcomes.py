@@ -1,0 +1,342 @@
+"""How trials ended: their outcome, the epochs that stopping saved, and their rank where they did not continue."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Container
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from haltune._utils.arrays import Array
+from haltune.display import amount, counted, of_epochs, ordinal, plural
+
+from .decisions import ASKED, CUT, FULL, WISH
+from .events import Status
+from .history import History
+from .problem import Problem, latest, violation
+from .records import TrialRecord
+from .scores import dominates
+
+OUTCOMES = {  # kind -> words for one trial, and for several
+    "completed": ("trained in full", "trained in full"),
+    "schedule": ("trained to the end of its schedule", "trained to the end of their schedule"),
+    "itself": ("ended by itself", "ended by themselves"),
+    "part": ("trained in part", "trained in part"),
+    "nothing": ("ended without a value", "ended without a value"),
+    "stopped": ("stopped early", "stopped early"),
+    "paused": ("paused", "paused"),
+    "left": ("not continued", "not continued"),
+    "failed": ("failed", "failed"),
+    "aside": ("paused by you", "paused by you"),
+    "held": ("stopped for now", "stopped for now"),
+    "interrupted": ("interrupted", "interrupted"),
+    "lost": ("lost, its worker is gone", "lost, their workers are gone"),
+    "running": ("running", "running"),
+}
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """How a trial ended, or that it runs."""
+
+    kind: str  # one of OUTCOMES
+    words: str  # "ended by itself at epoch 4 of 12"
+
+
+def outcome_of(
+    t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()
+) -> TrialOutcome:
+    """Return the outcome of a trial. over: whether the search is. lost: trials whose workers are known to be gone."""
+    kind, horizon = "lost" if t.id in lost else _kind(t, problem, over), problem.max_epochs
+    words = OUTCOMES[kind][0]
+    if kind == "completed" and horizon and t.epoch < horizon:
+        words = f"trained to its last validation, at epoch {of_epochs(t.epoch, horizon)}"
+    elif kind in ("itself", "nothing"):
+        words += f" at epoch {of_epochs(t.epoch, horizon)}"
+    elif kind == "part" and t.resource is not None:
+        words += f", with a resource of {t.resource:g}"
+    return TrialOutcome(kind, words)
+
+
+def _kind(t: TrialRecord, problem: Problem, over: bool) -> str:
+    if t.status is Status.STOPPED and t.complete:
+        return "schedule" if t.epoch < (problem.max_epochs or math.inf) else "completed"
+    if t.status is Status.PAUSED and over:
+        return "left"
+    wish = t.verdict.evidence.get(WISH) if t.verdict and t.error is None else None
+    if t.status is Status.INTERRUPTED and wish:
+        return "aside" if wish == "pause" else "held"
+    if t.status is not Status.COMPLETED:
+        return str(t.status)
+    if math.isnan(t.result(problem.goal)):
+        return "nothing"
+    if t.partial:
+        return "part"
+    before, last = [0.0, *map(float, t.epochs)][-2:]
+    following = last + (last - before)  # the next validation would have come at this epoch
+    return "completed" if problem.max_epochs is not None and following > problem.max_epochs else "itself"
+
+
+def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:
+    """Epochs of a full training that stopping saved; 0 unless the policy stopped the trial, or paused it for good."""
+    ended = t.status is Status.STOPPED or (t.status is Status.PAUSED and over)
+    return max(0.0, problem.max_epochs - t.epoch) if ended and problem.max_epochs is not None else 0.0
+
+
+def saved_seconds(t: TrialRecord, problem: Problem, over: bool) -> float:
+    """`saved_epochs` times the trial's median epoch, seconds."""
+    epochs = saved_epochs(t, problem, over)
+    return epochs * float(np.median(t.epoch_seconds)) if epochs and len(t.seconds) else 0.0
+
+
+def trained_again(history: History) -> float:
+    """Epochs that were not saved and were trained again by a later attempt: they cost time and are part of no trial."""
+    return max(0.0, round(history.spent.epochs - math.fsum(t.epoch for t in history.trials), 6))
+
+
+@dataclass(frozen=True)
+class Savings:
+    """The part of full trainings that was not trained.
+
+    If trials ended by themselves before max_epochs, by the user's own early stopping, stopped trials might have done
+    the same. Then the saved epochs are an upper bound.
+    """
+
+    epochs: float  # saved by stopping, in trials that the policy stopped, or paused for good
+    seconds: float  # about, in these trials
+    itself: float  # epochs that trials which ended by themselves did not train
+
+    @classmethod
+    def of(cls, history: History, over: bool) -> Savings:
+        """Sum over all trials. over: whether the search is."""
+        problem, trials = history.problem, history.trials
+        ended = [t for t in trials if problem.max_epochs and _kind(t, problem, over) == "itself"]
+        return cls(
+            math.fsum(saved_epochs(t, problem, over) for t in trials),
+            math.fsum(saved_seconds(t, problem, over) for t in trials),
+            math.fsum((problem.max_epochs or 0) - t.epoch for t in ended),
+        )
+
+    @property
+    def most(self) -> str:
+        """The words before what was saved: "at most ", if it is an upper bound."""
+        return "at most " if self.itself else ""
+
+    @property
+    def words(self) -> list[str]:
+        """The saved epochs, and those of trials that ended by themselves, if there are any."""
+        saved = [f"{self.most}{counted(round(self.epochs, 1))} saved"] * (self.epochs > 0.0)
+        return saved + [self.left] * (self.itself > 0.0)
+
+    @property
+    def left(self) -> str:
+        return f"{plural(round(self.itself, 1), 'epoch')} not trained by trials that ended by themselves"
+
+
+# -- the rank of a trial at its rung -----------------------------------------------------------------------------------
+#
+# The rank is among all trials of the log that came to the same rung, so it changes while later trials arrive. At a rung
+# a trial counts with its first report there or beyond; if it ended by itself on the way, with its last one. Trials are
+# ranked by the violation of the constraints, then by value, then by number; a value that is not finite ranks last. With
+# several goals there is no rank: a trial is on the front of its rung, or others dominate it.
+
+
+@dataclass(frozen=True)
+class _Rung:
+    """Where the trials of a group are compared."""
+
+    group: tuple[str, str | float | None]  # a bracket, or the first rung of the ladder that brackets share
+    level: float  # epochs; or seconds
+    stage: int  # its number on the ladder
+    unit: str = "epochs"  # or "seconds"; "anew": each rung is a trial of its own
+
+
+@dataclass
+class _Arrivals:
+    """The trials that came to a rung."""
+
+    costs: dict[int, Array] = field(default_factory=dict)  # trial -> costs, the smaller the better
+    continued: set[int] = field(default_factory=set)
+
+    @cached_property
+    def ranked(self) -> list[tuple[float, ...]]:
+        """The best first."""
+        return sorted((*costs, id) for id, costs in self.costs.items())
+
+
+class Comparisons:
+    """Ranks of trials at the rungs at which they did not continue. over: whether the search is."""
+
+    def __init__(self, history: History, over: bool) -> None:
+        self.history, self.over = history, over
+        self._arrivals: dict[_Rung, _Arrivals] = {}
+
+    def now(self, t: TrialRecord) -> str:
+        """The rank of a trial, and how many continued: "11th of 11 at epoch 9; 7 continued".
+
+        "" for a trial that was not compared, that trained in full, or whose value there is not finite.
+        """
+        if (rung := self._rung(t)) is None:
+            return ""
+        if rung not in self._arrivals:
+            self._arrivals[rung] = self._came(rung)
+        found = self._arrivals[rung]
+        own = found.costs.get(t.id)
+        if own is None or not np.isfinite(own).all():
+            return ""
+        if self.history.problem.further:
+            rank = _among(own, [v for id, v in found.costs.items() if id != t.id])[0]
+        else:
+            rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {counted(len(found.costs))}"
+        where = f"with a resource of {t.resource:g}" if t.partial else f"at {_at(rung)}"
+        rank = f"{rank}{self._scope(rung)} {where}{'' if self.over else ' so far'}"
+        if t.id in found.continued:
+            return f"{rank}: its configuration continued as another trial"
+        return f"{rank}; {counted(len(found.continued)) if found.continued else 'none'} continued"
+
+    def because(self, t: TrialRecord) -> list[tuple[str, str]]:
+        """Why a trial did not continue, as (title, words): its rank now, then the reason of the decision."""
+        (title, reason), now = t.cut_because, self.now(t)
+        found = [("ended because", now), (_when(t), reason)] if now else [(title, reason)]
+        return [(title, words) for title, words in found if words]
+
+    def reason(self, t: TrialRecord) -> str:
+        """The same in a sentence, for a trial that ended or paused."""
+        now, reason = self.now(t), t.ended_because
+        return f"{now}; {_when(t)}: {reason}" if now and reason else now or reason
+
+    def _rung(self, t: TrialRecord) -> _Rung | None:
+        """The rung at which a trial was cut; None for a trial that no comparison has cut."""
+        evidence = {} if t.verdict is None else t.verdict.evidence
+        partial = t.status is Status.COMPLETED and t.partial
+        cut = t.status in (Status.STOPPED, Status.PAUSED) and not {FULL, CUT, ASKED} & evidence.keys()
+        # without a rank in its verdict a trial may also have been cut on the way, because it diverged
+        there = "rank" in evidence or (not evidence and (t.until or math.inf) <= t.epoch)
+        if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and there)):
+            return None
+        group = self._group_of(t, "bracket" in evidence or "rank" not in evidence)
+        if partial or ("rank" not in evidence and self._winners):
+            return _Rung(group, t.until or 0.0, t.tags["rung"], "anew")
+        stage = evidence.get("rung", t.tags["rung"])
+        if levels := [level for level in self._levels[group] if level <= t.epoch]:
+            return _Rung(group, max(levels), stage)  # a report may pass several rungs
+        ends = (u.resource for u in self._groups[group] if u.tags["rung"] == stage and u.resource)
+        level = next(ends, math.inf)
+        return _Rung(group, level, stage, "seconds") if level <= t.seconds.sum() else None
+
+    def _group_of(self, t: TrialRecord, bracket: bool) -> tuple[str, str | float | None]:
+        """Trials are compared within a bracket; if asynchronously, with those of all brackets that start alike."""
+        number = str(t.tags.get("bracket"))
+        return ("bracket", number) if bracket else ("first", self.history.first_rungs.get(number))
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, str | float | None], list[TrialRecord]]:
+        found = defaultdict(list)
+        for t in self.history.trials:
+            if isinstance(t.tags.get("rung"), int):
+                for bracket in (True, False):
+                    found[self._group_of(t, bracket)].append(t)
+        return found
+
+    @cached_property
+    def _levels(self) -> dict[tuple[str, str | float | None], set[float]]:
+        return {group: {t.until for t in all if t.until is not None} for group, all in self._groups.items()}
+
+    @cached_property
+    def _winners(self) -> set[int]:
+        """The trials whose configuration continues as another trial."""
+        return {t.tags["of"] for t in self.history.trials if "rung" in t.tags and "of" in t.tags}
+
+    def _came(self, rung: _Rung) -> _Arrivals:
+        found, problem = _Arrivals(), self.history.problem
+        for t in self._groups[rung.group]:
+            if rung.unit == "anew" and (t.tags["rung"] != rung.stage or t.status is Status.RUNNING):
+                continue
+            for run in (t, self.history.furthest_superseded(t.id)):
+                if run is not None and (at := _arrival(run, rung)) is not None:
+                    found.costs[t.id] = _costs(run, at, problem)
+                    if self._continued(t, run, at, rung):
+                        found.continued.add(t.id)
+                    break
+        return found
+
+    def _continued(self, t: TrialRecord, run: TrialRecord, at: int, rung: _Rung) -> bool:
+        if rung.unit == "anew":
+            return t.id in self._winners
+        further = t.tags["rung"] > rung.stage
+        if rung.unit == "epochs":
+            further = (t.until or math.inf) > rung.level
+        return further or at < len(run.epochs) - 1
+
+    def _scope(self, rung: _Rung) -> str:
+        """Which trials are compared, if not all."""
+        kind, which = rung.group
+        if kind == "bracket":
+            return f" in bracket {which}" if len(self.history.first_rungs) > 1 else ""
+        several = len(set(self.history.first_rungs.values())) > 1
+        return f" from brackets that start at {_at(rung, float(which))}" if several and which else ""
+
+
+def _when(t: TrialRecord) -> str:
+    return "when it paused" if t.status is Status.PAUSED else "when stopped"
+
+
+def _at(rung: _Rung, level: float | None = None) -> str:
+    count = float(rung.level if level is None else level)
+    return amount(count, "seconds") if rung.unit == "seconds" else f"epoch {count:g}"
+
+
+def _arrival(t: TrialRecord, rung: _Rung) -> int | None:
+    """The index of the report with which a trial counts at a rung; None if it did not come there."""
+    reached = np.cumsum(t.seconds) if rung.unit == "seconds" else t.epochs
+    at = len(t.epochs) - 1 if t.partial else int(np.searchsorted(reached, rung.level))
+    if at < len(t.epochs):
+        return at if at >= 0 else None
+    on_its_way = t.tags["rung"] == rung.stage if rung.unit == "seconds" else t.until == rung.level
+    return at - 1 if at and t.status is Status.COMPLETED and on_its_way else None
+
+
+def _costs(t: TrialRecord, at: int, problem: Problem) -> Array:
+    """(goals,) -sign * value at a report, infinite if it is not finite; with one goal (violation, cost)."""
+    beyond = violation(problem.constraints, lambda m: latest(t.column(m, problem.goal)[: at + 1].tolist()))
+    if problem.further:
+        found = [-goal.sign * float(t.column(goal.metric, problem.goal)[at]) for goal in problem.goals]
+        finite = not beyond and all(map(math.isfinite, found))
+        return np.array(found) if finite else np.full(len(found), math.inf)
+    finite = math.isfinite(t.values[at])
+    return np.array(
+        [beyond, -problem.goal.sign * float(t.counting(problem.goal)[at]) if finite else math.inf]
+    )
+
+
+def _among(own: Array, others: list[Array]) -> tuple[str, bool]:
+    """Whether others dominate a vector of costs, in words, and as a bool."""
+    known = [v for v in others if np.isfinite(v).all()]
+    above = int(dominates(own, np.array(known)).sum()) if known else 0  # of costs the larger is worse
+    if above:
+        return f"dominated by {above} of {plural(len(known), 'other trial')}", True
+    return f"on the front of {plural(len(known) + 1, 'trial')}", False
+
+
+def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
+    """Whether others dominate a trial at the last epoch that it reported, in words, and as a bool.
+
+    Others count with their last report at that epoch or before, if they came so far, or ended by themselves before.
+    """
+    problem, epoch = history.problem, trial.epoch
+    own = _costs(trial, len(trial.epochs) - 1, problem)
+    if not np.isfinite(own).all():
+        return "beyond a limit" if problem.constraints else "without a finite value in every goal", True
+    came = [
+        t for t in history.trials if t.id != trial.id and len(t.epochs) and (t.epoch >= epoch or t.complete)
+    ]
+    ends = [int(np.searchsorted(t.epochs, epoch, side="right")) - 1 for t in came]
+    others = [_costs(t, at, problem) for t, at in zip(came, ends, strict=True) if at >= 0]
+    if not any(np.isfinite(v).all() for v in others):
+        return f"the first to come to epoch {epoch:g}", False
+    words, off = _among(own, others)
+    return f"at epoch {epoch:g} {words}", off
