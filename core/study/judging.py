@@ -19,7 +19,6 @@ from haltune.log.history import History
 from haltune.log.policy import Policy, S
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
-from haltune.log.spending import Spent
 from haltune.store.base import Conflict
 
 from .attempt import Attempt, MonotonicClock, Report, epoch_number
@@ -101,8 +100,7 @@ def _verdict(
         aside = {CUT: "not asked", WISH: "pause"}
         return stop(asked.reason, **(aside if asked.wish == "pause" else {ASKED: "not asked"}))
     budget = history.wishes.extended(budget)
-    spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report.cost or 0.0)
-    if (reason := spent.exhausts(budget)) is not None:
+    if (reason := history.exhausted(budget, r.id, now, epoch - r.epoch, report.cost or 0.0)) is not None:
         return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
 

@@ -212,7 +212,7 @@ def test_a_best_run_that_was_not_trained_in_full_is_said_to_be_one_so_far(tmp_pa
     study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "s.db")
     trial = study.ask()
     trial.report(0.5)
-    so_far = f"so far: no run is complete yet, and this one has come to epoch 1 of {PROBLEM.max_epochs}"
+    so_far = f"so far: no trial is complete yet; this one is at epoch 1 of {PROBLEM.max_epochs}"
     assert so_far in " ".join(haltune("best", tmp_path / "s.db").split())
     for _ in range(1, PROBLEM.max_epochs):
         trial.report(0.5)

@@ -82,7 +82,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         (
             (X, "acc"),
             {"policy": "tpe"},
-            r"policy=.tpe.: give the policy itself, one of haltune.policies: BOBOS",
+            r"policy=.tpe.: give the policy itself, one of haltune.policies: .*BOBOS",
         ),
         ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; a policy is said by its name, policy="),
         (("acc", X), {}, "were space and goal swapped"),
