@@ -122,7 +122,7 @@ class Span:
 
 
 def learn_spans(vectors: Array, on_front: Mask, firsts: Array, goals: Sequence[Goal]) -> dict[str, Span]:
-    """By metric, see `learn_from_front`; vectors: (n, goals) sign * value, measured; firsts: (goals, trials), or NaN."""
+    """By metric: `learn_from_front`; vectors: (n, goals) sign * value, measured; firsts: (goals, trials), NaN: none."""
     known = [row[~np.isnan(row)].tolist() for row in firsts]
     every = zip(goals, vectors.T, known, strict=True) if len(vectors) else ()
     return {goal.metric: learn_from_front(column, on_front, row, goal) for goal, column, row in every}
