@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from haltune.display import clipped
 from haltune.errors import InvalidInput
 
 from .decisions import EARLIER, Action, Verdict
@@ -435,24 +436,19 @@ def check(event: Any) -> None:
     for name, optional, (fine, allowed) in _CHECKS[type(event)]:
         value = getattr(event, name)
         if not (optional and value is None) and not fine(value):
-            raise InvalidInput(f"{name} = {_short(value)}: {allowed}{', or null' * optional}")
+            raise InvalidInput(f"{name} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}")
     if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be of the beginning
         raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or parts of it")
     if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):
-        raise InvalidInput(f"wish = {_short(event.wish)}: stop, pause or continue")
+        raise InvalidInput(f"wish = {clipped(repr(event.wish), 80)}: stop, pause or continue")
     if event.kind in ("budgeted", "raised"):
         try:
             Budget(**event.budget)
         except TypeError as error:
-            raise InvalidInput(f"budget = {_short(event.budget)}: {error}") from error
+            raise InvalidInput(f"budget = {clipped(repr(event.budget), 80)}: {error}") from error
     if event.kind == "rescaled" and not event.low < event.high:
         raise InvalidInput(f"low = {event.low!r}, high = {event.high!r}: low is less than high")
     if event.kind == "rescaled" and event.worst is not None and not event.low <= event.worst < event.high:
         raise InvalidInput(f"worst = {event.worst!r}: from low, {event.low!r}, to below high, {event.high!r}")
     if event.kind in ("ended", "expired") and event.status == "running":
         raise InvalidInput("status = 'running': what has ended does not run")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from numpy.random import Generator
@@ -267,23 +269,22 @@ def called(policy: Policy[Any]) -> str:
     return type(policy).__name__
 
 
-def in_words(policy: Policy[Any]) -> str:
-    """As a user writes it: the options that are not the defaults, and functions by their names."""
-    if not is_dataclass(policy):
-        return in_words(policy.policy) if isinstance(policy, Wrapper) else repr(policy)
-    own = {f.name: getattr(policy, f.name) for f in fields(policy) if f.init and not _is_default(f, policy)}
-    return f"{type(policy).__name__}({', '.join(f'{name}={_written(value)}' for name, value in own.items())})"
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, Policy):
-        return in_words(value)
-    return name_of(value) if callable(value) else repr(value)
-
-
-def _is_default(option: Field[Any], policy: object) -> bool:
-    default = option.default if option.default_factory is MISSING else option.default_factory()
-    return repr(default) == repr(getattr(policy, option.name))
+def in_words(value: Any) -> str:
+    """A policy as a user writes it, without options that are the defaults; functions by their names."""
+    if isinstance(value, type) or not is_dataclass(value):
+        if isinstance(value, Wrapper):
+            return in_words(value.policy)
+        return name_of(value) if callable(value) else repr(value)
+    made: Any = type(value)
+    given = [f for f in fields(value) if f.init]
+    options = {f.name: v for f in given if repr(v := getattr(value, f.name)) != repr(f.default)}
+    for name in list(options):
+        rest = {k: v for k, v in options.items() if k != name}
+        with suppress(Exception):  # this option has no default
+            options = rest if made(**rest) == value else options
+    leading = list(takewhile(lambda name: is_dataclass(options.get(name)), (f.name for f in given)))
+    parts = [("" if name in leading else f"{name}=") + in_words(v) for name, v in options.items()]
+    return f"{made.__name__}({', '.join(parts)})"
 
 
 # -- the fold --------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class TrialRecord(KnowsAttributes):
         """(n,) seconds an epoch: a report may cover several epochs, or a part of one."""
         return self.seconds / np.diff(self.epochs, prepend=0.0)
 
-    @property
+    @cached_property
     def epoch(self) -> float:
         """The last epoch reported, 0 before the first."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
