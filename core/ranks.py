@@ -12,8 +12,8 @@ Why lines in a folder, and neither the study's log nor a broadcast of the framew
 - A rank on another machine may not reach the store.
 
 Which rank a process is (`place`) is known from the environment alone:
-- Lightning's ranks have LOCAL_RANK above 0 and no RANK. They are known by `HALTUNE_RUN`, which rank 0 set at the import of
-  haltune. Once a fit is over WORLD_SIZE is gone and LOCAL_RANK stays.
+- Lightning's ranks have LOCAL_RANK above 0 and no RANK. They are known by `HALTUNE_RUN`: rank 0 set it when it
+  imported haltune. Once a fit is over WORLD_SIZE is gone and LOCAL_RANK stays.
 - torchrun starts all ranks at once, perhaps each through a wrapper. What they share is the id of their job, or a
   port and their parent process.
 - A process that one of the ranks starts for something else inherits all of these variables and is no rank.
@@ -22,7 +22,7 @@ Which rank a process is (`place`) is known from the environment alone:
 
 Where the ranks meet:
     BASE/run-JOB.TIME/lines       what rank 0 writes; the first line says who it is, the last that it has left
-    BASE/run-JOB.TIME/here-1-...  rank 1 reads; it becomes left-1-... when rank 1 leaves, and the last removes the folder
+    BASE/run-JOB.TIME/here-1-...  rank 1 reads; it becomes left-1-... when rank 1 leaves; the last removes the folder
 What the ranks of one start share may come again: a job is started anew, or runs one program after another. So rank 0
 always makes a new folder, and a rank takes the oldest that is not surely of another start: one that had such a rank,
 or whose rank 0 was gone before this rank began. Whether a rank 0 on another machine lives only a sign of life tells.
