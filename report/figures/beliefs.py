@@ -22,7 +22,7 @@ from haltune.log.history import History
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
 from haltune.policies.truvar.answers import LevelSet, Maximisers
-from haltune.policies.truvar.members import MemberSet
+from haltune.policies.truvar.choice import MemberSet
 from haltune.study.view import StudyView
 
 from ..digest import need_study

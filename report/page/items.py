@@ -18,7 +18,7 @@ from haltune.log.events import Status, plain
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
 from haltune.policies.bobos.policy import Stopper
-from haltune.policies.truvar.members import MemberSet
+from haltune.policies.truvar.choice import MemberSet
 from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from haltune.display import clipped, duration, escaped, plural, settings, short
+from haltune.display import clipped, duration, escaped, of_epochs, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.outcomes import OUTCOMES
 from haltune.log.policy import Policy
@@ -25,7 +25,7 @@ from haltune.study.messages import shared_error
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
 from ..story import Story
-from ..summary import IDLE, epochs, kept, trained_again_line, why_left
+from ..summary import IDLE, kept, trained_again_line, why_left
 
 _LISTED = 50  # runs of a front, would-be stops of an audit
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
@@ -259,7 +259,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     )
     cells = [
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
-        f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{epochs(facts, row)}</td>',
+        f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{of_epochs(t.epoch, horizon)}</td>',
         f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
         f"{_DASH if row.value is None else short(row.value)}</td>",
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),

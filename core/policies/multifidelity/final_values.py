@@ -38,7 +38,7 @@ from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible
-from haltune.policies.multifidelity.curve_rows import CurveTable
+from haltune.policies.multifidelity.stage_process import CurveTable
 from haltune.space import Space
 
 from .policy import MultiFidelity
