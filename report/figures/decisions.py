@@ -103,9 +103,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         for i, p in enumerate(column):
             spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
         fates = Counter(p.fate for p in column)
-        counts[step] = (
-            f"{fates['on']} of {fates.total()}" if fates["end"] < fates.total() else f"{fates['end']}"
-        )
+        count = fates.total()
+        counts[step] = f"{fates['on']} of {count}" if fates["end"] < count else f"{count}"
     data = [*_climbs(found, spots), *_marks(found, spots, metric)]
     values = [p.value for p in found]
     shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
@@ -198,9 +197,9 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
         said = []
-        for p in (
-            mine
-        ):  # where a trial did not continue, its rank as of now comes before the reason of that moment
+        for (
+            p
+        ) in mine:  # if a trial did not continue, its rank as of now comes before the reason of that moment
             now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
             told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
@@ -248,39 +247,24 @@ class Decided:
         return [self.posed.epoch(step) for step in range(first, last + 1)]
 
 
-class Decisions:
-    """Decisions of a search by its optimal stopping, made again as they are asked for; the last is kept."""
-
-    def __init__(self, study: StudyView, stopper: Stopper) -> None:
-        self._study, self._stopper = study, stopper
-        self._history = History(study.history.problem)
-        self._last: tuple[ev.Reported, Decided | None] | None = None
-
-    def of(self, event: ev.Reported) -> Decided | None:
-        """The one of a report, which had its chance to win; None where no table decided it."""
-        if self._last is None or self._last[0] != event:
-            self._last = event, self._made(event)
-        return self._last[1]
-
-    def _made(self, event: ev.Reported) -> Decided | None:
-        if self._history.position > event.seen:
-            self._history = History(self._study.history.problem)
-        history = self._history
-        for following in self._study.events(history.position):
-            if history.position >= event.seen:
-                break
-            history.apply(following)
-        posed = self._stopper.posed(history, with_report(history, history.trial(event.trial), event))
-        if posed is None:
-            return None
-        settings = self._stopper.settings
-        decision, at = settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
-        table = posed.table(at) if decision is not None else None
-        if table is None or table.basis != "solved":
-            return None
-        rng = np.random.default_rng([history.seed, event.trial, at])
-        paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
-        return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
+def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided | None:
+    """The decision on a report, which had its chance to win, made again; None where no table decided it."""
+    history = History(study.history.problem)
+    for earlier in study.events():
+        if history.position >= event.seen:
+            break
+        history.apply(earlier)
+    posed = stopper.posed(history, with_report(history, history.trial(event.trial), event))
+    if posed is None:
+        return None
+    settings = stopper.settings
+    decision, at = settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
+    table = posed.table(at) if decision is not None else None
+    if table is None or table.basis != "solved":
+        return None
+    rng = np.random.default_rng([history.seed, event.trial, at])
+    paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
+    return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
 
 
 def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
@@ -303,7 +287,7 @@ def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
     event = telling(study.events(), trial)
     if event is None and trial is not None:
         raise InvalidInput(f"trial {trial} was never judged by its chance to win")
-    found = None if event is None else Decisions(study, stopper).of(event)
+    found = None if event is None else decided(study, stopper, event)
     return drawn(decisions_spec(found, study.history.problem.goal))
 
 

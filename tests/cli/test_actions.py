@@ -1,9 +1,11 @@
-"""`haltune watch` and `haltune track`: what they ask for, what they refuse and what they print."""
+"""`haltune watch`, `haltune track` and `haltune maps`: what they ask for, what they refuse and what they print."""
 
 import os
 import re
 import socket
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +14,7 @@ from haltune import Float, Study
 from haltune.cli.actions import kept_token, names_of
 from haltune.cli.app import app
 from haltune.errors import InvalidInput
+from haltune.policies.autobct.value import load_map
 
 
 def haltune(*arguments):
@@ -109,7 +112,10 @@ def test_ctrl_c_says_that_the_page_is_no_longer_served(log, monkeypatch):
     assert found.output.splitlines()[-1] == "The page is no longer served. The search continues."
 
 
-def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path):
+def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        sys.modules, "tensorboard.compat.notf", ModuleType("notf")
+    )  # else it imports TensorFlow
     done = haltune("track", log)
     assert done.exit_code == 2
     assert "--mlflow URI, --wandb PROJECT or --tensorboard FOLDER" in done.stderr
@@ -118,3 +124,15 @@ def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path):
     assert done.exit_code == 0, done.output
     assert done.output.startswith("told of 2 trials: the budget of 2 trials is spent")
     assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
+
+
+def test_a_map_that_was_built_is_read_back_with_what_was_asked_for(tmp_path):
+    out = tmp_path / "map.npz"
+    done = haltune("maps", "build", "--out", out, "--states", 120, "--seed", 3)
+    assert done.exit_code == 0, done.output
+    header = load_map(out).header
+    assert (header["dim"], header["depth"], header["states"]) == (1, 3, 120)
+    assert f"{header['error']:.4f}" in done.stdout
+    done = haltune("maps", "build", "--out", out, "--dim", 3)
+    assert done.exit_code == 2
+    assert "one or two coordinates" in done.stderr

@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import math
-import subprocess
 import sys
+from types import ModuleType
 
 import plotly.graph_objects
 import pytest
@@ -73,7 +73,10 @@ def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
                 assert [None if pd.isna(v) else str(v) for v in table[name]] == told
 
 
-def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log, tmp_path):
+def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log, tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        sys.modules, "tensorboard.compat.notf", ModuleType("notf")
+    )  # else it imports TensorFlow
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import metadata
@@ -207,12 +210,9 @@ def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_p
     assert name in recorded
 
     def exported(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "haltune.cli", "export", tmp_path / "s.db", *arguments],
-            capture_output=True,
-        )
-        assert done.returncode == 0
-        return done.stdout.decode("utf-8")
+        done = CliRunner().invoke(app, list(map(str, ["export", tmp_path / "s.db", *arguments])))
+        assert done.exit_code == 0
+        return done.stdout_bytes.decode("utf-8")
 
     assert [row["config.opt"] for row in csv.DictReader(io.StringIO(exported(), newline=""))] == recorded
     exported("-o", tmp_path / "s.csv")
