@@ -144,8 +144,8 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
 
     The model is that of haltune's default search, `haltune.policies.MultiFidelity`: one Gaussian process of the values
     at each stage of training, which learns how well early epochs predict the final value. Parameters that all trials
-    have are chosen together; one that only some have, or have in other ranges, is drawn at random. Each choice follows from
-    the trials in the storage, the new trial's number and the seed, also with threads and several processes.
+    have are chosen together; one that only some have, or have in other ranges, is drawn at random. Each choice follows
+    from the trials in the storage, the new trial's number and the seed, also with threads and several processes.
 
     Args:
         max_epochs: Epochs of a full training. Default: None, those of the longest trial so far.
