@@ -1,4 +1,4 @@
-"""Commands that act: run a search, stop and resume it, enqueue, watch it in a browser, track it."""
+"""Commands that act: run a search, stop and resume it, enqueue, watch it in a browser, track it, build value maps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
-from haltune.display import plural
+from haltune.display import duration, plural
 from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.launch import run_script
 from haltune.log.problem import Budget
@@ -36,11 +38,6 @@ from haltune.trackers.tracker import Tracker
 from .common import STOPPED, Name, Where, errors, find, say, study_of
 from .study_file import read
 
-_MORE = {
-    True: ". A larger budget takes it up: say it in the program or the study file, and run that again",
-    False: "",
-    None: ". Whether a larger budget takes it up its program knows: say one there, and run it again",
-}
 Fresh = Annotated[
     bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")
 ]
@@ -157,8 +154,8 @@ def _let_go_on(study: RecordedStudy, budget: Budget) -> str:
     lifted = lift(study.store, study.name, study.history)
     study = read_study(study.store, study.name)
     if study.outcome.over:
-        more = _MORE[study.goes_on_with_more()]
-        return f"{study.name} is over, nothing continues: {study.outcome.reason}{more}"
+        more = "If its budget ended it, a larger one continues it: set it in the program or the study file."
+        return f"{study.name} is over, nothing continues: {study.outcome.reason}. {more}"
     told = "continues" if lifted else "was not stopped"
     return (
         f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
@@ -342,3 +339,39 @@ def track(
                 time.sleep(_REFRESH)
                 study.sync()
         say(f"told of {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
+
+
+maps = typer.Typer(
+    no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead than on the fly."
+)
+
+
+@maps.callback()
+def _group() -> None:
+    """Keeps `build` a command of its own while it is the only one."""
+
+
+@maps.command(no_args_is_help=True)
+def build(
+    out: Annotated[Path, typer.Option("--out", "-o", help="the file, such as map.npz", show_default=False)],
+    dim: Annotated[int, typer.Option(help="hyperparameters, 1 or 2")] = 1,
+    depth: Annotated[int, typer.Option(help="trainings that it looks ahead, from 3")] = 3,
+    states: Annotated[
+        int, typer.Option(help="states that it learns from: more take longer and are more exact")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(help="of the states")] = 0,
+) -> None:
+    """Build a map: AutoBCT(value_map="map.npz") takes one exact step on top of it."""
+    from haltune.policies.autobct.build_map import build_map  # no other command needs it
+
+    columns = (BarColumn(), TextColumn("{task.percentage:.0f}%"), TextColumn("{task.description}"))
+    with errors(), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def tell(share: float, left: float) -> None:
+            bar.update(task, completed=share, description=f"{duration(left)} left")
+
+        built = build_map(dim, depth, states, seed, tell)
+        built.save(out)
+        error, worst = built.header["error"], built.header["worst"]
+        say(f"{out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}")

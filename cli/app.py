@@ -24,3 +24,4 @@ for command in (
     listings.export, listings.report, listings.figure, actions.watch, actions.enqueue, doctor, actions.track,
 ):  # fmt: skip
     app.command(no_args_is_help=True)(command)
+app.add_typer(actions.maps, name="maps")

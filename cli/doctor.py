@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import math
 import os
 import re
@@ -15,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,16 +44,8 @@ from haltune.study.view import folded
 from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
 from .study_file import StudyFile, read
 
-_NETWORK = [
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "9p",
-    "fuse.sshfs",
-    "lustre",
-    "beegfs",
-]  # SQLite's locks fail there
+# SQLite's locks fail on these
+_NETWORK = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre", "beegfs"]
 _LEAST_ROOM = 100e6  # bytes of room for checkpoints where none was written yet
 _LACKS = "the space has constraints, which a log does not keep"
 _REPLAYING = 60.0  # seconds spent on asking a policy its decisions again
@@ -71,10 +63,8 @@ class Finding:
 
 def _store(found: Store, name: str) -> Iterator[Finding]:
     yield Finding("store", True, f"{found.url} opens")
-    try:
-        open_store(found.address()).renew(
-            name, Lease(-2, 0, "doctor", 0.0, 0.0)
-        )  # a transaction that writes to no row
+    try:  # a transaction that writes to no row
+        open_store(found.address()).renew(name, Lease(-2, 0, "doctor", 0.0, 0.0))
         yield Finding("store", True, "it can be written to")
     except HaltuneError as error:
         yield Finding("store", False, str(error), "let this user write to the file and to its folder")
@@ -85,14 +75,11 @@ def _store(found: Store, name: str) -> Iterator[Finding]:
 def _sqlite(path: Path) -> Iterator[Finding]:
     try:
         with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as c:
-            mode, whole = (
-                c.execute("PRAGMA journal_mode").fetchone()[0],
-                c.execute("PRAGMA quick_check(3)").fetchall(),
-            )
+            mode = c.execute("PRAGMA journal_mode").fetchone()[0]
+            whole = c.execute("PRAGMA quick_check(3)").fetchall()
     except sqlite3.Error as error:
-        yield Finding(
-            "store", False, f"SQLite says: {error}", "bring back a copy of the file with its -wal file"
-        )
+        advice = "bring back a copy of the file with its -wal file"
+        yield Finding("store", False, f"SQLite says: {error}", advice)
         return
     advice = "" if mode == "wal" else "several processes will wait for each other; is the disk a local one?"
     yield Finding("store", mode == "wal", f"its journal is {mode.upper()}", advice)
@@ -116,9 +103,8 @@ def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
     except HaltuneError as error:
         yield Finding("log", False, str(error))  # which says what to do
         return None
-    yield Finding(
-        "log", True, f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
-    )
+    told = f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
+    yield Finding("log", True, told)
     yield _replayed(history.problem, created, found.read(name, stop=history.position))
     return history
 
@@ -139,9 +125,7 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
             break
     if not differ:
         return Finding("log", True, f"{plural(count, 'decision')} replayed to the same")
-    told = (
-        f"of {plural(count, 'decision')} {len(differ)} come out otherwise now, the first at event {differ[0]}"
-    )
+    told = f"of {plural(count, 'decision')} {len(differ)} differ now, the first at event {differ[0]}"
     advice = "continue with the versions of haltune, NumPy and SciPy that the search was started with"
     return Finding("log", False, told, advice)
 
@@ -183,76 +167,51 @@ _CALLBACKS = {  # distribution: its module, the callback's
     "lightgbm": ("lightgbm", "lightgbm"), "catboost": ("catboost", "catboost"),
     "fastai": ("fastai", "fastai"), "accelerate": ("accelerate", "accelerate"),
 }  # fmt: skip
-_BACKENDS = ("torch", "jax", "tensorflow")  # of Keras, the last the one that it takes by itself
+_BACKENDS = ("tensorflow", "torch", "jax")  # of Keras, which takes the first if nothing names another
 _IMPORTING = 180.0  # seconds for one import
 
 
 def frameworks() -> Iterator[Finding]:
-    """Each is imported in a process of its own: at the same time, and a crash of one is a finding."""
-    found = {name: pair for name, pair in _CALLBACKS.items() if importlib.util.find_spec(pair[0]) is not None}
-    started = {}
-    for name, (module, own) in found.items():
-        backend = _instead() if name == "keras" else None
-        started[name] = subprocess.Popen(
-            [sys.executable, "-c", f"import {module}, haltune.callbacks.{own}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True, env=os.environ | ({"KERAS_BACKEND": backend} if backend else {}),
-        )  # fmt: skip
+    """Import each in a process of its own, all at once: a crash of one is a finding."""
+    there = [name for name, (module, _) in _CALLBACKS.items() if importlib.util.find_spec(module) is not None]
+    with ThreadPoolExecutor(max(1, len(there))) as pool:
+        yield from pool.map(_imported, there)
+    lightning = {"pytorch-lightning", "lightning"}
     for name in _CALLBACKS:
-        if name in started:
-            yield _finding(name, started[name])
-        elif name not in ("pytorch-lightning", "lightning") or not {"pytorch-lightning", "lightning"} & set(
-            found
-        ):
+        if name not in there and not (name in lightning and lightning & set(there)):
             yield Finding("frameworks", None, f"{name} is not installed")
     names = ", ".join(devices_of("auto"))
     yield Finding("frameworks", None, f"CUDA devices: {names}" if names else "no CUDA device")
 
 
-def _instead() -> str | None:
-    """The backend of Keras that is there, where the one that it would take by itself is not."""
-    if "KERAS_BACKEND" in os.environ or importlib.util.find_spec(_by_itself()) is not None:
-        return None
-    return next((name for name in _BACKENDS if importlib.util.find_spec(name) is not None), None)
-
-
-def _by_itself() -> str:
-    """The backend that Keras takes where the environment names none: by its file, or TensorFlow."""
-    try:
-        home = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras"))
-        told = str(json.loads((home / "keras.json").read_text(encoding="utf-8"))["backend"])
-    except (OSError, ValueError, TypeError, LookupError):
-        return _BACKENDS[-1]
-    return told if told in _BACKENDS else _BACKENDS[-1]
-
-
-def _finding(name: str, process: subprocess.Popen[str]) -> Finding:
-    try:
-        _, errors = process.communicate(timeout=_IMPORTING)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return Finding(
-            "frameworks", False, f"{name} takes over {_IMPORTING:g} s to import", "install it again"
-        )
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        version = ""  # another distribution of it, such as xgboost-cpu
-    if process.returncode == 0:
-        told = f"{' '.join(filter(None, (name, version)))} and its callback import"
-        if name == "keras" and (backend := _instead()):
+def _imported(name: str) -> Finding:
+    module, own = _CALLBACKS[name]
+    backend, environment, advice = "", dict(os.environ), ""
+    if name == "keras" and "KERAS_BACKEND" not in os.environ:
+        backend = next((b for b in _BACKENDS if importlib.util.find_spec(b) is not None), _BACKENDS[0])
+        environment["KERAS_BACKEND"] = backend
+        if backend != _BACKENDS[0]:
             advice = (
-                f"by itself Keras takes {_by_itself()}, which is not installed: KERAS_BACKEND={backend} in the "
-                "environment, or in the program before it imports keras"
+                f"unless keras.json names it, set KERAS_BACKEND={backend} before the program imports keras"
             )
-            return Finding("frameworks", True, f"{told}, over {backend}", advice)
-        return Finding("frameworks", True, told)
-    last = (errors.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
+    program = [sys.executable, "-c", f"import {module}, haltune.callbacks.{own}"]
+    try:
+        done = subprocess.run(
+            program, capture_output=True, text=True, timeout=_IMPORTING, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        told = f"{name} takes over {_IMPORTING:g} s to import"
+        return Finding("frameworks", False, told, "install it again")
+    version = ""
+    with suppress(importlib.metadata.PackageNotFoundError):  # another distribution of it, such as xgboost-cpu
+        version = f" {importlib.metadata.version(name)}"
+    if done.returncode == 0:
+        over = f", over {backend}" if advice else ""
+        return Finding("frameworks", True, f"{name}{version} and its callback import{over}", advice)
+    last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     lacks = re.search(r"No module named '(\w+)", last)
     advice = f"pip install -U {name}" if lacks is None else f"pip install {lacks[1]}"
-    if name == "keras" and lacks is not None and lacks[1] in _BACKENDS:
-        advice += ", or name a backend that is there: KERAS_BACKEND=torch"
-    return Finding("frameworks", False, f"{name} {version} cannot be used: {last}", advice)
+    return Finding("frameworks", False, f"{name}{version} cannot be used: {last}", advice)
 
 
 def rehearse(
@@ -268,11 +227,8 @@ def rehearse(
     last = min(epochs, problem.max_epochs or epochs)
     try:
         straight = _trained(problem, command, folder / "straight", [last], options).history.trial(0)
-        yield Finding(
-            "resume",
-            True,
-            f"{command[0]} trained {plural(straight.epoch, 'epoch')} with {dict(straight.config)}",
-        )
+        told = f"{command[0]} trained {plural(straight.epoch, 'epoch')} with {dict(straight.config)}"
+        yield Finding("resume", True, told)
         study = _trained(problem, command, folder / "paused", [1, last], options)
     except HaltuneError as error:
         last_line = str(error).strip().rpartition("\n")[2]
@@ -301,11 +257,8 @@ def rehearse(
                 "haltune.callbacks.check_resume names the part",
             )  # fmt: skip
     else:
-        yield Finding(
-            "resume",
-            True,
-            f"paused after epoch 1 it reports the same to the last bit, {plural(last, 'epoch')}",
-        )
+        told = f"paused after epoch 1 it reports the same to the last bit, {plural(last, 'epoch')}"
+        yield Finding("resume", True, told)
 
 
 def _trained(

@@ -19,7 +19,7 @@ from rich.table import Table
 from haltune import report as reports
 from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
-from haltune.display import cell, duration, settings, short
+from haltune.display import cell, duration, of_epochs, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.history import History
@@ -221,12 +221,11 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
     table.add_column(
         cell("ended because"), style="dim", no_wrap=True, min_width=_LEAST, ratio=1 if narrow else None
     )
-    most = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
     for t, row in zip(found, rows, strict=True):
         results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
         cells = (
-            row["trial"], listed.outcome(t), row["attempt"], f"{row['epoch']:g}{most}", value,
+            row["trial"], listed.outcome(t), row["attempt"], of_epochs(row["epoch"], history.problem.max_epochs), value,
             *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]), row["reason"],
         )  # fmt: skip
         table.add_row(*map(cell, cells))
@@ -279,8 +278,8 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
 def _say_best(history: History, leads: Best) -> None:
     text = f"{history.problem.goal.metric} = {short(leads.value, 6)} at epoch {leads.epoch:g} of trial {leads.trial}"
     if not (run := history.trial(leads.trial)).complete:
-        of = f" of {history.problem.max_epochs}" if history.problem.max_epochs else ""
-        text += f", so far: no run is complete yet, and this one has come to epoch {run.epoch:g}{of}"
+        epoch = of_epochs(run.epoch, history.problem.max_epochs)
+        text += f" so far: no trial is complete yet; this one is at epoch {epoch}"
     say(text)
     for key, value in leads.config.items():
         say(f"  {key} = {value}")

@@ -335,61 +335,59 @@ Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
 
 
 @contextmanager
-def progress_of(study: Study, wanted: bool | None) -> Iterator[Callable[[Busy, str | None], None]]:
+def progress_of(
+    study: Study, wanted: bool | None, console: Any = None
+) -> Iterator[Callable[[Busy, str | None], None]]:
     """Yield what shows the workers' trials: a table on a terminal; elsewhere nothing, because the study logs."""
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:
         raise ImportError(f"progress=True needs Rich: {installing('cli')}")
-    if wanted or (wanted is None and rich and sys.stderr.isatty()):
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-            yield LiveTable(study, live).show
-    else:
+    if not (wanted or (wanted is None and rich and sys.stderr.isatty())):
         yield lambda busy, over: None
+        return
+    from rich.console import Console
+    from rich.live import Live
 
+    due = 0.0
 
-class LiveTable:
-    """Trials, epochs, what is spent, the incumbent, and a row for each worker."""
-
-    def __init__(self, study: Study, live: Any) -> None:
-        self._study, self._live, self._next = study, live, 0.0
-
-    def show(self, busy: Busy, over: str | None) -> None:
-        """What the workers train, and why no more trials start; twice a second at most."""
-        if time.monotonic() < self._next:
+    def show(busy: Busy, over: str | None) -> None:
+        nonlocal due
+        if time.monotonic() < due:
             return
-        self._next = time.monotonic() + _REFRESH
-        try:
-            self._study.sync()
-        except HaltuneError:
-            return  # the store is away: the picture stays as it was
-        self._live.update(self._picture(busy, over), refresh=True)
+        due = time.monotonic() + _REFRESH
+        with suppress(HaltuneError):  # the store is away: the picture stays as it was
+            study.sync()
+            live.update(_picture(study, busy, over), refresh=True)
 
-    def _picture(self, busy: Busy, over: str | None) -> Any:
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
+    with Live(console=console or Console(stderr=True), auto_refresh=False, transient=console is None) as live:
+        yield show
 
-        study, best = self._study, None
-        if study.problem.further:
-            top = lead_of(study.history) or "no value yet"
-        else:
-            best = study.best
-            value = "no value yet" if best is None else f"{best.value:.5g} at epoch {best.epoch:g}"
-            top = f"best: {value}" + ("" if best is None else f" of trial {best.trial}")
-        spent = spending_line(study.history, study.budget)
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
-            table.add_column(cell(title), no_wrap=True, overflow="ellipsis")
-        for number, trial in busy:
-            row = ["", "", "", "idle"]
-            if trial is not None:
-                r = study.history.trial(trial.id)
-                end = r.until or study.problem.max_epochs
-                last = f"{r.values[-1]:.5g}" if len(r.values) else ""
-                row = [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), last, str(dict(r.config))]
-            table.add_row(str(number), *map(cell, row))
-        head = Text.assemble(cell(study.name, "bold"), cell(f"  {spent}"))
-        return Group(head, cell(top), table, *([cell(over, "yellow")] if over else []))
+
+def _picture(study: Study, busy: Busy, over: str | None) -> Any:
+    """Trials, epochs, what is spent, the incumbent, a row for each worker, and why no more trials start."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if study.problem.further:
+        top = lead_of(study.history) or "no value yet"
+    else:
+        best = study.best
+        top = (
+            f"best: {best.value:.5g} at epoch {best.epoch:g} of trial {best.trial}"
+            if best
+            else "best: no value yet"
+        )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
+        table.add_column(cell(title), no_wrap=True, overflow="ellipsis")
+    for number, trial in busy:
+        row = ["", "", "", "idle"]
+        if trial is not None:
+            r = study.history.trial(trial.id)
+            end = r.until or study.problem.max_epochs
+            last = f"{r.values[-1]:.5g}" if len(r.values) else ""
+            row = [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), last, str(dict(r.config))]
+        table.add_row(str(number), *map(cell, row))
+    head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending_line(study.history, study.budget)}"))
+    return Group(head, cell(top), table, *([cell(over, "yellow")] if over else []))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.display import cell, escaped, notebook, short, visible
+from haltune.display import cell, escaped, notebook, of_epochs, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
@@ -29,7 +29,7 @@ from haltune.study.view import follow_study
 from .digest import Digest, Row, digest
 from .figures.drawing import GROUP_STYLES
 from .page import script, style
-from .summary import BARS, epochs, sparkline, spending, summary
+from .summary import BARS, sparkline, spending, summary
 from .watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -186,7 +186,14 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     for row in facts.rows[-most:] if most else facts.rows:
         curve = sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
-        texts = (str(row.record.id), curve, _value(row), epochs(facts, row), row.outcome, reason)
+        texts = (
+            str(row.record.id),
+            curve,
+            _value(row),
+            of_epochs(row.record.epoch, facts.problem.max_epochs),
+            row.outcome,
+            reason,
+        )
         table.add_row(*(cell(text, GROUP_STYLES[row.group].rich) for text in texts))
     if most is None:
         return Group(table)

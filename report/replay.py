@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from haltune.display import counted, plural, short, visible
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.policy import Policy, check_policy, name_of
+from haltune.log.policy import Policy, check_policy, in_words
 from haltune.log.records import Best, TrialRecord
 from haltune.study.replay import Replayed
 from haltune.study.view import StudyView, read_study
@@ -252,7 +251,7 @@ def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
             if not isinstance(name, str):
                 raise InvalidInput(f"replay: a rule's name is a text, not {name!r}")
             rule = check_policy("replay asks policies such as Halting(RandomSearch())", policy)
-            title = name or (_written(policy) if is_dataclass(policy) else type(policy).__name__)
+            title = name or (in_words(policy) if is_dataclass(policy) else type(policy).__name__)
             names = [title, *(f"{title} ({n})" for n in range(2, len(found) + 2))]
             found[next(n for n in names if n not in found and n != LOG)] = rule
     if not found:
@@ -260,17 +259,3 @@ def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
             "replay(study, policy): give the stopping rules to be tried, one policy or several"
         )
     return found
-
-
-def _written(value: Any) -> str:
-    """A policy as one writes it, without options that are the defaults: OptimalStopping(K1=2000)."""
-    if isinstance(value, type) or not is_dataclass(value):
-        return name_of(value) if callable(value) else repr(value)
-    made: Any = type(value)
-    options = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-    for name in list(options):
-        rest = {k: v for k, v in options.items() if k != name}
-        with suppress(Exception):  # it cannot do without
-            options = rest if made(**rest) == value else options
-    parts = [_written(v) if is_dataclass(v) else f"{k}={_written(v)}" for k, v in options.items()]
-    return f"{made.__name__}({', '.join(parts)})"

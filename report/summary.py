@@ -9,7 +9,7 @@ from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 from haltune.study.messages import lead_of, shared_error
 
-from .digest import Digest, KeptCheckpoints, Row, Source, digest
+from .digest import Digest, KeptCheckpoints, Source, digest
 
 _LISTED = 20  # runs of a front
 IDLE = "nobody trains now, and the search is not over: its program, run again, continues it"
@@ -81,11 +81,6 @@ def how_it_stands(facts: Digest) -> str:
     if facts.held:
         return f"the search is stopped for now: {facts.outcome}"
     return f"the search is over: {facts.outcome}" if facts.over else facts.outcome
-
-
-def epochs(facts: Digest, row: Row) -> str:
-    horizon = facts.problem.max_epochs
-    return f"{row.record.epoch:g} of {horizon}" if horizon else f"{row.record.epoch:g}"
 
 
 def why_left(facts: Digest) -> str:

@@ -14,7 +14,7 @@ from kept import Kept
 from haltune import Budget, Maximize, Problem, Space, Study
 from haltune.gp import Kernel
 from haltune.log.events import Started
-from haltune.policies.truvar.members import MemberSet
+from haltune.policies.truvar.choice import MemberSet
 from haltune.ranks import alone
 
 

@@ -28,7 +28,7 @@ from haltune.gp import Kernel, condition_on
 from haltune.policies import TruVaR
 from haltune.policies.acquisition import log_ei, ucb
 from haltune.policies.truvar.belief import field_of
-from haltune.policies.truvar.members import MemberSet
+from haltune.policies.truvar.choice import MemberSet
 from haltune.ranks import alone
 
 SIDE, NOISE = 50, 1e-6

@@ -10,7 +10,7 @@ A search of so many trials runs on each table (see kinds.py). Then, of up to six
     sure     how often "with 90% probability, no trial would end better by more" is so
 
 The truth of a slice is the mean, over configurations drawn from the space, of the nearest row's final value. Settings
-were chosen on half 0, the first, third, ... task of each suite, among 38 variants; half 1 shows what they are worth
+were chosen on half 0, the first, third, ... task of each suite, among 54 variants; half 1 shows what they are worth
 elsewhere. One search is not random among many: intervals of its slices hold or fail together.
 """
 
@@ -130,13 +130,14 @@ def main() -> None:
                     if trials < len(task.points) / 2:
                         for seed in range(args.seeds):
                             jobs.append((task, policy, trials, seed))
-                            labels.append((f"half {number % 2}", suite, policy, f"{trials} trials"))
+                            half, searched_by = f"half {number % 2}", f"{policy} {trials}"
+                            labels.append((half, suite, searched_by, f"{searched_by}, {half}"))
     with get_context("spawn").Pool(args.processes) as pool:
         found = np.array(pool.starmap(one, jobs, chunksize=1))
-    print(f"{'':24s}" + "".join(f"{c:>8s}" for c in COLUMNS) + "  searches")
-    for label in dict.fromkeys(name for row in zip(*labels, strict=True) for name in row):
+    print(f"{'':28s}" + "".join(f"{c:>8s}" for c in COLUMNS) + "  searches")
+    for label in dict.fromkeys(name for column in zip(*labels, strict=True) for name in column):
         part = found[[label in names for names in labels]]
-        print(f"{label:24s}" + "".join(f"{m:8.2f}" for m in np.nanmean(part, axis=0)) + f"{len(part):10d}")
+        print(f"{label:28s}" + "".join(f"{m:8.2f}" for m in np.nanmean(part, axis=0)) + f"{len(part):10d}")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,14 @@ import numpy as np
 
 from haltune.gp import Kernel, condition_on
 from haltune.policies.truvar.belief import field_of
-from haltune.policies.truvar.members import Confidence, Stage, potential_maximisers
-from haltune.policies.truvar.reduction import best_ratio, excess_variance, truncated_reduction
+from haltune.policies.truvar.choice import (
+    Confidence,
+    Stage,
+    best_ratio,
+    excess_variance,
+    potential_maximisers,
+    truncated_reduction,
+)
 
 KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
 

@@ -26,9 +26,14 @@ from haltune.log.events import Event, plain
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.curve_rows import CurveRows, candidates, first_untried
 from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import StageKernel, Stages
+from haltune.policies.multifidelity.stage_process import (
+    CurveRows,
+    StageKernel,
+    Stages,
+    candidates,
+    first_untried,
+)
 
 from .spaces import (
     ENDS,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from haltune.display import clipped
+
 # option of a policy -> what was recorded where nothing was given, and what is now: no difference
 _DEFAULTS = {"rounds": (1, None), "cells": (100, 16)}
 
@@ -20,14 +22,16 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
     for key in [*old, *(k for k in new if k not in old)]:
         name = f"{where}{key}"
         if key not in new:
-            found.append(f"{name}: recorded {_short(old[key])}, now missing")
+            found.append(f"{name}: recorded {clipped(repr(old[key]), 80)}, now missing")
         elif key not in old:
-            found.append(f"{name}: was not there, now {_short(new[key])}")
+            found.append(f"{name}: was not there, now {clipped(repr(new[key]), 80)}")
         elif (parts := (_by_name(old[key]), _by_name(new[key]))) and None not in parts:
             found += differences(parts[0] or {}, parts[1] or {}, f"{name}.")
             found += _order(old[key], new[key], name)
         elif old[key] != new[key] and (old[key], new[key]) != _DEFAULTS.get(key):
-            found.append(f"{name}: recorded {_short(old[key])}, given {_short(new[key])}")
+            found.append(
+                f"{name}: recorded {clipped(repr(old[key]), 80)}, given {clipped(repr(new[key]), 80)}"
+            )
     return found
 
 
@@ -48,8 +52,3 @@ def _by_name(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, list) and value and all(isinstance(v, Mapping) and "name" in v for v in value):
         return {v["name"]: v for v in value}
     return None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

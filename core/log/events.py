@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from haltune.display import clipped
 from haltune.errors import InvalidInput
 
 from .decisions import EARLIER, Action, Verdict
@@ -76,7 +77,7 @@ class Created(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widened(Event):
-    """From here on the search goes on in a space that contains the one before."""
+    """From here on the search is in a space that contains the one before."""
 
     kind: ClassVar[str] = "widened"
     space: Mapping[str, Any]
@@ -101,7 +102,7 @@ class Started(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(TrialEvent):
-    """A trial goes on as a new attempt: the policy's Resume, or offered again after an interruption."""
+    """A new attempt at a trial: the policy's Resume, or offered again after an interruption."""
 
     kind: ClassVar[str] = "resumed"
     attempt: int
@@ -114,7 +115,7 @@ class Resumed(TrialEvent):
     deciding: float  # seconds
     worker: str
     by_policy: bool  # False: offered again by the study itself
-    anew: bool = False  # True: its checkpoint is gone, so that it begins at the beginning
+    anew: bool = False  # True: its checkpoint is gone, so that it starts from scratch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ class Reported(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed(AttemptEvent):
-    """A trial can go on from here in a later attempt."""
+    """A later attempt can continue from here."""
 
     kind: ClassVar[str] = "checkpointed"
     epoch: float
@@ -150,7 +151,7 @@ class Checkpointed(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept(AttemptEvent):
-    """The state after the best epoch of a trial that counts for it: for the user, not to go on from."""
+    """The state after the best epoch of a trial that counts for it: for the user, not to continue from."""
 
     kind: ClassVar[str] = "kept"
     epoch: float
@@ -169,7 +170,7 @@ class Slept(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(AttemptEvent):
-    """A worker let go of a trial."""
+    """A worker ended an attempt."""
 
     kind: ClassVar[str] = "ended"
     status: Status
@@ -203,16 +204,16 @@ class Rescaled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
-    """What the search may cost from now on; for a policy that plans by it, which ends for want of it, no end stands."""
+    """The budget from now on. If the policy plans by it, an end for want of budget does not stand."""
 
     kind: ClassVar[str] = "budgeted"
     budget: Mapping[str, Any]  # the limits given, as Budget.to_json
-    plans: bool = True  # the policy plans by it; False: it is told to readers alone
+    plans: bool = True  # the policy plans by it; False: it is recorded for readers alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued(Event):
-    """The user wants a configuration trained: it is begun before any that the policy proposes."""
+    """The user wants a configuration trained: it starts before any that the policy proposes."""
 
     kind: ClassVar[str] = "enqueued"
     config: Mapping[str, Any]
@@ -220,7 +221,7 @@ class Enqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Event):
-    """The first of what was enqueued is not begun: who enqueued it had not the constraints, which forbid it."""
+    """The first enqueued configuration does not start, because a constraint that was missing there forbids it."""
 
     kind: ClassVar[str] = "refused"
     reason: str
@@ -237,7 +238,7 @@ class Finished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(Event):
-    """Somebody stops the search for a while, on all workers; or, without a reason, lets it go on."""
+    """Somebody stops the search for a while, on all workers; or, without a reason, lets it continue."""
 
     kind: ClassVar[str] = "held"
     reason: str | None
@@ -245,7 +246,7 @@ class Held(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(TrialEvent):
-    """The user wants a run stopped, or set aside for a while, at its next report; or lets it continue."""
+    """The user wants a trial stopped or paused at its next report, or lets it continue."""
 
     kind: ClassVar[str] = "asked"
     attempt: int  # the last that was known when it was asked for
@@ -255,7 +256,7 @@ class Asked(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised(Event):
-    """The user raises limits of the budget: of each the larger holds, this one or the one that a program gives."""
+    """The user raises limits of the budget: the larger holds, this one or the one that a program gives."""
 
     kind: ClassVar[str] = "raised"
     budget: Mapping[str, Any]  # the limits, as Budget.to_json
@@ -435,24 +436,19 @@ def check(event: Any) -> None:
     for name, optional, (fine, allowed) in _CHECKS[type(event)]:
         value = getattr(event, name)
         if not (optional and value is None) and not fine(value):
-            raise InvalidInput(f"{name} = {_short(value)}: {allowed}{', or null' * optional}")
+            raise InvalidInput(f"{name} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}")
     if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be of the beginning
         raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or parts of it")
     if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):
-        raise InvalidInput(f"wish = {_short(event.wish)}: stop, pause or continue")
+        raise InvalidInput(f"wish = {clipped(repr(event.wish), 80)}: stop, pause or continue")
     if event.kind in ("budgeted", "raised"):
         try:
             Budget(**event.budget)
         except TypeError as error:
-            raise InvalidInput(f"budget = {_short(event.budget)}: {error}") from error
+            raise InvalidInput(f"budget = {clipped(repr(event.budget), 80)}: {error}") from error
     if event.kind == "rescaled" and not event.low < event.high:
         raise InvalidInput(f"low = {event.low!r}, high = {event.high!r}: low is less than high")
     if event.kind == "rescaled" and event.worst is not None and not event.low <= event.worst < event.high:
         raise InvalidInput(f"worst = {event.worst!r}: from low, {event.low!r}, to below high, {event.high!r}")
     if event.kind in ("ended", "expired") and event.status == "running":
         raise InvalidInput("status = 'running': what has ended does not run")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

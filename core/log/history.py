@@ -286,6 +286,11 @@ class History:
         """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
         return self._spending.spent(trial, now, epochs, cost)
 
+    def exhausted(self, budget: Budget, trial: int, now: float, epochs: float, cost: float) -> str | None:
+        """The sentence naming the first limit that is reached by what is spent then, see `spent_at`; or None."""
+        limits = (budget.epochs, budget.time, budget.worker_time, budget.money, budget.cost)
+        return None if limits == (None,) * 5 else self.spent_at(trial, now, epochs, cost).exhausts(budget)
+
     def worker_seconds(self, trial: int) -> float:
         """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
         return self._spending.worker_seconds(trial)

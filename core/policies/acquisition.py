@@ -25,9 +25,7 @@ from haltune.space.domains import bounding
 
 Acquisition = Callable[[Array], tuple[Array, Array]]  # points (m, dim) -> values (m,) and gradients (m, dim)
 _SMALLEST = 1e-30  # variances are taken at least this large: a point seen without noise has a finite z
-_STEPS = [
-    sign * 2.0**-power for power in range(2, 13) for sign in (1, -1)
-]  # of a number in steps, in the cube
+_STEPS = [sign * 2.0**-power for power in range(2, 13) for sign in (1, -1)]  # of a number in the cube
 _ROUNDS = 6  # of climbing: each an ascent and a comparison with all discrete neighbours
 _FOLLOWED = 2  # climbs that continue after the first round
 _START_DISTANCE = 0.1  # between starts of climbs, so that they do not all climb the same hill

@@ -26,7 +26,7 @@ from haltune.log.policy import Policy, Wrapper, check_policy
 from haltune.log.problem import Problem
 from haltune.policies.bayesopt import chosen_to, epoch_coordinate, hallucinate
 from haltune.policies.hyperband.policy import Ladder
-from haltune.policies.multifidelity.curve_rows import (
+from haltune.policies.multifidelity.stage_process import (
     CurveRows,
     CurveTable,
     TargetScale,
@@ -117,11 +117,30 @@ class Guided(Wrapper):
         known = rows.upto(m)
         first = known.value[known.trial < self.initial]
         scale = TargetScale.of(known.value, first, history.problem.goal.sign)
-        return move if scale is None else self._chosen(move, history, rows, m, scale, rng)
+        if scale is None:
+            return move
+        points = candidates(history, rows, self.candidates, rng)
+        mean, variance = self._posterior(history, rows, m, scale).predict(_at_end(points))
+        value = mean + self.deviations * np.sqrt(variance)
+        if (found := first_untried(history, points, value)) is None:
+            return move
+        best, config = found
+        expected, sd = scale.value(float(mean[best])), scale.width * float(variance[best]) ** 0.5
+        evidence = {"mean": expected, "sd": sd, "ucb": scale.value(float(value[best])), "rows": len(rows)}
+        if AUDIT in move.evidence:
+            evidence[AUDIT] = move.evidence[AUDIT]  # what the policy inside declared
+        reason = chosen_to(history, expected, sd, plural(len(rows), "value"))
+        return replace(move, config=config, reason=reason, evidence=evidence)
 
     def _posterior(self, history: History, rows: CurveTable, m: int, scale: TargetScale) -> Posterior:
-        """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated."""
-        x, y = _points(history, rows), scale.targets(rows.value)
+        """Hyperparameters fitted to the first m rows, the rest conditioned on, pending trials hallucinated.
+
+        The inputs are [x, epoch_coordinate(n)] of each row; what diverged is known at the horizon: it stays so.
+        """
+        horizon = float(history.problem.max_epochs or 1)
+        epochs = np.where(np.isfinite(rows.value), rows.epoch, horizon)
+        x = np.column_stack([history.points[rows.trial], epoch_coordinate(epochs, horizon)])
+        y = scale.targets(rows.value)
 
         def fitted_to_m() -> Posterior:
             rng = history.rng("fit", m)
@@ -131,31 +150,6 @@ class Guided(Wrapper):
         if len(y) > m:
             posterior = posterior.condition(x[m:], y[m:])
         return hallucinate(posterior, _at_end(history.points[[t.id for t in history.pending]]))
-
-    def _chosen(
-        self, move: Start, history: History, rows: CurveTable, m: int, scale: TargetScale, rng: Generator
-    ) -> Start:
-        """The candidate of highest UCB that was not tried."""
-        points = candidates(history, rows, self.candidates, rng)
-        mean, variance = self._posterior(history, rows, m, scale).predict(_at_end(points))
-        value = mean + self.deviations * np.sqrt(variance)
-        if (found := first_untried(history, points, value)) is None:
-            return move
-        best, config = found
-        expected, sd = scale.value(float(mean[best])), scale.width * float(variance[best]) ** 0.5
-        evidence = {"mean": expected, "sd": sd, "ucb": scale.value(float(value[best])), "rows": len(rows)}
-        evidence |= (
-            {AUDIT: move.evidence[AUDIT]} if AUDIT in move.evidence else {}
-        )  # what the policy inside declared
-        reason = chosen_to(history, expected, sd, plural(len(rows), "value"))
-        return replace(move, config=config, reason=reason, evidence=evidence)
-
-
-def _points(history: History, rows: CurveTable) -> Array:
-    """(n, d + 1) [x, epoch_coordinate(n)] of each row; what diverged is known at the horizon: it stays so."""
-    horizon = float(history.problem.max_epochs or 1)
-    epochs = np.where(np.isfinite(rows.value), rows.epoch, horizon)
-    return np.column_stack([history.points[rows.trial], epoch_coordinate(epochs, horizon)])
 
 
 def _at_end(points: Array) -> Array:

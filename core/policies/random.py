@@ -48,9 +48,7 @@ class RandomSearch(Policy[None]):
                 f"RandomSearch(trials={self.trials!r}): at least 1, or None to leave the end to the budget"
             )
 
-    @property
-    def predicts(self) -> bool | None:
-        return False
+    predicts = False
 
     @property
     def endless(self) -> bool:

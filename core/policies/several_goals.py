@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Any
@@ -170,13 +170,10 @@ class View:
     def __init__(self, problem: Problem, policy: Policy[Any], by: Scalarization) -> None:
         self.by, self.taken = by, 0
         self.fold = Fold(by.of(problem), policy)
+        self.history = self.fold.history  # of the one goal
 
-    @property
-    def history(self) -> History:
-        return self.fold.history
-
-    def read(self, events: list[Event], end: int) -> None:
-        for event in events[self.taken : end]:
+    def read(self, events: list[Event]) -> None:
+        for event in events[self.taken :]:
             if isinstance(event, Rescaled) and self.by.problem.further:
                 self.history.position += 1  # the one goal has a scale of its own
             elif isinstance(event, Reported):
@@ -217,44 +214,27 @@ def _longer(column: Array, last: float) -> Array:
     return longer
 
 
-@dataclass(eq=False)
-class SharedLog:
-    """A log, and the views of it: each continues where it was left; under other scales all are made anew."""
+class Views:
+    """The state of a search for several goals: the log, and the views of it, each read as far as it was asked."""
 
-    problem: Problem
-    policy: Policy[Any]
-    events: list[Event] = field(default_factory=list)
-    views: dict[Weights, View] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class LogPrefix:
-    """A log up to a position: the state of a search for several goals, which never changes though the log grows."""
-
-    log: SharedLog
-    count: int = 0
-
-    def after(self, event: Event) -> LogPrefix:
-        """With one event more. O(1), unless another state has continued from here: then the log is copied."""
-        log = self.log
-        if len(log.events) != self.count:
-            log = SharedLog(log.problem, log.policy, log.events[: self.count])
-        log.events.append(event)
-        return LogPrefix(log, self.count + 1)
+    def __init__(self, problem: Problem, policy: Policy[Any]) -> None:
+        self.problem, self.policy = problem, policy
+        self.events: list[Event] = []
+        self.views: dict[Weights, View] = {}
 
     def view(self, history: History, weights: Weights) -> View:
-        """The log under some weights, by the scales in force."""
-        by, log = Scalarization.at(history, weights), self.log
-        if any((view.by.spans, view.by.scale) != (by.spans, by.scale) for view in log.views.values()):
-            log.views.clear()
-        found = log.views.get(weights)
-        if found is None or found.taken > self.count:
-            found = log.views[weights] = View(log.problem, log.policy, by)
-        found.read(log.events, self.count)
+        """The log under some weights; under other scales than before all views are made anew."""
+        by = Scalarization.at(history, weights)
+        if any((view.by.spans, view.by.scale) != (by.spans, by.scale) for view in self.views.values()):
+            self.views.clear()
+        if weights not in self.views:
+            self.views[weights] = View(self.problem, self.policy, by)
+        found = self.views[weights]
+        found.read(self.events)
         return found
 
     def __repr__(self) -> str:
-        return f"LogPrefix({self.count} events)"
+        return f"Views({len(self.events)} events)"
 
 
 # -- the policy --------------------------------------------------------------------------------
@@ -269,12 +249,12 @@ class SeveralGoals(Wrapper):
     def __repr__(self) -> str:
         return in_words(self.policy)
 
-    def inside(self, state: LogPrefix) -> Any:
+    def inside(self, state: Views) -> Any:
         raise InvalidInput(
             "A search for several goals has a state for each weights. Ask it, not the policy inside."
         )
 
-    def start(self, problem: Problem) -> LogPrefix:
+    def start(self, problem: Problem) -> Views:
         if problem.further and not self.policy.several_goals:
             raise InvalidInput(
                 f"{in_words(self.policy)} searches for one goal, and the problem has {len(problem.goals)}. Use "
@@ -284,12 +264,13 @@ class SeveralGoals(Wrapper):
         spans = tuple(map(Span.before, problem.goals))
         nothing = Scalarization(problem, lattice(len(problem.goals))[0], spans)
         self.policy.start(nothing.of(problem))
-        return LogPrefix(SharedLog(problem, self.policy))
+        return Views(problem, self.policy)
 
-    def fold(self, state: LogPrefix, event: Event) -> LogPrefix:
-        return state.after(event)
+    def fold(self, state: Views, event: Event) -> Views:
+        state.events.append(event)
+        return state
 
-    def propose(self, state: LogPrefix, history: History, rng: Generator) -> Move:
+    def propose(self, state: Views, history: History, rng: Generator) -> Move:
         """The move under weights that are drawn; where that is to wait, under the first others that have another."""
         known = lattice(len(history.problem.goals))
         drawn = int(history.rng("weights", history.moves).choice(len(known), p=chances(history, known)))
@@ -299,7 +280,7 @@ class SeveralGoals(Wrapper):
             return first
         return next((move for move in asked if not isinstance(move, Wait)), first)
 
-    def _proposed(self, state: LogPrefix, history: History, weights: Weights, rng: Generator) -> Move:
+    def _proposed(self, state: Views, history: History, weights: Weights, rng: Generator) -> Move:
         view = state.view(history, weights)
         move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
         if not history.problem.further or not isinstance(move, Start | Resume):
@@ -310,7 +291,7 @@ class SeveralGoals(Wrapper):
         reason = f"{front_at(history, trial)[0]}; by {in_goals(weights, history.problem)}, {move.reason}"
         return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
 
-    def judge(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+    def judge(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """The verdict under the trial's own weights; STOP only under all weights, and never on the front."""
         problem = history.problem
         for constraint in problem.constraints:
@@ -332,7 +313,7 @@ class SeveralGoals(Wrapper):
         reason = f"{place}, so it continues; {verdict.reason}"
         return Verdict(Action.CONTINUE, reason, evidence, problem.max_epochs)
 
-    def _under_all(self, state: LogPrefix, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+    def _under_all(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """The verdict under its own weights, or where that is STOP the first under others that is not."""
         known, problem = lattice(len(history.problem.goals)), history.problem
         own = tuple(trial.tags[WEIGHTS])
@@ -353,7 +334,7 @@ class SeveralGoals(Wrapper):
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
 
-    def alive(self, state: LogPrefix) -> frozenset[int] | None:
+    def alive(self, state: Views) -> frozenset[int] | None:
         return None
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any]:

@@ -17,9 +17,8 @@ from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
 from haltune.log.events import OVER, Status, plain
 from haltune.log.history import History
 from haltune.log.policy import Policy, S
-from haltune.log.problem import Budget
+from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.log.spending import Spent
 from haltune.store.base import Conflict
 
 from .attempt import Attempt, MonotonicClock, Report, epoch_number
@@ -64,7 +63,7 @@ def record(
     if broken is None and not stopped:
         attempt.verdict = verdict
     attempt.until, attempt.epoch = replica.history.trial(attempt.id).until, epoch_number(report.epoch)
-    _look_at(replica, r, report, verdict)
+    _look_at(replica, history.problem, r, report, verdict)
     if broken is not None:
         raise broken
     return attempt.verdict or verdict
@@ -101,8 +100,7 @@ def _verdict(
         aside = {CUT: "not asked", WISH: "pause"}
         return stop(asked.reason, **(aside if asked.wish == "pause" else {ASKED: "not asked"}))
     budget = history.wishes.extended(budget)
-    spent = Spent() if budget.unlimited else history.spent_at(r.id, now, epoch - r.epoch, report.cost or 0.0)
-    if (reason := spent.exhausts(budget)) is not None:
+    if (reason := history.exhausted(budget, r.id, now, epoch - r.epoch, report.cost or 0.0)) is not None:
         return stop(reason, **{CUT: "not asked"})
     return judge(replica.policy, replica.state, history, with_report(history, r, report))
 
@@ -151,9 +149,8 @@ def _longer(column: Array, last: float) -> Array:
     return longer
 
 
-def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
+def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report, verdict: Verdict) -> None:
     """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
-    problem = replica.problem
     if "warning" in verdict.evidence:
         told = str(verdict.evidence["warning"])
         reached = f"{problem.goal.metric} {short(report.value)}"

@@ -248,14 +248,14 @@ class Logger:
         self._say(text, "cyan")
 
     @_quietly
-    def started(self, history: History, attempt: Attempt, unlimited: str = "") -> None:
-        """An attempt was handed out. unlimited: see `unlimited`."""
+    def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str] = str) -> None:
+        """An attempt was handed out. unlimited: returns what ends the search, if no budget does."""
         if self._next is None:
             self._next = self._clock() + _BETWEEN_LINES
             if (before := len(history) - (attempt.attempt == 1)) > 0:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
-            if unlimited:
-                self._say(unlimited, "cyan")
+            if what_ends_it := unlimited():
+                self._say(what_ends_it, "cyan")
         self._open = {found for found in self._open if found[0] != attempt.id}  # a warning told of their end
         self._open.add((attempt.id, attempt.attempt))
         self._say(started_line(history.trial(attempt.id)))

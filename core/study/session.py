@@ -234,7 +234,7 @@ class Session:
         try:
             found = self._do("ask", answered, answer_to_json, partial(answer_from_json, make=make))
             if self.acts and isinstance(found, Attempt):
-                self.logger.started(self.log.history, found, unlimited(self.budget, self.log.policy))
+                self.logger.started(self.log.history, found, partial(unlimited, self.budget, self.log.policy))
             elif self.acts and isinstance(found, Finish):
                 self.logger.over(self.log.history, found, self.budget)
                 if (told := shared_error(self.log.history)) is not None:

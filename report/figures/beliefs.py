@@ -22,7 +22,7 @@ from haltune.log.history import History
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
 from haltune.policies.truvar.answers import LevelSet, Maximisers
-from haltune.policies.truvar.members import MemberSet
+from haltune.policies.truvar.choice import MemberSet
 from haltune.study.view import StudyView
 
 from ..digest import need_study
@@ -349,10 +349,7 @@ class _Landscape:
         known = [n for n in when if weighed[n].last is not None]
         going = self.found.raw([weighed[n].going for n in when]).tolist()
         last = self.found.raw([weighed[n].last for n in known]).tolist()
-        lines = (
-            ("going on", when, going, COOL, "worth"),
-            ("the last one", known, last, INK, "expected of it"),
-        )
+        lines = ("going on", when, going, COOL, "worth"), ("the last one", known, last, INK, "expected of it")
         return [
             *(
                 {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.display import clipped, counted, plural, settings, short
+from haltune.display import clipped, counted, of_epochs, plural, settings, short
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
@@ -27,16 +27,14 @@ from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, poin
 
 # isort: off
 from .drawing import (
-    ACCENT_INK, COOL, COOL_SOFT, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, drawn, first_view, layout, nothing,
-    plotly_text, trial_ids,
+    ACCENT_INK, COOL, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, band, drawn, first_view, layout, middle,
+    nothing, plotly_text, trial_ids,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Keep = Callable[
-    [str, object, Callable[[], Any]], Any
-]  # (key, made of, make): what was made of the same before
+Keep = Callable[[str, object, Callable[[], Any]], Any]  # (key, made of, make): what was made of the same
 _HOVER_WIDTH = 64  # characters a line: Plotly does not wrap
 _MOST_FORECASTS = 8  # curves
 _PATHS = 400
@@ -165,8 +163,7 @@ def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
 
 
 def _title(facts: Digest, row: Row) -> str:
-    horizon = facts.problem.max_epochs
-    after = f" after {row.record.epoch:g}{f' of {horizon}' if horizon else ''} epochs" if row.saved else ""
+    after = f" after {of_epochs(row.record.epoch, facts.problem.max_epochs)} epochs" if row.saved else ""
     return f"Trial {row.record.id}: {row.outcome}{after}{', the best' * row.leads}"
 
 
@@ -275,10 +272,8 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     horizon, before = divmod(end, stride) if end else (0, 0)
     steps = slice(before + stride - 1, None, stride)
     # by what is known now: on the scale that its run is judged on, what rose since would be cut off at its top
-    scale, seen = (
-        history.learnt_scale() or history.scale_of(record.id),
-        goal.sign * measured(record.values[record.whole]),
-    )
+    scale = history.learnt_scale() or history.scale_of(record.id)
+    seen = goal.sign * measured(record.values[record.whole])
     if scale is None or not len(seen) or math.isnan(last := float(seen[-1])):
         return None
     if last < scale.low:
@@ -306,20 +301,11 @@ def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
     traces: list[Trace] = []
     for f in reversed(found := forecasts(facts, keep)):
         ids = [f"trial-{f.trial}"] * len(f.epochs)
-        shared = {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "forecast",
-            "legendgroup": "forecast",
-            "zorder": -1,
-        }
+        shared = {"name": "forecast", "legendgroup": "forecast", "zorder": -1}
+        whole = {"ids": [*ids, *ids], "showlegend": f is found[0], "opacity": 0.5}
+        traces.append(band(f.epochs, f.low, f.high) | shared | whole)
         traces.append({
-            **shared, "x": [*f.epochs, *reversed(f.epochs)], "y": [*f.high, *reversed(f.low)], "fill": "toself",
-            "fillcolor": COOL_SOFT, "line": {"width": 0, "color": COOL_SOFT}, "opacity": 0.5, "hoverinfo": "skip",
-            "ids": [*ids, *ids], "showlegend": f is found[0],
-        })  # fmt: skip
-        traces.append({
-            **shared, "x": list(f.epochs), "y": list(f.middle), "ids": ids, "showlegend": False,
+            **middle(list(f.epochs), list(f.middle)), **shared, "ids": ids, "showlegend": False,
             "line": {"color": COOL, "width": 1.4, "dash": "dot"}, "meta": [plotly_text(facts.problem.goal.metric)],
             "customdata": [[f.trial, low, high] for low, high in zip(f.low, f.high, strict=True)],
             "hovertemplate": "<b>Trial %{customdata[0]}</b>, forecast<br>%{meta[0]} %{y:.4~g} at epoch %{x}"

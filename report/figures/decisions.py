@@ -103,9 +103,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         for i, p in enumerate(column):
             spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
         fates = Counter(p.fate for p in column)
-        counts[step] = (
-            f"{fates['on']} of {fates.total()}" if fates["end"] < fates.total() else f"{fates['end']}"
-        )
+        count = fates.total()
+        counts[step] = f"{fates['on']} of {count}" if fates["end"] < count else f"{count}"
     data = [*_climbs(found, spots), *_marks(found, spots, metric)]
     values = [p.value for p in found]
     shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
@@ -198,9 +197,9 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
         said = []
-        for p in (
-            mine
-        ):  # where a trial did not continue, its rank as of now comes before the reason of that moment
+        for (
+            p
+        ) in mine:  # if a trial did not continue, its rank as of now comes before the reason of that moment
             now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
             told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)

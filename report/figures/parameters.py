@@ -78,17 +78,9 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         "<br>80% interval: %{customdata[0]:.0%} to %{customdata[1]:.0%}<extra></extra>",
     }  # fmt: skip
     spans = [
-        {
-            "type": "line",
-            "x0": a,
-            "x1": b,
-            "y0": n,
-            "y1": n,
-            "line": {"color": INK, "width": 2},
-            "layer": "above",
-        }
+        {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": INK, "width": 2}, "layer": "above"}
         for n, a, b in zip(names, low, high, strict=True)
-    ]
+    ]  # fmt: skip
     return {
         "data": [bars],
         "layout": layout(
@@ -154,12 +146,8 @@ def _slice(facts: Digest, model: MetricModel, name: str, metric: str) -> list[Tr
     xs, low, mean, high = list(found.values), found.low.tolist(), found.mean.tolist(), found.high.tolist()
     dots = trial_dots(facts, name, None, metric)
     if any(isinstance(v, (str, bool)) or v is None for v in xs):
-        return [
-            dots,
-            diamonds(
-                [plotly_text(v) for v in xs], mean, [abs(h - m) for h, m in zip(high, mean, strict=True)]
-            ),
-        ]
+        reach = [abs(h - m) for h, m in zip(high, mean, strict=True)]
+        return [dots, diamonds([plotly_text(v) for v in xs], mean, reach)]
     return [band(xs, low, high), dots, middle(xs, mean)]
 
 
@@ -227,11 +215,8 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     if model is None or not pairs:
         alone = model is not None and len(known) < 2
         return empty(title, "There is one parameter alone" if alone else _TOO_FEW, order=35)
-    buttons = [
-        _pair(facts, model, *pair)
-        for pair in pairs
-        if any(all(_place(row, name) is not None for name in pair) for row in valued(facts))
-    ]
+    rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
+    buttons = [_pair(facts, model, *pair) for pair in pairs if any(has >= {*pair} for has in rows)]
     if not buttons:
         none = f"no trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)
@@ -273,9 +258,8 @@ def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[st
         "z": [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]],
         "text": [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]],
     }
-    laid: dict[str, Any] = {
-        "meta.alt": f"The {facts.problem.goal.metric} expected over {across} and {along}."
-    }
+    alt = f"The {facts.problem.goal.metric} expected over {across} and {along}."
+    laid: dict[str, Any] = {"meta.alt": alt}
     for which, name, values in (("x", across, found.across), ("y", along, found.along)):
         cells = [on_axis(value) for value in values]
         changed[which] = cells, [_place(r, name) for r in rows]
@@ -366,9 +350,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
             low, high = math.log10(low), math.log10(high)
             held = [math.log10(v) if v else low - 1 for v in values]
             marks = _decades(low, high)
-            texts = [
-                short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks
-            ]  # as other axes write it: 1e-5
+            texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # as other axes: 1e-5
             given = {"tickvals": [math.log10(m) for m in marks], "ticktext": texts}
         else:
             held = [float(v) if v is not None else low for v in values]

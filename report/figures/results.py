@@ -76,13 +76,8 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     metric = plotly_text(goal.metric)
     if len(steps) > _MOST_STEPS:  # where another run took the lead, and others at even distances
         led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
-        kept = {
-            0,
-            len(steps) - 1,
-            *evenly(len(steps), _MOST_STEPS // 2).tolist(),
-            *led[-(_MOST_STEPS // 2) :],
-        }
-        steps = [steps[i] for i in sorted(kept)]
+        spread = evenly(len(steps), _MOST_STEPS // 2).tolist()
+        steps = [steps[i] for i in sorted({0, len(steps) - 1, *spread, *led[-(_MOST_STEPS // 2) :]})]
     taken = [s for i, s in enumerate(steps) if i in (0, len(steps) - 1) or s.trial != steps[i - 1].trial]
     now = [Cost(epochs=story.epochs, seconds=story.now - story.begun, cost=story.cost)] if steps else []
     costs: list[Cost] = [*steps, *now]
@@ -258,14 +253,10 @@ def front_spec(facts: Digest) -> Spec:
     for k, other in enumerate(others):
         number = "" if k == 0 else str(k + 1)
         leading = sorted((p for p in found if p[0].leads), key=lambda p: p[1][other.metric])
+        rest = [p for p in found if not p[0].leads]
         for name, kept, colour, size in (
-            (
-                "not trained in full",
-                [p for p in found if not p[0].leads and not p[0].record.complete],
-                FAINT,
-                6,
-            ),
-            ("other runs", [p for p in found if not p[0].leads and p[0].record.complete], MUTED, 6),
+            ("not trained in full", [p for p in rest if not p[0].record.complete], FAINT, 6),
+            ("other runs", [p for p in rest if p[0].record.complete], MUTED, 6),
             ("the front", leading, ACCENT, 9),
         ):
             joined = name == "the front" and not others[1:]
@@ -355,23 +346,14 @@ def metrics_spec(facts: Digest) -> Spec:
         {"label": label, "method": "update", "args": [{}, change]}
         for label, change in (("linear", linear), ("log", logarithmic))
     ]
-    menu = {
-        "type": "buttons",
-        "direction": "right",
-        "x": 1,
-        "y": 1.12,
-        "xanchor": "right",
-        "buttons": buttons,
-    }
+    place = {"x": 1, "y": 1.12, "xanchor": "right"}
+    menu = {"type": "buttons", "direction": "right", "buttons": buttons, **place}
     some = len(rows) < len(facts.rows)
     of = f"of the best {_TRIALS} trials and those that run" if some else "of all trials"
     more = len(names) - _PANELS
     left = f"; {plural(more, 'metric')} more are in `haltune export`" if more > 0 else ""
-    told = (
-        f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}."
-        if names
-        else f"{_NO_METRIC}."
-    )
+    shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
+    told = f"{shown if names else _NO_METRIC}."
     return {
         "data": data,
         "layout": layout(

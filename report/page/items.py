@@ -18,7 +18,7 @@ from haltune.log.events import Status, plain
 from haltune.log.policy import in_words
 from haltune.policies.autobct.policy import AutoBCT
 from haltune.policies.bobos.policy import Stopper
-from haltune.policies.truvar.members import MemberSet
+from haltune.policies.truvar.choice import MemberSet
 from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest
@@ -128,9 +128,7 @@ class ToldSearch:
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
         model, study = MetricModel.of(facts.history), source if isinstance(source, StudyView) else None
-        told: Items = {
-            "outlook": words.outlook(facts, model, study.policy.predicts if study else None) if plain else ""
-        }
+        told: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
         names: tuple[str, ...] = ()  # of parameters, the one that matters most first
         if model is not None:
             ranked = model.importance()

@@ -11,10 +11,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from typing import Any
 
-from haltune.display import clipped, duration, escaped, plural, settings, short
+from haltune.display import clipped, duration, escaped, of_epochs, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.outcomes import OUTCOMES
+from haltune.log.policy import Policy
+from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
 from haltune.study.messages import shared_error
@@ -22,7 +25,7 @@ from haltune.study.messages import shared_error
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
 from ..story import Story
-from ..summary import IDLE, epochs, kept, trained_again_line, why_left
+from ..summary import IDLE, kept, trained_again_line, why_left
 
 _LISTED = 50  # runs of a front, would-be stops of an audit
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
@@ -84,19 +87,24 @@ def stats(facts: Digest) -> str:
     return f'<div class="stats">{tiles}</div>{bar}'
 
 
-def outlook(facts: Digest, model: MetricModel | None, predicts: bool | None) -> str:
-    """How sure the best is, and whether as much search again would find a better one; nothing that was not measured."""
-    if facts.best is None:
-        return ""
+def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None) -> str:
+    """How sure the best is, whether as much search again would find a better one, and what the model leaves out."""
     told = []
-    if model is not None:
-        behind = model.behind(facts.history, facts.best.trial)
-        more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
+    if facts.problem.plain and facts.best is not None:
+        if model is not None:
+            behind = model.behind(facts.history, facts.best.trial)
+            more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
+            told.append(
+                f"With 90% probability, no trial so far would end better{more} if it were trained in full."
+            )
+        with suppress(InvalidInput):  # too few trials, say
+            told.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
+    search = policy.part(MultiFidelity) if policy else None
+    if model is not None and search is not None and search.learn_from:
         told.append(
-            f"With 90% probability, no trial so far would end better{more} if it were trained in full."
+            "The policy learns from prior studies (<code>learn_from=</code>). "
+            "The predictions on this page use the trials of this study alone."
         )
-    with suppress(InvalidInput):  # too few trials, say
-        told.append(escaped(str(estimated(facts.history, predicts))))
     return f'<p class="facts">{" ".join(told)}</p>' if told else ""
 
 
@@ -251,7 +259,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     )
     cells = [
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
-        f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{epochs(facts, row)}</td>',
+        f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{of_epochs(t.epoch, horizon)}</td>',
         f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
         f"{_DASH if row.value is None else short(row.value)}</td>",
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),

@@ -1,4 +1,4 @@
-"""`haltune watch` and `haltune track`: what they ask for, what they refuse and what they print."""
+"""`haltune watch`, `haltune track` and `haltune maps`: what they ask for, what they refuse and what they print."""
 
 import os
 import re
@@ -12,6 +12,7 @@ from haltune import Float, Study
 from haltune.cli.actions import kept_token, names_of
 from haltune.cli.app import app
 from haltune.errors import InvalidInput
+from haltune.policies.autobct.value import load_map
 
 
 def haltune(*arguments):
@@ -118,3 +119,15 @@ def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path):
     assert done.exit_code == 0, done.output
     assert done.output.startswith("told of 2 trials: the budget of 2 trials is spent")
     assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
+
+
+def test_a_map_that_was_built_is_read_back_with_what_was_asked_for(tmp_path):
+    out = tmp_path / "map.npz"
+    done = haltune("maps", "build", "--out", out, "--states", 120, "--seed", 3)
+    assert done.exit_code == 0, done.output
+    header = load_map(out).header
+    assert (header["dim"], header["depth"], header["states"]) == (1, 3, 120)
+    assert f"{header['error']:.4f}" in done.stdout
+    done = haltune("maps", "build", "--out", out, "--dim", 3)
+    assert done.exit_code == 2
+    assert "one or two coordinates" in done.stderr

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import subprocess
 import sys
 
 import plotly.graph_objects
@@ -207,12 +206,9 @@ def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_p
     assert name in recorded
 
     def exported(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "haltune.cli", "export", tmp_path / "s.db", *arguments],
-            capture_output=True,
-        )
-        assert done.returncode == 0
-        return done.stdout.decode("utf-8")
+        done = CliRunner().invoke(app, list(map(str, ["export", tmp_path / "s.db", *arguments])))
+        assert done.exit_code == 0
+        return done.stdout_bytes.decode("utf-8")
 
     assert [row["config.opt"] for row in csv.DictReader(io.StringIO(exported(), newline=""))] == recorded
     exported("-o", tmp_path / "s.csv")

@@ -137,12 +137,12 @@ def test_a_study_file_with_a_wider_space_takes_the_search_on(folder, monkeypatch
     assert "'kernel' is new" in told("run", "--study", "digits.toml", *PROGRAM, code=3)
     (folder / "digits.toml").write_text(wide.replace('{ choice = ["a", "b"] }', '"a"'))
     told("run", "--study", "digits.toml", *PROGRAM)
-    (folder / "digits.toml").write_text(wide.replace("trials = 2", "trials = 6"))
+    (folder / "digits.toml").write_text(wide.replace("trials = 2", "trials = 4"))
     told("run", "--study", "digits.toml", *PROGRAM)
-    assert "8 trials" in told("resume", "digits.db", "--trials", "8", *PROGRAM)
+    assert "5 trials" in told("resume", "digits.db", "--trials", "5", *PROGRAM)
     configs = [t.config for t in history(folder).trials]
     assert configs[:2] == [{**config, "kernel": "a"} for config in before]
-    assert {config["kernel"] for config in configs} == {"a", "b"}
+    assert "b" in {config["kernel"] for config in configs}
     told("report", "digits.db")
     assert "kernel" in (folder / "digits.html").read_text()
     assert "decisions replayed" in told("doctor", "digits.db")

@@ -6,18 +6,17 @@ import pytest
 from trainings import PROBLEM
 
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
-from haltune.launch.crew import LiveTable, progress_of
+from haltune.launch.crew import progress_of
 from haltune.policies import RandomSearch
 
 rich_console = pytest.importorskip("rich.console")
-rich_live = pytest.importorskip("rich.live")
 
 
 def shown(study, busy, over):
     """What the table last shows, as plain text."""
     file = io.StringIO()
-    with rich_live.Live(console=rich_console.Console(file=file, width=120), auto_refresh=False) as live:
-        LiveTable(study, live).show(busy, over)
+    with progress_of(study, True, rich_console.Console(file=file, width=120)) as show:
+        show(busy, over)
     return file.getvalue()
 
 

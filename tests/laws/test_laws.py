@@ -230,7 +230,7 @@ def test_a_policys_finish_is_for_good_and_a_budgets_end_is_not() -> None:
 # law 6
 
 
-@everyone
+@each_class
 def test_workers_that_ask_at_once_get_different_configurations_or_wait(name: str) -> None:
     store = MemoryStore()
     workers = [small_study(LAWFUL[name](), store) for _ in range(4)]
@@ -278,7 +278,7 @@ def test_no_epoch_is_trained_beyond_a_budget_of_epochs(name: str) -> None:
     assert study.outcome.over
 
 
-@everyone
+@each_class
 def test_what_is_over_a_budget_is_at_most_what_was_running(name: str) -> None:
     store = MemoryStore()
     workers = [small_study(LAWFUL[name](), store, budget=Budget(epochs=4)) for _ in range(3)]
@@ -325,7 +325,7 @@ def test_what_is_not_finite_is_stored_and_never_the_incumbent(name: str, bad: fl
     assert differences(study, LAWFUL[name]()) == []
 
 
-@everyone
+@each_class
 def test_a_search_without_one_finite_value_still_ends(name: str) -> None:
     study = search(small_study(LAWFUL[name](), problem=problem(bounded=False)), lambda c, e: math.nan)
     assert study.best is None
@@ -469,8 +469,10 @@ def test_an_attempt_that_begins_anew_keeps_nothing() -> None:
 # law 10
 
 
-@everyone
-@pytest.mark.parametrize("least", [2, 4, EPOCHS])
+@each_class
+@pytest.mark.parametrize(
+    "least", [pytest.param(2, marks=pytest.mark.slow), 4, pytest.param(EPOCHS, marks=pytest.mark.slow)]
+)
 def test_no_trial_is_stopped_paused_or_compared_before_the_minimum_of_epochs(name: str, least: int) -> None:
     policy = LAWFUL[name]()
     study = search(small_study(policy, problem=replace(problem_for(policy), min_epochs=least), trials=5))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from everyone import each_class, everyone
+from everyone import each_class
 from worlds import (
     LAWFUL,
     ONE_AT_A_TIME,
@@ -39,7 +39,7 @@ def begun(study: Study) -> list[Any]:
     return [dict(t.config) for t in study.trials if "of" not in t.tags]
 
 
-@everyone
+@each_class
 def test_every_policy_begins_with_the_users_own_and_comes_to_its_end(name: str) -> None:
     study = started(name)
     train(study.ask())
@@ -74,7 +74,7 @@ def test_a_program_with_configurations_of_its_own_that_is_killed_and_run_again_c
         assert ending(program(store)) == expected
 
 
-@everyone
+@each_class
 def test_workers_that_ask_at_once_share_the_users_own(name: str) -> None:
     store = MemoryStore()
     held = [started(name, store).ask() for _ in range(3)]

@@ -337,9 +337,8 @@ class AutoBCT(Policy[Trials]):
             gain = going + cost - last  # of which the costs of trainings after the next are taken off
             more = f"to gain {ruler.amount(gain)}" if gain > _NEGLIGIBLE else "to gain nothing"
             yours = "gamma= with seconds= sets your own" if found.own else "score_per_hour= sets your own"
-            rate = (
-                "" if found.priced else f" (by gamma={found.gamma:g}: {yours})"
-            )  # a default that nobody chose
+            # gamma is most often a default that nobody chose
+            rate = "" if found.priced else f" (by gamma={found.gamma:g}: {yours})"
             why = (
                 f"Going on does not pay: it is expected {more} and another training to take {found.seconds_of(cost)}, "
                 f"worth {ruler.amount(cost)}{rate}"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,15 +31,8 @@ Transform = Literal["linear", "log"]
 CostTrend = Literal["any", "increasing", "decreasing", "flat"]
 
 
-class Basis(Protocol):
-    @property
-    def spec(self) -> dict[str, Any]: ...
-
-    def __call__(self, points: Array) -> Array:
-        """(g, J) at points (g, p)."""
-        ...
-
-    def __hash__(self) -> int: ...
+# Functions of controls (g, p), (g, J), hashable, with `spec`, JSON that rebuilds them; of the user's, their name.
+Basis = Any
 
 
 @dataclass(frozen=True)
@@ -180,7 +173,7 @@ class Prior:
 
     def on(self, points: Array) -> Array:
         """(g, J) the basis functions at controls (g, p). Raises InvalidInput when they are not J."""
-        phi = self.basis(points)
+        phi: Array = self.basis(points)
         if phi.shape != (len(points), len(self.score.mean)) or len(self.cost.mean) != phi.shape[1]:
             raise InvalidInput(
                 f"the prior has {len(self.score.mean)} and {len(self.cost.mean)} coefficients, its basis "
@@ -320,9 +313,8 @@ def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float,
     top = rng.uniform(0.5, 1.1, _DRAWS)
     peak = rng.uniform(0.0, 1.0, (_DRAWS, dim))
     width = rng.uniform(0.25, 1.2, (_DRAWS, dim))
-    depth = (
-        rng.dirichlet(np.ones(dim + 1), _DRAWS)[:, :dim] * top[:, None]
-    )  # all drops together: at most the top
+    # all drops together: at most the top
+    depth = rng.dirichlet(np.ones(dim + 1), _DRAWS)[:, :dim] * top[:, None]
     away = (points[:, None, :] - peak) / width
     scores = np.asarray(top - (depth * (1.0 - np.exp(-2.0 * away**2))).sum(axis=2))
     # (n, draws) exponential functions around 1/2

@@ -30,9 +30,7 @@ from haltune.errors import InvalidInput
 
 from .prior import Prior, variances
 
-_APART = (
-    1e-10  # of the steepest: slopes differ at least by so much; parallel lines cross far away, not at 0 / 0
-)
+_APART = 1e-10  # of the steepest: slopes differ by so much; parallel lines cross far away, not at 0 / 0
 _ENVELOPE_CHUNK, _BRANCHES_CHUNK = 400_000, 200_000  # numbers a pass: more would leave the cache
 _ROOT_TAU = math.sqrt(2.0 * math.pi)
 _SLOW = 1e-3  # lines that cross beyond a thousand deviations do not
@@ -365,7 +363,7 @@ def nodes(n: int) -> tuple[Array, Array]:
 # V_2 is in closed form; f knows what the later trainings add. V shifts with the score and scales with score and cost
 # together, so features are differences from V_1 in units of lambda, the score's deviation: one map serves any gamma.
 # Maps are float32 arrays in .npz files, read without pickle, with a header that says what they hold;
-# benchmarks/papers/value_maps.py builds them.
+# `build_map` builds them.
 
 Layers = tuple[tuple[Array32, Array32], ...]  # weights (in, out) and biases (out,)
 _FORMAT = 1

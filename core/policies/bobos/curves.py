@@ -86,9 +86,7 @@ def _checked(errors: ArrayLike, horizon: int, count: int = 1) -> Array:
 # maximum likelihood. The paper's "Gamma conjugate" fit of alpha and beta predicts error -> 0 for every curve; the
 # likelihood does not. It has a ridge, alpha / beta = const: judge a fit by its likelihood, never by its parameters.
 
-MIN_NOISE = (
-    1e-4  # variance; at 1e-3 every plateau still looks like decay and a flat bad trial is never stopped
-)
+MIN_NOISE = 1e-4  # variance; at 1e-3 every plateau still looks like decay: a flat bad trial is never stopped
 _LOG_BOUNDS = np.log([[1e-3, 1e2], [1e-2, 1e4], [MIN_NOISE, 1.0]])  # alpha, beta, noise
 _STARTS = 3  # best points of the screening grid, each polished by L-BFGS-B
 _NEGLIGIBLE = 1e-10  # posterior variance the low-rank sampler may drop in all: 1e-5 in sd

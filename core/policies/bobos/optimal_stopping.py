@@ -178,9 +178,7 @@ class DecisionTable:
     grids: Grids
     visits: NDArray[np.int64]  # (rows, cells x slopes) paths that a decision rests on
     p_win: Array  # (rows, cells x slopes)
-    next_value: (
-        Array  # (rows, cells x slopes) mean loss of its paths from the next epoch on; inf in the last row
-    )
+    next_value: Array  # (rows, cells x slopes) mean loss of its paths from the next epoch on; inf in the last
 
     def decide(self, errors: ArrayLike) -> StopDecision:
         """The decision after epoch n given errors (n,), start <= n <= horizon, else InvalidInput."""
@@ -259,10 +257,8 @@ def solve(
         )
     wins = kept.values[-1] < np.float32(threshold)
     share, weights = float(wins.mean()), np.ones(kept.count)
-    if (
-        calibrate is not None and 0.0 < share < 1.0
-    ):  # the mean of the weighted paths is the calibrated probability
-        p = calibrate(share)
+    if calibrate is not None and 0.0 < share < 1.0:
+        p = calibrate(share)  # the mean of the weighted paths
         weights = np.where(wins, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
     grids, columns = grids_of(kept, y, cells, slopes)
     solved = _induct(columns, wins, losses, (cells, slopes), min_visits, weights)
@@ -412,13 +408,8 @@ class OptimalStopping:
                 f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20)."
             )
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at))
-        sizes: dict[str, Any] = {
-            "first": self.first,
-            "paths": self.paths,
-            "cells": self.cells,
-            "slopes": self.slopes,
-        }
-        check_whole("OptimalStopping", 1, **sizes)
+        names = ("first", "paths", "cells", "slopes")
+        check_whole("OptimalStopping", 1, **{name: getattr(self, name) for name in names})
         if self.missing is None or not (is_number(self.missing) and 0.0 <= self.missing <= 1.0):
             raise InvalidInput(
                 f"missing is {self.missing!r}; it is a share of a whole training, from 0 to 1, for example 0.1."

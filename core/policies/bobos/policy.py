@@ -237,9 +237,8 @@ def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
 
 def _explained(d: StopDecision, at: int, posed: Posed, epoch: int, warning: Mapping[str, str]) -> Verdict:
     """A decision by the table of step `at` as a verdict, in words and numbers."""
-    used = full = known = (
-        0  # trials trained further: that the curves were drawn by, of these to the end; and all
-    )
+    # trials trained further: that the curves were drawn by, of these to the end; and all
+    used = full = known = 0
     if posed.others is not None:
         near = posed.others.near(posed.errors[:at])
         used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(at)
@@ -280,13 +279,7 @@ def _explained(d: StopDecision, at: int, posed: Posed, epoch: int, warning: Mapp
 class Marked:
     """Rows [x, epoch_coordinate(n)] with scores of a trial, at the marked epochs before the last and at the last."""
 
-    shares: tuple[float, ...] = (
-        0.02,
-        0.2,
-        0.4,
-        0.6,
-        0.8,
-    )  # epochs 1, 10, 20, 30, 40 of 50: BO-BOS, appendix D
+    shares: tuple[float, ...] = (0.02, 0.2, 0.4, 0.6, 0.8)  # epochs 1, 10, 20, 30, 40 of 50: appendix D
 
     def __call__(self, history: History, trial: TrialRecord) -> TrainingRows:
         """Inputs (k, d) and targets (k,), those that are known."""
@@ -308,9 +301,7 @@ class Marked:
 # it; the report at which it would have been stopped records so, with the numbers of that decision, and the rule is not
 # asked of it again. `Study.audit` counts the outcomes.
 
-Audited = Mapping[
-    int, float | None
-]  # trial -> the epoch at which it would have been stopped; None: not so far
+Audited = dict[int, float | None]  # trial -> the epoch at which it would have been stopped; None: not so far
 
 
 def check_share(owner: str, share: Any) -> None:
@@ -331,19 +322,16 @@ def declare(move: Move, share: float, history: History) -> Move:
     return replace(move, reason=reason, evidence={**move.evidence, AUDIT: share})
 
 
-def fold_audited(audited: Audited, event: Event, share: float) -> Audited:
-    """The trials that were declared, and where each would have been stopped first.
+def fold_audited(audited: Audited, event: Event, share: float) -> None:
+    """Note the trials that are declared, and where each would have been stopped first.
 
-    None without a share: a rule that audits nothing may be replayed on an audited search.
+    Nothing without a share: a rule that audits nothing may be replayed on an audited search.
     """
-    if not share:
-        return audited
-    if isinstance(event, Started) and AUDIT in event.evidence:
-        return {**audited, event.trial: None}
-    if not isinstance(event, Reported) or AUDIT not in event.verdict.evidence:
-        return audited
-    first = event.trial in audited and audited[event.trial] is None
-    return {**audited, event.trial: event.epoch} if first else audited
+    if share and isinstance(event, Started) and AUDIT in event.evidence:
+        audited[event.trial] = None
+    elif share and isinstance(event, Reported) and AUDIT in event.verdict.evidence:
+        trial = event.trial
+        audited |= {trial: event.epoch} if trial in audited and audited[trial] is None else {}
 
 
 def ruled(
@@ -459,7 +447,8 @@ class Halting(Wrapper):
     def fold(self, state: State, event: Event) -> State:
         inner, finished, audited = state
         inner = self.policy.fold(inner, event)
-        return inner, fold_finished(finished, event), fold_audited(audited, event, self.audit)
+        fold_audited(audited, event, self.audit)
+        return inner, fold_finished(finished, event), audited
 
     def inside(self, state: State) -> Any:
         return state[0]
@@ -614,7 +603,8 @@ class BOBOS(Policy[BOBOSState]):
 
     def fold(self, state: BOBOSState, event: Event) -> BOBOSState:
         finished, audited = state
-        return fold_over(finished, event), fold_audited(audited, event, self.audit)
+        fold_audited(audited, event, self.audit)
+        return fold_over(finished, event), audited
 
     def propose(self, state: BOBOSState, history: History, rng: Generator) -> Move:
         return declare(self._surrogate.propose(history, state[0], (1.0,), rng), self.audit, history)

@@ -46,10 +46,7 @@ class Bracket:
     def total(self, resume: bool = True) -> float:
         """The resource that the bracket spends; without `resume` each rung trains from the beginning."""
         befores = [0.0, *(r.resource for r in self.rungs[:-1])]
-        return sum(
-            rung.n * (rung.resource - before * resume)
-            for rung, before in zip(self.rungs, befores, strict=True)
-        )
+        return sum(r.n * (r.resource - b * resume) for r, b in zip(self.rungs, befores, strict=True))
 
     def cut(self, n: int) -> Bracket:
         """The same for n configurations, fewer than planned: as large a share of each rung goes on, one at least."""
@@ -75,7 +72,13 @@ class Schedule:
         depth = max(len(b.rungs) for b in self.brackets)
         head = "   " + "".join(f"{f's={b.s}':>14}" for b in self.brackets)
         units = "  i" + "".join(f"{'n_i':>6}{'r_i':>8}" for _ in self.brackets)
-        rows = [f"{i:>3}" + "".join(_cell(b, i) for b in self.brackets) for i in range(depth)]
+
+        def cell(bracket: Bracket, i: int) -> str:
+            if i >= len(bracket.rungs):
+                return " " * 14
+            return f"{bracket.rungs[i].n:>6}{bracket.rungs[i].resource:>8g}"
+
+        rows = [f"{i:>3}" + "".join(cell(b, i) for b in self.brackets) for i in range(depth)]
         return "\n".join(line.rstrip() for line in (head, units, *rows))
 
     __str__ = table
@@ -152,13 +155,14 @@ def hyperband(
             f"n_min={n_min} asks for brackets of {s_min} halvings or more, and there are {s_max} at most: "
             "lower n_min, or raise n_max or the resource"
         )
-    unit = exact(min_resource, "min_resource")
-    return Schedule(
-        tuple(
-            _bracket(_first(s_max, s, base, sizes), s, R, base, unit, whole)
-            for s in range(s_max, s_min - 1, -1)
-        )
-    )
+    unit, made = exact(min_resource, "min_resource"), []
+    for s in range(s_max, s_min - 1, -1):
+        if sizes == "table1":
+            n = ceil(((s_max + 1) // (s + 1)) * base**s)
+        else:
+            n = ceil((s_max + 1) * base**s / (s + 1))
+        made.append(_bracket(n, s, R, base, unit, whole))
+    return Schedule(tuple(made))
 
 
 def halving(
@@ -207,23 +211,19 @@ def fewest_halvings(budget: Number, n: int, max_resource: Number, eta: Number) -
     return None
 
 
-def pulls(n: int, budget: Number, eta: Number = 2, *, keep: Literal["floor", "ceil"] = "floor") -> Bracket:
-    """Successive halving of figure 9: ceil(log_eta n) rounds that pull floor(B / (|S| rounds)) units more each.
+def pulls(n: int, budget: Number, eta: Number = 2) -> Bracket:
+    """Successive halving of figure 9: log_eta n rounds that pull floor(B / (|S| rounds)) units more each.
 
-    keep: the best floor(|S| / eta) stay, as printed; for n that is no power of eta nobody would stay after
-    the last round (n = 3, 5, 6 with eta = 2), and the figure has no output: there "ceil" is right.
-
-    Raises InvalidInput when the budget does not suffice for a unit a round, or nobody would stay.
+    The best floor(|S| / eta) stay. Raises InvalidInput for n that is no power of eta (nobody would stay after the last
+    round: the figure has no output there), and when the budget does not suffice for a unit a round.
     """
     base = _eta(eta)
-    if keep not in ("floor", "ceil"):
-        raise InvalidInput(f"keep={keep!r}: 'floor' or 'ceil'")
-    rounds = _rounds(_whole("n", n), base)
-    if keep == "floor" and base ** _log(n, base) != n:
+    power = _log(_whole("n", n), base)
+    if base**power != n:
         raise InvalidInput(
-            f"n={n} is no power of eta={eta}: rounding down, nobody would stay after the last round; keep='ceil'"
+            f"n={n} is no power of eta={eta}: rounding down, nobody would stay after the last round"
         )
-    rungs, alive, resource = [], n, 0
+    rungs, alive, resource, rounds = [], n, 0, max(1, power)
     for _ in range(rounds):
         more = floor(exact(budget) / (alive * rounds))
         if more < 1:
@@ -231,7 +231,7 @@ def pulls(n: int, budget: Number, eta: Number = 2, *, keep: Literal["floor", "ce
             raise InvalidInput(f"budget={budget}: {planned} take {n * rounds} at least")
         resource += more
         rungs.append(Rung(alive, float(resource)))
-        alive = max(1, floor(alive / base)) if keep == "floor" else ceil(alive / base)
+        alive = max(1, floor(alive / base))
     return Bracket(tuple(rungs), rounds - 1)
 
 
@@ -265,25 +265,12 @@ def _joined(rungs: Iterable[tuple[int, Fraction]], s: int, whole: bool) -> Brack
     return Bracket(tuple(made), s)
 
 
-def _first(s_max: int, s: int, eta: Fraction, sizes: Sizes) -> int:
-    """n of bracket s; table 1 has whole multiples of eta^s."""
-    if sizes == "table1":
-        return ceil(((s_max + 1) // (s + 1)) * eta**s)
-    return ceil((s_max + 1) * eta**s / (s + 1))
-
-
 def _log(x: Fraction | int, base: Fraction) -> int:
     """floor(log_base x) for x >= 1."""
     power, s = base, 0
     while power <= x:
         power, s = power * base, s + 1
     return s
-
-
-def _rounds(n: int, base: Fraction) -> int:
-    """ceil(log_base n), at least 1."""
-    rounds = _log(n, base)
-    return max(1, rounds if base**rounds == n else rounds + 1)
 
 
 def _rounded(resource: Fraction, whole: bool) -> float:
@@ -328,9 +315,3 @@ def _whole(what: str, n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InvalidInput(f"{what}={n!r}: a whole number, at least 1")
     return n
-
-
-def _cell(bracket: Bracket, i: int) -> str:
-    if i >= len(bracket.rungs):
-        return " " * 14
-    return f"{bracket.rungs[i].n:>6}{bracket.rungs[i].resource:>8g}"

@@ -7,10 +7,9 @@ the paper. `brackets` has their sizes, `engine` what happens in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from numpy.random import Generator
 
@@ -49,13 +48,14 @@ class ByEngine(Policy[Halving]):
 
 @dataclass(frozen=True, kw_only=True)
 class Bracketed(ByEngine):
-    """A policy of brackets; each says in `_plan` which there are."""
+    """A policy of brackets, with options eta and min_resource; each says in `_plan` which brackets there are."""
 
     resource: str = "epochs"
     resume: bool = True
     sampler: Design | Policy[Any] = "random"
     asynchronous: bool | Literal["promote", "stop"] = False
     plans = True  # by the budget: rounds, and what may begin
+    _ends: ClassVar[bool] = True  # the last rung of every bracket is a full training
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -82,11 +82,20 @@ class Bracketed(ByEngine):
         return bool(self.asynchronous)
 
     def start(self, problem: Problem) -> Halving:
-        plan, sampler = self._from(problem.min_epochs)._plan(problem.max_epochs), Sampler(self.sampler)
+        options: Any = self
+        if self.resource == "epochs" and options.min_resource < problem.min_epochs:  # no rung below
+            largest = getattr(self, "max_resource", None)
+            if largest is not None and largest < problem.min_epochs:
+                raise InvalidInput(
+                    f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
+                    f"min_epochs={problem.min_epochs}. Raise max_resource, or lower min_epochs."
+                )
+            options = replace(options, min_resource=problem.min_epochs)
+        plan, sampler = options._plan(problem.max_epochs), Sampler(self.sampler)
         sampler.check(problem)
         if not self.asynchronous:
             return Synchronous(problem, plan, sampler, self.resource, self._ends, self.resume)
-        promotion = Promotion(exact(self.eta), stops=self.asynchronous == "stop")
+        promotion = Promotion(exact(options.eta), stops=self.asynchronous == "stop")
         return Asynchronous(problem, plan, sampler, self.resource, promotion, self._ends)
 
     @property
@@ -97,18 +106,6 @@ class Bracketed(ByEngine):
     def _plan(self, horizon: int | None) -> Plan:
         """The brackets of a problem with so many epochs."""
         raise NotImplementedError
-
-    def _from(self, min_epochs: int) -> Bracketed:
-        """Return the same policy, with no rung below so many epochs."""
-        if self.resource != "epochs" or self.min_resource >= min_epochs:
-            return self
-        largest = getattr(self, "max_resource", None)
-        if largest is not None and largest < min_epochs:
-            raise InvalidInput(
-                f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
-                f"min_epochs={min_epochs}. Raise max_resource, or lower min_epochs."
-            )
-        return replace(self, min_resource=min_epochs)  # type: ignore[call-arg]
 
     def _largest(self, horizon: int | None, given: float | None) -> float:
         """The largest resource of a trial: as given, else the problem's epochs."""
@@ -125,21 +122,6 @@ class Bracketed(ByEngine):
                 f"max_resource={given:g} is beyond the problem's max_epochs={horizon}: lower it to {horizon}"
             )
         return float(horizon if given is None else given)  # type: ignore[arg-type]
-
-    @property
-    def eta(self) -> float:
-        """A rung keeps the best 1 / eta: an option of each."""
-        raise NotImplementedError
-
-    @property
-    def min_resource(self) -> float:
-        """The smallest resource at which trials are compared: an option of each."""
-        raise NotImplementedError
-
-    @property
-    def _ends(self) -> bool:
-        """True when the last rung of every bracket is a full training."""
-        return True
 
     @property
     def _whole(self) -> bool:
@@ -218,23 +200,18 @@ class Hyperband(Bracketed):
                 f"Hyperband(brackets={self.brackets!r}): 'all', 'most_exploratory', or a number s"
             )
         if self.schedule == "growing":
-            self._check_growing()
+            fixed = {"n_max": None, "n_min": None, "brackets": "all"}
+            given = [f"{n}={getattr(self, n)!r}" for n, usual in fixed.items() if getattr(self, n) != usual]
+            if self.rounds not in (None, 1):  # 1 is what earlier versions recorded where nothing was given
+                given.append(f"rounds={self.rounds!r}")
+            if given:
+                raise InvalidInput(
+                    f"Hyperband(schedule='growing', {', '.join(given)}): figure 10 sets its brackets itself, for ever"
+                )
         if self.max_resource is not None:
             self._chosen(self.max_resource)
         else:  # R is not known yet; the other numbers are
             self._made(10**9 * exact(self.min_resource, "min_resource"))
-
-    def _check_growing(self) -> None:
-        fixed = {"n_max": None, "n_min": None, "brackets": "all"}
-        given = [
-            f"{name}={getattr(self, name)!r}" for name, usual in fixed.items() if getattr(self, name) != usual
-        ]
-        if self.rounds not in (None, 1):  # 1 is what earlier versions recorded where nothing was given
-            given.append(f"rounds={self.rounds!r}")
-        if given:
-            raise InvalidInput(
-                f"Hyperband(schedule='growing', {', '.join(given)}): figure 10 sets its brackets itself, for ever"
-            )
 
     @property
     def endless(self) -> bool:
@@ -397,6 +374,7 @@ class InfiniteHyperband(Bracketed):
     min_resource: float = 1
 
     endless = True
+    _ends = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -404,10 +382,6 @@ class InfiniteHyperband(Bracketed):
             if not exact(getattr(self, name), f"InfiniteHyperband: {name}") > 0:
                 raise InvalidInput("InfiniteHyperband: start_budget and min_resource are above 0")
         next(infinite(self.eta, self.start_budget))
-
-    @property
-    def _ends(self) -> bool:
-        return False
 
     def _plan(self, horizon: int | None) -> Plan:
         return Plan(b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))
@@ -471,15 +445,15 @@ class Ladder(ByEngine):
         object.__setattr__(self, "sampler", Sampler(self.sampler).source)
 
     def rungs(self, horizon: int, min_epochs: int = 0) -> list[int]:
-        """Return the epochs at which trials are compared: 1, 3, 9, 27, and the horizon 50.
-
-        None is below min_epochs.
-        """
-        return [*self._below(horizon, self._first(min_epochs)), horizon]
+        """Return the epochs at which trials are compared: 1, 3, 9, 27, and the horizon 50. None is below min_epochs."""
+        epochs = [max(self.min_resource, min_epochs)]
+        while epochs[-1] < horizon:
+            epochs.append(epochs[-1] * self.step)
+        return [*epochs[:-1], horizon]
 
     def start(self, problem: Problem) -> Halving:
         """No trial on the ladder. Raises InvalidInput without a horizon, or when the first rung is beyond it."""
-        horizon, first = problem.max_epochs, self._first(problem.min_epochs)
+        horizon, first = problem.max_epochs, max(self.min_resource, problem.min_epochs)
         if horizon is None:
             raise InvalidInput("Ladder needs a horizon: give the Problem max_epochs")
         if self.min_resource > horizon:
@@ -491,14 +465,6 @@ class Ladder(ByEngine):
         rungs = tuple(Rung(n, float(epochs)) for epochs in self.rungs(horizon, problem.min_epochs))
         promotion = Promotion(exact(self.eta), exact(self.first_cut), min_trials_per_rung=n)
         return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
-
-    def _first(self, min_epochs: int) -> int:
-        return max(self.min_resource, min_epochs)
-
-    def _below(self, horizon: int, epochs: int) -> Iterator[int]:
-        while epochs < horizon:
-            yield epochs
-            epochs *= self.step
 
 
 def check_cuts(where: str, **cuts: float) -> None:

@@ -2,14 +2,20 @@
 
 The Gaussian process is that of the default search (`stage_kernel`), whichever policy searched. It knows at which epoch
 a value was seen, so a trial that was stopped early is not mistaken for a bad configuration. A search only ranks; a page
-states intervals. Therefore three things differ:
+states intervals. Therefore these things differ:
 
-    targets          normal scores: z = Phi^-1((rank - 1/2) / n) among what the n trials came to, and in part
-                     (height - median) / deviation; a height is sign * value. Most spaces hold many bad configurations
-                     that are alike, and on the metric's own scale a Gaussian does not have such a tail.
+    targets          normal scores: z = Phi^-1(rank) among the trials' values, and in part (height - median) /
+                     deviation; a height is sign * value. Most spaces hold many bad configurations that are alike, and
+                     on the metric's own scale a Gaussian does not have such a tail. In a rank each trial counts with
+                     its share of the space: a search samples most near its best trials, so among plain ranks the
+                     middle of the space would get the value of a good configuration.
     hyperparameters  a few draws from the Gaussian at the mode of their posterior (Laplace), not the mode alone
-    deviations       times `_WIDER`, because stages, lengthscales and scores are learnt from the same few trials;
-                     and all new configurations share an error, because a search does not draw those it tries at random
+    a shared error   of all new configurations, a Gaussian of variance  a^2 + b^2 + c^2:  a is constant; b is the
+                     difference that the shares make to the mean target, an estimate of the bias of the search's
+                     choice; c^2 is the variance of final values that the stages seen leave unexplained, because
+                     trials that were stopped did not get there at random. The deviations themselves are not widened:
+                     a map from scores to values is curved, and wider draws would shift its mean.
+    trials           for those seen, deviations times `_WIDER`, because stages and scores are learnt from them
 
 Studies in `learn_from=` are not used: a page describes its own study. Targets of earlier studies are on another scale
 (`LogRegret`) than normal scores, so their values cannot be added here.
@@ -32,7 +38,8 @@ from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible
-from haltune.policies.multifidelity.curve_rows import CurveTable
+from haltune.policies.multifidelity.stage_process import CurveTable
+from haltune.space import Space
 
 from .policy import MultiFidelity
 from .stage_process import (
@@ -55,8 +62,8 @@ _WORST = 20.0  # times as far below the best as the median is: all that is worse
 _SETTINGS = 4  # draws of the hyperparameters
 _STEP = 1e-3  # of the hyperparameters, for the curvature of their density
 _WIDER = 1.5
-_SHIFT = 2.0  # of a target's standard error: how far all configurations together may be off
-_SPREAD_TRIALS = 25  # that this error shrinks with: a search draws later ones near the best
+_SHARED = _SIZE / 3  # a above
+_POINTS = 1024  # of the space, by which the trials' shares are estimated
 _REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
 _FEATURES = 256  # cosines that stand for a draw of f
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
@@ -72,12 +79,17 @@ class NormalScores:
     above: float
 
     @classmethod
-    def of(cls, heights: Array, top: float = -math.inf) -> NormalScores:
-        """Among finite heights (n,) of which two differ; top: the best possible, where that is known."""
-        u, count = np.unique(heights, return_counts=True)
-        ranks = np.cumsum(count) - 0.5 * count
-        straight = (u - np.median(heights)) / heights.std()
-        scores = _SIZE * ((1.0 - _LINEAR) * ndtri(ranks / len(heights)) + _LINEAR * straight)
+    def of(cls, heights: Array, shares: Array, top: float = -math.inf) -> NormalScores:
+        """From finite heights (n,) of which two differ.
+
+        shares: (n,) of the space, their sum 1; top: the best possible height, where that is known.
+        """
+        u, which = np.unique(heights, return_inverse=True)
+        share = np.bincount(which, shares)
+        ranks = np.cumsum(share) - 0.5 * share
+        deviation = math.sqrt(share @ np.square(u - share @ u))
+        straight = (u - np.interp(0.5, ranks, u)) / deviation
+        scores = _SIZE * ((1.0 - _LINEAR) * ndtri(ranks) + _LINEAR * straight)
         k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
         below, above = (
             (u[k] - u[0]) / (scores[k] - scores[0]),
@@ -108,6 +120,7 @@ class FinalValues:
     bounds: tuple[float, float]  # of the metric
     floor: float | None  # the value that worse ones were taken for; None where no trial's is worse
     scores: NormalScores
+    error: float  # deviation of the error that new configurations share, of targets
     processes: tuple[StageProcess, ...]  # one for each draw of the hyperparameters
     runs: dict[int, int]  # trial -> its run in what the processes have seen
 
@@ -126,7 +139,9 @@ class FinalValues:
         heights = np.maximum(np.where(np.isfinite(came), came, known.min()), bottom)
         low, high = goal.bounds or (-math.inf, math.inf)
         top = max(goal.sign * low, goal.sign * high)
-        scores = NormalScores.of(heights, top if goal.bounds else -math.inf)
+        points = history.points[[t.id for t in reported]]
+        shares = _shares_of_space(history.problem.space, points, history.rng("fit", 1))
+        scores = NormalScores.of(heights, shares, top if goal.bounds else -math.inf)
         rows = _rows(history, reported, bottom)
         end = history.problem.max_epochs or math.ceil(rows.epoch.max())
         stages = Stages(MultiFidelity().rungs(end), history.problem.space.dim)
@@ -135,14 +150,21 @@ class FinalValues:
         kept = spread(seen, VALUES_KEPT, None)
         mode = learn_kernel(stages, part := seen.at(spread(seen, LEARNT, rng)))
         kernels = [mode, *_about(mode, part, _SETTINGS - 1, rng)]
-        number = np.unique(rows.trial)[np.unique(seen.run[kept])]  # runs are numbered as their trials are
+        reached = np.zeros(
+            len(reported), dtype=np.intp
+        )  # the stage of each trial: runs are numbered as they are
+        np.maximum.at(reached, seen.run, seen.stage)
+        targets = scores.targets(heights)
+        choice = shares @ targets - targets.mean()
+        unexplained = _SIZE**2 * (shares @ (1.0 - mode.foretells[reached] ** 2))
         return cls(
             goal.sign,
             (low, high),
             goal.sign * bottom if float(known.min()) < bottom else None,
             scores,
+            math.sqrt(_SHARED**2 + choice**2 + unexplained),
             tuple(StageProcess.of(kernel, seen.at(kept)) for kernel in kernels),
-            {int(trial): run for run, trial in enumerate(number)},
+            {reported[number].id: run for run, number in enumerate(np.unique(seen.run[kept]))},
         )
 
     @one_thread()
@@ -152,12 +174,7 @@ class FinalValues:
         for process, count in zip(self.processes, _shares(draws, len(self.processes)), strict=True):
             kernel = process.kernel
             own = math.sqrt(kernel.own[-1, -1] + kernel.noise) * _NODES
-            shift = (
-                _SHIFT
-                * _SIZE
-                / math.sqrt(min(len(self.runs), _SPREAD_TRIALS))
-                * rng.standard_normal((count, 1))
-            )
+            shift = self.error * rng.standard_normal((count, 1))
             targets = _drawn(process, points, None, count, rng) + shift
             found.append(self._metric(targets[..., None] + own) @ (_WEIGHTS / _WEIGHTS.sum()))
         return np.vstack(found)
@@ -172,6 +189,17 @@ class FinalValues:
 
     def _metric(self, targets: Array) -> Array:
         return np.clip(self.sign * self.scores.height(targets), *self.bounds)
+
+
+def _shares_of_space(space: Space, points: Array, rng: Generator) -> Array:
+    """(n,) how much of the space is nearest to each of points (n, d); equal ones divide theirs, and none has 0."""
+    from scipy.spatial import KDTree  # slow to import
+
+    different, which, count = np.unique(points, axis=0, return_inverse=True, return_counts=True)
+    sampled = space.encode_many(space.sample_up_to(_POINTS, rng, "sobol"))
+    nearest = KDTree(different).query(sampled)[1]
+    shares = ((np.bincount(nearest, minlength=len(different)) + 1.0) / count)[which.ravel()]
+    return np.asarray(shares / shares.sum())
 
 
 def _rows(history: History, trials: list[TrialRecord], bottom: float) -> CurveTable:
@@ -237,4 +265,5 @@ def _drawn(process: StageProcess, points: Array, runs: Indices | None, count: in
         drawn = drawn + np.where(runs >= 0, own[:, runs, -1], unseen).T
     off = solve_lower(process.factor, solve_lower(process.factor, (seen.value - prior).T), transposed=True)
     mean = cross.T @ process.weights
-    return np.asarray((mean[:, None] + _WIDER * (drawn + cross.T @ off - mean[:, None])).T)
+    wider = 1.0 if runs is None else _WIDER
+    return np.asarray((mean[:, None] + wider * (drawn + cross.T @ off - mean[:, None])).T)

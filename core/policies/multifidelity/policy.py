@@ -17,7 +17,8 @@ al. 2024), was tried on the same process and was worse on recorded trainings: it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from statistics import NormalDist
@@ -43,9 +44,8 @@ from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
 from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
-from .curve_rows import CurveRows, candidates, first_untried
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import LogRegret, StageKernel, Stages
+from .stage_process import CurveRows, LogRegret, StageKernel, Stages, candidates, first_untried
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
@@ -166,7 +166,7 @@ class MultiFidelity(Policy[LadderState]):
         model = (
             Model(stages, self.initial, lessons)
             if lessons
-            else Model(replace(stages, earlier=0), self.initial)
+            else Model(Stages(rungs, problem.space.dim), self.initial)
         )
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
@@ -363,7 +363,7 @@ CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
 
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
     """What goes on in place of a move that would not end within the budget; None: the move does."""
-    ladder, rows, remaining = state.ladder, state.rows.table, Remaining.of(history, state.horizon)
+    ladder, rows, remaining = state.ladder, state.rows.table, Remaining(history, state.horizon)
     if not too_late(move, remaining, history):
         return None
     shares = in_time(ladder, remaining, history)
@@ -400,7 +400,7 @@ def unless_late(verdict: Verdict, state: LadderState, history: History, trial: T
     """The verdict, but a run does not continue from a rung if what others leave of the budget cannot end it."""
     if verdict.action is not Action.CONTINUE or "rung" not in verdict.evidence:
         return verdict
-    ends = Remaining.of(history, state.horizon, trial).share(trial) <= 1.0
+    ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
     if ends or not _one_in_full(state, history, trial.id):
         return verdict
     reason = f"{verdict.reason}, but what is left of the budget does not train it in full"
@@ -425,7 +425,7 @@ def _one_in_full(state: LadderState, history: History, besides: int | None = Non
     if state.ladder.one_in_full:
         return True
     under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)
-    return any(Remaining.of(history, state.horizon, t).share(t) <= 1.0 for t in under_way)
+    return any(Remaining(history, state.horizon, t).share(t) <= 1.0 for t in under_way)
 
 
 def trained_in_full(
@@ -454,89 +454,78 @@ def trained_in_full(
 # trained is not in the log yet.
 
 _SPARE = 1.1  # seconds and costs are not known exactly, epochs are
+Rate = Callable[[TrialRecord | None], float]
 
 
-@dataclass(frozen=True)
-class _Limit:
-    """One of a budget: what is left of it, what an epoch of a run takes of it, and an attempt beside its epochs."""
-
-    left: float
-    rate: Callable[[TrialRecord | None], float]  # of a run; of a new one, None
-    attempt: float = 0.0
-    together: bool = False  # all workers spend it at once
-    spare: float = _SPARE  # how many times what is expected the rate and an attempt are
-
-    def share(self, trial: TrialRecord | None, epochs: float, spare: bool) -> float:
-        """What so many epochs of a run take of what is left; infinite where nothing is."""
-        takes = (self.attempt + epochs * self.rate(trial)) / (1.0 if spare else self.spare)
-        return takes / self.left if self.left > 0.0 else float("inf")
-
-
-@dataclass(frozen=True)
 class Remaining:
-    """Of the limits on what is trained; that on how many begin is none of them."""
+    """The limits on what is trained, as the log has them; that on how many trials start is none of them.
 
-    horizon: float
-    limits: tuple[_Limit, ...]
+    going: for this trial under way, as it is or as it is judged.
+    """
 
-    @classmethod
-    def of(cls, history: History, horizon: float, going: TrialRecord | None = None) -> Remaining:
-        """As the log tells it; going: for this run under way, as it is or as it is judged."""
+    def __init__(self, history: History, horizon: float, going: TrialRecord | None = None) -> None:
+        self.horizon = horizon
+        # of each limit what is left, what an epoch of a trial takes (None: of a new one), what an attempt takes
+        # beside its epochs, and how many times what is expected these are
+        self.limits: list[tuple[float, Rate, float, float]] = []
+        budget, spent = history.budget, history.spent
+        if budget is None or not spent.epochs:
+            return
         pending, attempts, trained = history.pending, 1.0, 0.0
         if going is not None:
             pending, attempts = [t for t in pending if t.id != going.id], 0.0
             trained = going.epoch - history.trial(going.id).epoch
         ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
-        limits = []
-        for limit in _limits(history):
-            aside = 0.0 if limit.together else sum(limit.rate(t) * epochs for t, epochs in ahead)
-            aside += limit.rate(going) * trained
-            left, attempt = limit.left - aside, attempts * limit.attempt
-            limits.append(replace(limit, left=left, attempt=attempt))
-        return cls(horizon, tuple(limits))
+
+        def limit(
+            left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False
+        ) -> None:
+            """together: all workers spend it at once, and nothing is set aside."""
+            aside = 0.0 if together else sum(rate(t) * epochs for t, epochs in ahead)
+            aside += rate(going) * trained
+            self.limits.append((left - aside, rate, attempts * attempt, spare))
+
+        def each(taken: float, trial: TrialRecord | None, mean: float) -> float:
+            """An epoch of a trial; in the mean over all, of one that has trained none."""
+            return taken / trial.epoch if trial is not None and trial.epoch > 0.0 else mean
+
+        if budget.epochs is not None:
+            limit(budget.epochs - spent.epochs, lambda t: 1.0, spare=1.0)
+        if budget.cost is not None:
+            mean = spent.cost / spent.epochs
+            limit(
+                budget.cost - spent.cost,
+                lambda t: _SPARE * each(history.cost(t.id) or 0.0 if t else 0.0, t, mean),
+            )
+        training = spent.training + spent.validation
+        # who reports more seconds than a worker has spent tells of another clock
+        measured = min(1.0, spent.worker_time / training) if training else 0.0
+        beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
+
+        def seconds(t: TrialRecord | None) -> float:
+            taken = float(t.seconds.sum()) if t is not None else 0.0
+            return _SPARE * measured * each(taken, t, training / spent.epochs)
+
+        if budget.time is not None:
+            limit(float(budget.time) - spent.time, seconds, beside, together=True)
+        paid = budget.money / budget.price * 3600.0 if budget.money and budget.price else None
+        for most in (budget.worker_time, paid):
+            if most is not None:
+                limit(float(most) - spent.worker_time, seconds, beside)
 
     def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
-        """Of what is left, what a run takes until it is trained in full, None: a new one. Above 1 it cannot be.
+        """Of what is left, what a trial takes until it is trained in full, None: a new one. Above 1 it cannot be.
 
         spare: with some more, where what an epoch takes is not known exactly.
         """
         trained = 0.0 if trial is None else trial.epoch
         if trial is not None and trial.status is Status.PAUSED:
-            trained = trial.checkpoint_epoch  # what was not saved is trained anew
-        return max((limit.share(trial, self.horizon - trained, spare) for limit in self.limits), default=0.0)
-
-
-def _limits(history: History) -> Iterator[_Limit]:
-    budget, spent = history.budget, history.spent
-    if budget is None or not spent.epochs:
-        return
-    if budget.epochs is not None:
-        yield _Limit(budget.epochs - spent.epochs, lambda trial: 1.0, spare=1.0)
-    if budget.cost is not None:
-        yield _Limit(
-            budget.cost - spent.cost,
-            lambda t: _SPARE * _each(history.cost(t.id) or 0.0 if t else 0.0, t, spent.cost / spent.epochs),
-        )
-    training = spent.training + spent.validation
-    # who reports more seconds than a worker has spent tells of another clock
-    measured = min(1.0, spent.worker_time / training) if training else 0.0
-    beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
-
-    def rate(t: TrialRecord | None) -> float:
-        seconds = float(t.seconds.sum()) if t is not None else 0.0
-        return _SPARE * measured * _each(seconds, t, training / spent.epochs)
-
-    if budget.time is not None:
-        yield _Limit(float(budget.time) - spent.time, rate, beside, together=True)
-    paid = budget.money / budget.price * 3600.0 if budget.money and budget.price else None
-    for limit in (budget.worker_time, paid):
-        if limit is not None:
-            yield _Limit(float(limit) - spent.worker_time, rate, beside)
-
-
-def _each(taken: float, trial: TrialRecord | None, mean: float) -> float:
-    """An epoch of a run; in the mean over all, of one that has trained none."""
-    return taken / trial.epoch if trial is not None and trial.epoch > 0.0 else mean
+            trained = trial.checkpoint_epoch  # what was not saved is trained again
+        most = 0.0
+        for left, rate, attempt, times in self.limits:
+            takes = (attempt + (self.horizon - trained) * rate(trial)) / (1.0 if spare else times)
+            most = max(most, takes / left if left > 0.0 else math.inf)
+        return most
 
 
 # -- reasons

@@ -24,16 +24,19 @@ from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.space import Space
 
-from .curve_rows import CurveRows, CurveTable, fitted
 from .stage_process import (
     LEARNT,
     VALUES_KEPT,
+    CurveRows,
+    CurveTable,
     LogRegret,
     Seen,
     StageKernel,
     StageProcess,
     Stages,
     density,
+    fitted,
+    largest_density,
     learn_kernel,
     seen_at_stages,
     spread,
@@ -100,8 +103,13 @@ class EarlierStudy:
         for event in study.events():
             rows.take(event)
         horizon = float(history.problem.max_epochs or max([1.0, *rows.table.epoch]))
-        runs = _runs(history, _in_full(history, rows.table), horizon)
-        return cls(str(study.name), horizon, tuple(runs), len(history))
+        whole = np.array(
+            [not t.partial for t in history.trials], dtype=bool
+        )  # full trainings, however far they got
+        known = rows.table
+        kept = whole[known.trial]
+        known = CurveTable(known.trial[kept], known.epoch[kept], known.value[kept])
+        return cls(str(study.name), horizon, tuple(_runs(history, known, horizon)), len(history))
 
 
 def earlier_studies_of(given: Any) -> tuple[EarlierStudy, ...]:
@@ -122,13 +130,6 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
     if not all(map(math.isfinite, found)):
         raise ValueError(f"{found} are not all finite")
     return found
-
-
-def _in_full(history: History, rows: CurveTable) -> CurveTable:
-    """Without runs that were no full trainings, however far they got."""
-    whole = np.array([not t.partial for t in history.trials], dtype=bool)
-    kept = whole[rows.trial]
-    return CurveTable(rows.trial[kept], rows.epoch[kept], rows.value[kept])
 
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
@@ -293,12 +294,12 @@ class Model:
         """Learnt from both but for the studies that mislead; None: all do."""
         assert earlier.of is not None
         kept = np.unique(earlier.of)
-        least = _density(self.stages, own) - _DOUBT
+        least = largest_density(self.stages, own) - _DOUBT
         while len(kept):
             taken = earlier.at(np.flatnonzero(np.isin(earlier.of, kept)))
             both = own.beside(taken)
             kernel = learn_kernel(self.stages, both)
-            before = self._earlier(tuple(kept.tolist()), partial(_density, self.stages, taken))
+            before = self._earlier(tuple(kept.tolist()), partial(largest_density, self.stages, taken))
             if density(self.stages, both, kernel) - before >= least:
                 return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
             kept = np.delete(kept, kernel.told[kept].argmin())
@@ -329,10 +330,6 @@ def _scale(rows: CurveTable, initial: int, sign: float) -> LogRegret | None:
     first = rows.trial < initial
     last[rows.trial[first]] = rows.value[first]  # of equals the later stays
     return LogRegret.of(rows.value, last, sign)
-
-
-def _density(stages: Stages, seen: Seen) -> float:
-    return density(stages, seen, learn_kernel(stages, seen))
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:

@@ -20,14 +20,21 @@ cov f between runs of studies i and j is multiplied by q_i q_j, q = 1 / (1 + exp
 one. So a study that foretells nothing of this one is left with q near 0, and no say in what begins. The amplitudes,
 steps and lengthscales are common to all: how much early epochs tell of the end is known from the first trial on.
 `benchmarks/search/stage_priors.py` shows the hyperparameters of recorded trainings beside the priors' medians.
+
+What it learns from (`CurveRows`) is folded from the log. A row is what a trial counts for by an epoch, NaN where it
+diverged. Of each trial these are the first at or after the epochs 1, 3, 9, 27, ... and the last before it paused or
+ended: a curve says little more in between. Rows keep the order of the log. A trial that begins again, from a checkpoint
+or anew, loses the rows after that, as the history forgets them; reports that come late or belong to an attempt that was
+superseded are none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -36,9 +43,237 @@ from scipy.linalg import lapack
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp.gp import factorise, solve_lower, subset
 from haltune.gp.kernels import profile, squared_distances
+from haltune.log import events as ev
+from haltune.log.events import Event, Status
 from haltune.log.history import History
+from haltune.log.problem import Goal
+from haltune.log.scores import measured
+from haltune.space import Space
+from haltune.space.domains import Float, bounding
 
-from .curve_rows import CurveTable, median_and_best
+# -- rows of curves ------------------------------------------------------------------------------
+
+CurveRow = tuple[int, float, float]  # trial, epochs, raw value
+_EPOCH_RATIO = 3  # ratio of the epochs at which a curve is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class CurveTable:
+    """Rows as arrays (n,), with values as models take them (see log.scores)."""
+
+    trial: Indices
+    epoch: Array
+    value: Array
+
+    def __len__(self) -> int:
+        return len(self.trial)
+
+    def upto(self, count: int) -> CurveTable:
+        return CurveTable(self.trial[:count], self.epoch[:count], self.value[:count])
+
+
+@dataclass(slots=True)
+class TrialRows:
+    attempt: int = 1
+    held: bool = True  # by a worker: what is reported after that is not in its curve
+    at: float = 0.0  # epochs of its last report
+    value: float | None = None  # that it counts for by its last report in this attempt
+    saved: float = 0.0  # epochs of its last checkpoint
+    top: float = math.nan  # its best finite value
+    kept: float = math.nan  # `top` at its last checkpoint
+    rows: list[tuple[float, int]] = field(default_factory=list)  # epochs and number of each of its rows
+
+
+class CurveRows:
+    def __init__(self, goal: Goal) -> None:
+        self.goal = goal
+        self.rows: dict[int, CurveRow] = {}  # by their numbers
+        self.count = 0  # rows that ever were: the next one's number
+        self.trials: dict[int, TrialRows] = {}
+        self._table: CurveTable | None = None  # of these rows, once it was asked for
+
+    def __repr__(self) -> str:
+        return f"CurveRows({self.rows}, {self.trials})"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def table(self) -> CurveTable:
+        if self._table is None:
+            trial, epoch, value = np.array(list(self.rows.values()), dtype=np.float64).reshape(len(self), 3).T
+            self._table = CurveTable(trial.astype(np.intp), epoch, measured(value))
+        return self._table
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, ev.Started):
+            self.trials[event.trial] = TrialRows()
+        if not isinstance(event, ev.TrialEvent) or (t := self.trials.get(event.trial)) is None:
+            return
+        if isinstance(event, ev.Resumed):
+            self._resumed(t, event)
+        elif not isinstance(event, ev.AttemptEvent) or event.attempt != t.attempt or not t.held:
+            return  # superseded, or late
+        elif isinstance(event, ev.Reported):
+            self._reported(t, event)
+        elif isinstance(event, ev.Checkpointed):
+            t.saved, t.kept = event.epoch, t.top
+        elif isinstance(event, ev.Ended | ev.Expired):
+            t.held = False
+            self._ended(t, event.trial, event.status)
+
+    def _resumed(self, t: TrialRows, e: ev.Resumed) -> None:
+        """What came after the checkpoint is trained again."""
+        saved, top = (0.0, math.nan) if e.anew else (t.saved, t.kept)
+        kept = [row for row in t.rows if row[0] <= saved]
+        for row in t.rows:
+            if row[0] > saved:
+                del self.rows[row[1]]
+                self._table = None
+        self.trials[e.trial] = TrialRows(e.attempt, True, saved, None, saved, top, top, kept)
+
+    def _reported(self, t: TrialRows, e: ev.Reported) -> None:
+        if e.epoch <= t.at:
+            return  # seen before
+        marked = _marked(t.at, e.epoch)
+        t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
+        t.value = t.top if self.goal.of == "best" and math.isfinite(e.value) else e.value
+        if marked:
+            self._add(t, e.trial, t.value)
+
+    def _ended(self, t: TrialRows, trial: int, status: Status) -> None:
+        """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""
+        if status is Status.FAILED and not t.rows:
+            t.at = max(1.0, t.at)
+            self._add(t, trial, math.nan)
+        known = bool(t.rows) and t.rows[-1][0] >= t.at
+        if not (known or status in (Status.FAILED, Status.INTERRUPTED) or t.value is None):
+            self._add(t, trial, t.value)
+
+    def _add(self, t: TrialRows, trial: int, value: float) -> None:
+        t.rows.append((t.at, self.count))
+        self.rows[self.count] = (trial, t.at, value)
+        self.count += 1
+        self._table = None
+
+
+def _marked(before: float, epoch: float) -> bool:
+    """Whether 1, 3, 9, 27, ... lies after one epoch and not after the other."""
+    mark = 1
+    while mark <= before:
+        mark *= _EPOCH_RATIO
+    return mark <= epoch
+
+
+_BEST_TRIALS = 5  # best trials that have neighbours among the candidates
+_NEIGHBOUR_DEVIATION = 0.15  # deviation of a neighbour in the unit cube
+
+
+def candidates(
+    history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None
+) -> Array:
+    """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
+
+    A third of `count` are neighbours, of `others` (k, d) as well, which are candidates themselves. All configurations,
+    in a space with no more.
+    """
+    space, near = history.problem.space, count // 3
+    if space.size is not None and space.size <= count:
+        return space.encode_many(space.enumerate())
+    tops = history.points[_best_trials(rows, history.problem.goal.sign)]
+    others = np.empty((0, space.dim)) if others is None else others
+    tops = np.vstack([tops, others])
+    anywhere = rng.random((count - near, space.dim))
+    base = tops[rng.integers(len(tops), size=near)]
+    moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
+    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
+    return points if _free(space) else space.encode_many(space.decode_many(points))
+
+
+def _best_trials(rows: CurveTable, sign: float) -> Indices:
+    """The trials of the best values, best first, of equals the lower number; what is not finite last."""
+    score = np.where(np.isfinite(rows.value), -sign * rows.value, np.inf)
+    ranked = rows.trial[np.lexsort((rows.trial, score))]
+    _, first = np.unique(ranked, return_index=True)
+    return ranked[np.sort(first)[:_BEST_TRIALS]]
+
+
+def first_untried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
+    """The point (n, d) of largest value (n,) whose configuration breaks no constraint and was not tried, and that one.
+
+    None when there is none. They are asked one by one, for it is slow.
+    """
+    space = history.problem.space
+    for i in np.argsort(-value, kind="stable"):
+        config = space.decode(points[i])
+        if space.contains(config) and space.key_of_canonical(config) not in history.tried:
+            return int(i), config
+    return None
+
+
+def _free(space: Space) -> bool:
+    """True when a point and its configuration are one: all coordinates are numbers that depend on no other."""
+    return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
+
+
+_ROWS_BETWEEN_FITS = (8, 100)  # rows between fits: a fifth of those there are, within these
+
+
+def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, float] | None:
+    """sign * value: the median of the first trials' measured values, and the best of all (n,).
+
+    The median is of all where none of the first trials' is finite. None when none of all is.
+    """
+    v = sign * values[np.isfinite(values)]
+    if not len(v):
+        return None
+    early = sign * first[np.isfinite(first)]
+    return float(np.median(early if len(early) else v)), float(v.max())
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScale:
+    """Targets of the model: 0 at the median of the first trials, 1 at the best so far, and nothing below -1.
+
+    So runs that diverge are as bad as any, by however much they do; were they the scale, all others would look equal.
+    The median is that of trials which were not chosen for their promise: among those that are, -1 would be close by.
+    """
+
+    sign: float  # of the goal
+    centre: float  # sign * value
+    width: float
+
+    @classmethod
+    def of(cls, values: Array, first: Array, sign: float) -> TargetScale | None:
+        """From measured values (n,), and those of them that the first trials had; None when none is finite."""
+        if (found := median_and_best(values, first, sign)) is None:
+            return None
+        centre, best = found
+        width = best - centre
+        return cls(sign, centre, width if width > 0 else max(abs(centre), 1.0))
+
+    def targets(self, values: Array) -> Array:
+        """Of measured values (n,); what is not finite is at the bottom."""
+        v = np.where(np.isfinite(values), self.sign * values, -np.inf)
+        with np.errstate(over="ignore"):  # divided by a small width
+            return np.clip((v - self.centre) / self.width, -1.0, _ABOVE)
+
+    def value(self, target: float) -> float:
+        return self.sign * (self.centre + self.width * target)
+
+
+_ABOVE = 10.0  # a first median and best that are nearly equal must not make the next value enormous
+
+
+def fitted(count: int, first: int) -> int:
+    """The last number of rows at which hyperparameters were fitted."""
+    m, (least, most) = first, _ROWS_BETWEEN_FITS
+    while (following := m + min(most, max(least, m // 5))) <= count:
+        m = following
+    return min(m, count)
+
+
+# -- what runs have reached at the stages --------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -124,139 +359,74 @@ _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
 _TOLD, _TOLD_SD = 0.7, 1.5  # q of an earlier study; deviation of its logit
 
 
-@dataclass(frozen=True)
 class Stages:
     """The stages of training and the prior of the hyperparameters theta, all logarithms but for the last.
 
     theta: s, l, noise, c, r; the amplitudes (K,); the steps (K - 1,); the lengthscales (d,); the logits of q (J,).
+    epochs: (K,) of each stage, ascending, the last a full training; dim: d; earlier: J studies.
     """
 
-    epochs: tuple[int, ...]  # (K,) of each stage, ascending, the last a full training
-    dim: int  # d
-    earlier: int = 0  # J studies
-
-    @cached_property
-    def times(self) -> Array:
-        """(K,) t of each stage."""
-        n = np.array(self.epochs, dtype=np.float64)
-        return np.asarray(np.log1p(n) / np.log1p(n[-1]))
-
-    @cached_property
-    def parts(self) -> tuple[slice, slice, slice, slice]:
-        """Where the amplitudes, the steps, the lengthscales and the logits of q stand in theta."""
-        steps = 5 + len(self.epochs)
-        scales = 2 * steps - 6
-        told = scales + self.dim
-        return slice(5, steps), slice(steps, scales), slice(scales, told), slice(told, told + self.earlier)
-
-    @cached_property
-    def mean(self) -> Array:
-        """The prior's mean of theta."""
-        gaps = np.diff(self.times) / _PACE
+    def __init__(self, epochs: tuple[int, ...], dim: int, earlier: int = 0) -> None:
+        self.epochs, self.dim, self.earlier = epochs, dim, earlier
+        n, k = np.array(epochs, dtype=np.float64), len(epochs)
+        self.times = np.asarray(np.log1p(n) / np.log1p(n[-1]))  # (K,) t
+        scales = 5 + 2 * k - 1
+        told = scales + dim
+        # where the amplitudes, the steps, the lengthscales and the logits of q stand in theta
+        self.parts = slice(5, 5 + k), slice(5 + k, scales), slice(scales, told), slice(told, told + earlier)
+        gaps, back = np.diff(self.times) / _PACE, self.times - 1.0
         gaps[:1] = _FIRST
-        amplitudes = np.log(_AMPLITUDE) + _GROWTH * (self.times - 1.0)
-        scales = np.full(self.dim, np.log(_SCALE))
-        told = np.full(self.earlier, np.log(_TOLD / (1 - _TOLD)))
-        return np.concatenate(
-            [np.log([_COMMON, _LENGTH, _NOISE, _OWN, _RATE]), amplitudes, np.log(gaps), scales, told]
-        )
-
-    @cached_property
-    def precision(self) -> Array:
-        """The prior's precision of theta, a matrix: amplitudes, and steps, vary together and each by itself."""
-        k, back = len(self.epochs), self.times - 1.0
+        self.mean = np.concatenate([
+            np.log([_COMMON, _LENGTH, _NOISE, _OWN, _RATE]), np.log(_AMPLITUDE) + _GROWTH * back, np.log(gaps),
+            np.full(dim, np.log(_SCALE)), np.full(earlier, np.log(_TOLD / (1 - _TOLD))),
+        ])  # fmt: skip
+        # amplitudes, and steps, vary together and each by itself
         covariance = np.zeros((len(self.mean), len(self.mean)))
         covariance[range(5), range(5)] = np.square([_COMMON_SD, _LENGTH_SD, _NOISE_SD, _OWN_SD, _RATE_SD])
-        amplitudes, steps, scales, told = self.parts
+        amplitudes, steps, lengths, logits = self.parts
         covariance[amplitudes, amplitudes] = (
             _AMPLITUDE_SD**2 + _GROWTH_SD**2 * np.outer(back, back) + _EACH_SD**2 * np.eye(k)
         )
         covariance[steps, steps] = _STEPS_SD**2 + _STEP_SD**2 * np.eye(k - 1)
         if k > 1:
             covariance[steps.start, steps.start] += _FIRST_SD**2
-        covariance[scales, scales] = _SCALE_SD**2 * np.eye(self.dim)
-        covariance[told, told] = _TOLD_SD**2 * np.eye(self.earlier)
-        return np.asarray(np.linalg.inv(covariance))
-
-    @cached_property
-    def bounds(self) -> list[tuple[float, float]]:
+        covariance[lengths, lengths] = _SCALE_SD**2 * np.eye(dim)
+        covariance[logits, logits] = _TOLD_SD**2 * np.eye(earlier)
+        self.precision = np.asarray(np.linalg.inv(covariance))
         sd = np.sqrt(np.linalg.inv(self.precision).diagonal())
-        return [(float(m - 4 * s), float(m + 4 * s)) for m, s in zip(self.mean, sd, strict=True)]
-
-    @cached_property
-    def between(self) -> Array:
-        """(K - 1, K, K) 1 where a step lies between two stages."""
-        stage = np.arange(len(self.epochs))
+        self.bounds = [(float(m - 4 * s), float(m + 4 * s)) for m, s in zip(self.mean, sd, strict=True)]
+        stage, step = np.arange(k), np.arange(k - 1)[:, None, None]
         low, high = np.minimum.outer(stage, stage), np.maximum.outer(stage, stage)
-        step = np.arange(len(self.epochs) - 1)[:, None, None]
-        return np.asarray((low <= step) & (step < high), dtype=np.float64)
+        # (K - 1, K, K) 1 where a step lies between two stages
+        self.between = np.asarray((low <= step) & (step < high), dtype=np.float64)
 
 
-@dataclass(frozen=True)
 class StageKernel:
     """The covariances under one theta; tables of stages (K, K)."""
 
-    stages: Stages
-    theta: Array
+    def __init__(self, stages: Stages, theta: Array) -> None:
+        self.stages, self.theta = stages, theta
+        amplitudes, steps, lengths, logits = stages.parts
+        self.noise = float(np.exp(2 * theta[2])) + 1e-8  # variance
+        self.scales = np.asarray(np.exp(theta[lengths]))  # (d,) lengthscales
+        self.apart = np.asarray(np.tensordot(np.exp(theta[steps]), stages.between, 1))  # |u_k - u_l|
+        gap, back = np.subtract.outer(stages.times, stages.times), stages.times - 1.0
+        self.wave = np.asarray(np.exp(2 * theta[0]) * np.exp(-((gap / np.exp(theta[1])) ** 2) / 2))
+        self.common = np.asarray(1.0 + np.outer(back, back) + self.wave)  # cov m, of which wave is what bends
+        a = np.exp(theta[amplitudes])
+        both = np.outer(a, a)
+        self.shared = np.asarray(both * np.exp(-self.apart))  # cov f at equal configurations
+        self.own = np.asarray(np.exp(2 * theta[3] - np.exp(theta[4]) * self.apart) * both)  # cov g
+        # (J + 1,) q of each study, 1 of this one before those of the earlier ones
+        self.told = np.concatenate([[1.0], 1.0 / (1.0 + np.exp(-theta[logits]))])
+        self.linked = np.outer(self.told, self.told)  # (J + 1, J + 1) the factor of cov f between two studies
+        np.fill_diagonal(self.linked, 1.0)
 
     def without(self, studies: Iterable[int]) -> StageKernel:
         """The same with a q of 0 for some of the earlier studies, which are numbered from 1 on."""
         theta = self.theta.copy()
         theta[[self.stages.parts[3].start + j - 1 for j in studies]] = -np.inf
         return StageKernel(self.stages, theta)
-
-    @property
-    def noise(self) -> float:
-        return float(np.exp(2 * self.theta[2])) + 1e-8
-
-    @cached_property
-    def scales(self) -> Array:
-        return np.asarray(np.exp(self.theta[self.stages.parts[2]]))
-
-    @cached_property
-    def apart(self) -> Array:
-        """|u_k - u_l|."""
-        return np.asarray(np.tensordot(np.exp(self.theta[self.stages.parts[1]]), self.stages.between, 1))
-
-    @cached_property
-    def wave(self) -> Array:
-        """The part of cov m that bends."""
-        gap = np.subtract.outer(self.stages.times, self.stages.times)
-        return np.asarray(np.exp(2 * self.theta[0]) * np.exp(-((gap / np.exp(self.theta[1])) ** 2) / 2))
-
-    @cached_property
-    def common(self) -> Array:
-        """cov m."""
-        back = self.stages.times - 1.0
-        return np.asarray(1.0 + np.outer(back, back) + self.wave)
-
-    @cached_property
-    def _amplitudes(self) -> Array:
-        a = np.exp(self.theta[self.stages.parts[0]])
-        return np.outer(a, a)
-
-    @cached_property
-    def shared(self) -> Array:
-        """cov f at equal configurations."""
-        return np.asarray(self._amplitudes * np.exp(-self.apart))
-
-    @cached_property
-    def own(self) -> Array:
-        """cov g."""
-        told = np.exp(2 * self.theta[3] - np.exp(self.theta[4]) * self.apart)
-        return np.asarray(told * self._amplitudes)
-
-    @cached_property
-    def told(self) -> Array:
-        """(J + 1,) q of each study, 1 of this one before those of the earlier ones."""
-        return np.concatenate([[1.0], 1.0 / (1.0 + np.exp(-self.theta[self.stages.parts[3]]))])
-
-    @cached_property
-    def linked(self) -> Array:
-        """(J + 1, J + 1) the factor of cov f between two studies."""
-        linked = np.outer(self.told, self.told)
-        np.fill_diagonal(linked, 1.0)
-        return linked
 
     @property
     def foretells(self) -> Array:
@@ -362,6 +532,10 @@ def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:
     """The logarithm of the posterior density up to a constant, which `learn_kernel` has made as large as it found."""
     return -descent(stages, seen, kernel.theta)[0]
+
+
+def largest_density(stages: Stages, seen: Seen) -> float:
+    return density(stages, seen, learn_kernel(stages, seen))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from haltune.space import Space
 from haltune.space.domains import Choice, Constant
 
 from .belief import SiteBelief
-from .members import Look, MemberSet, Stage, TruVaRState
+from .choice import Look, MemberSet, Stage, TruVaRState
 from .policy import TruVaR, check_threshold
 
 _DRAWS = 2000  # joint samples
@@ -64,7 +64,11 @@ def describe(
 
     Later rules describe what earlier ones leave. None when the region is empty in expectation.
     """
-    columns = {n: _column(configs, n) for n, d in space.parameters.items() if not isinstance(d, Constant)}
+    columns: dict[str, NDArray[Any]] = {}
+    for name, domain in space.parameters.items():
+        if not isinstance(domain, Constant):
+            columns[name] = np.empty(len(configs), dtype=object)
+            columns[name][:] = [config.get(name) for config in configs]
     choices = {n for n, d in space.parameters.items() if isinstance(d, Choice)}
     total, left = float(probability.sum()), probability.copy()
     rules: list[Rule] = []
@@ -104,7 +108,8 @@ def _cuts(name: str, column: NDArray[Any], choice: bool, box: Mask) -> list[Cut]
     inside = column[box & ~absent]
     if choice:
         options = {repr(v): v for v in inside}
-        return [(name, "", absent | ~_equal(column, v)) for v in options.values()] if len(options) > 1 else []
+        shown = np.array([repr(value) for value in column], dtype=object)
+        return [(name, "", absent | (shown != option)) for option in options] if len(options) > 1 else []
     values = np.unique(inside.astype(np.float64))
     if len(values) < 2:
         return []
@@ -154,18 +159,8 @@ def _said(name: str, kept: Any) -> str:
     return f"{low:.4g} <= {name} <= {high:.4g}"
 
 
-def _column(configs: Sequence[Mapping[str, Any]], name: str) -> NDArray[Any]:
-    column = np.empty(len(configs), dtype=object)
-    column[:] = [config.get(name) for config in configs]
-    return column
-
-
 def _absent(column: NDArray[Any]) -> Mask:
     return np.array([value is None for value in column], dtype=np.bool_)
-
-
-def _equal(column: NDArray[Any], option: Any) -> Mask:
-    return np.array([repr(value) == repr(option) for value in column], dtype=np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +277,7 @@ def level_set(
     A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
     leaves none of its shares to reach, and before anything can be said.
     """
-    own = _own(history, policy)
+    own = policy.part(MemberSet) if history.problem.plain else None  # of several goals there are several
     if threshold is None and (own is None or not own.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
     if threshold is not None and not is_number(threshold):
@@ -304,52 +299,40 @@ def level_set(
 
 def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
     """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
-    member_set, state, belief = _known(history, log, _own(history, policy), None, as_asked=False)
+    own = policy.part(MemberSet) if history.problem.plain else None
+    member_set, state, belief = _known(history, log, own, None, as_asked=False)
     spent = member_set.spent(history, state, belief)
     members = np.flatnonzero(member_set.members(history, state, belief, spent))
     stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
     members = members[np.argsort(-belief.field.mean[members], kind="stable")]
     others = np.setdiff1d(np.arange(len(belief.sites)), members)
-    best, shortfall = _sampled(belief, members, history.rng("design", 2))
-    mean = history.problem.goal.sign * belief.field.mean
+    # joint samples of the `_JOINT` of highest upper bound, members or not; the rest count as never the best
+    field, rng = belief.field, history.rng("design", 2)
+    upper = field.mean + 3.0 * np.sqrt(field.variance)
+    drawn = np.unique(np.concatenate([members[:1], np.argsort(-upper, kind="stable")[:_JOINT]]))
+    root, _ = factorise(field.rows(drawn)[:, drawn], field.prior)
+    draws = field.mean[drawn] + rng.standard_normal((_DRAWS, len(drawn))) @ root.T
+    best = np.bincount(drawn[np.argmax(draws, axis=1)], minlength=len(field.mean)) / _DRAWS
+    shortfall = draws.max(axis=1) - draws[:, int(np.searchsorted(drawn, members[0]))]
+    mean = history.problem.goal.sign * field.mean
     return Maximisers(
-        [belief.sites.configs[int(i)] for i in members], mean[members], np.sqrt(belief.field.variance[members]), best,
+        [belief.sites.configs[int(i)] for i in members], mean[members], np.sqrt(field.variance[members]), best[members],
         member_set.confidence.accuracy(stage) * belief.scale, shortfall,
         history.problem.space, history.problem.goal.metric,
         [belief.sites.configs[int(i)] for i in others], mean[others],
     )  # fmt: skip
 
 
-def _sampled(belief: SiteBelief, members: Any, rng: np.random.Generator) -> tuple[Array, Array]:
-    """How often each member is the best, and how far the first one is from the best, in joint samples.
-
-    Of members and others the `_JOINT` of highest upper bound are drawn; the rest count as never the best.
-    """
-    field = belief.field
-    upper = field.mean + 3.0 * np.sqrt(field.variance)
-    drawn = np.unique(np.concatenate([members[:1], np.argsort(-upper, kind="stable")[:_JOINT]]))
-    root, _ = factorise(field.rows(drawn)[:, drawn], field.prior)
-    draws = field.mean[drawn] + rng.standard_normal((_DRAWS, len(drawn))) @ root.T
-    wins = np.bincount(drawn[np.argmax(draws, axis=1)], minlength=len(field.mean)) / _DRAWS
-    first = int(np.searchsorted(drawn, members[0]))
-    return wins[members], draws.max(axis=1) - draws[:, first]
-
-
-def _own(history: History, policy: Policy[Any]) -> MemberSet | None:
-    """What a policy knows; of several goals, which it is asked for one at a time, it is nothing."""
-    return policy.part(MemberSet) if history.problem.plain else None
-
-
 def _known(
     history: History, log: Iterable[Event], own: MemberSet | None, threshold: float | None, as_asked: bool
 ) -> tuple[MemberSet, TruVaRState, SiteBelief]:
     """The policy's beliefs after a log; for another question than its own as if a stage began now."""
-    member_set = TruVaR(initial=1).part(MemberSet) if own is None else own
+    member_set = own or TruVaR(initial=1).part(MemberSet)
     assert member_set is not None
     with one_thread():
         state = TruVaRState()
         for event in log:
-            state = state.after(event)
+            state.take(event)
         if not as_asked and (member_set.threshold, member_set.implicit) != (threshold, None):
             member_set, seen = member_set.towards(threshold), len(state.finished)
             state = TruVaRState(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
@@ -51,9 +51,7 @@ _NOISE_FREEDOM = 2.0  # degrees of freedom of the guess of a level's noise from 
 _REBASE = 50  # observations after which a field under a given kernel is made anew: rank-one errors add up
 _NUGGET = 1e-6  # of the targets' variance: a known noise of 0 would leave no pivot above rounding
 _EXACT = 1e-10  # of the prior variance: stands for a noise of 0 under a given kernel, and for less than this
-_CLIPPED_BEYOND = (
-    5.0  # level sets: a value this many times as far below the best as the median counts as no worse
-)
+_CLIPPED_BEYOND = 5.0  # level sets: a value so many times as far below the best as the median is no worse
 
 
 # -- sites -------------------------------------------------------------------------------------
@@ -196,10 +194,6 @@ def levels_from(given: Iterable[Level | Mapping[str, Any]]) -> tuple[Level, ...]
     if len({level.name for level in found}) < len(found):
         raise InvalidInput(f"Two levels share a name: {', '.join(level.name for level in found)}")
     return found
-
-
-def levels_to_json(levels: Iterable[Level]) -> list[dict[str, Any]]:
-    return [asdict(level) for level in levels]
 
 
 def noises(levels: Sequence[Level], repeats: Mapping[str, Sequence[Array]], overall: float) -> Array:
@@ -354,7 +348,7 @@ class SiteSurrogate:
     _bases: Memo[_Base] = field(init=False, default_factory=lambda: Memo(8))
     _field: tuple[Any, ObservationKeys, Field] | None = field(
         init=False, default=None
-    )  # base, data beyond it, result
+    )  # base, data beyond, result
 
     def belief(self, history: History, finished: FinishedTrials) -> SiteBelief | None:
         """After these trials; None while there are too few to learn a kernel from."""
@@ -369,12 +363,19 @@ class SiteSurrogate:
         base = self._bases(key, partial(make, history, finished[:count]))
         sites = self.sites_of(history.problem)
         if sites is not None:
-            posterior, grown = (
-                base.posterior,
-                self._grown(history, finished[count:], data[count:], key, base, sites),
-            )
+            posterior = base.posterior
+            grown = self._grown(history, finished[count:], data[count:], key, base, sites)
         else:
-            sites = self._sites(key, partial(self._representers, history, base, count))
+
+            def matter(points: Array) -> Mask:
+                assert self.matters is not None
+                return self.matters(base.posterior, points, count, history.problem.goal.sign)
+
+            def drawn() -> Sites:
+                known = matter if count and self.matters else None
+                return representers(history.problem.space, self.count, history.rng("design", count, 1), known)
+
+            sites = self._sites(key, drawn)
             posterior = self._conditioned(history, finished[count:], base)
             grown = field_of(posterior, sites.points)
         if callable(self.noise):
@@ -421,11 +422,11 @@ class SiteSurrogate:
 
     def _learnt(self, history: History, finished: FinishedTrials) -> _Base:
         assert not isinstance(self.kernel, Kernel)
-        x = self._points(history, finished)
+        x = history.points[list(finished)]
         floor = self._floor(history, finished)
         y = np.array([_target(history, id, floor) for id in finished])
         known = [
-            (self.levels[self.level_of(history, id)].noise or 0.0) + self._noise_of(history, id)
+            (self.levels[self.level_of(history, id)].noise or 0.0) + self._noise_at(history.trial(id).config)
             for id in finished
         ]
         all_known = self.noise is not None or all(level.noise is not None for level in self.levels)
@@ -478,11 +479,8 @@ class SiteSurrogate:
 
     def _variance(self, history: History, id: int, base: _Base) -> float:
         """Variance of a trial's observation as the base has it."""
-        own = float(base.noises[self.level_of(history, id)]) + self._noise_of(history, id)
+        own = float(base.noises[self.level_of(history, id)]) + self._noise_at(history.trial(id).config)
         return max(own, base.exact)
-
-    def _noise_of(self, history: History, id: int) -> float:
-        return self._noise_at(history.trial(id).config)
 
     def _noise_at(self, config: Config) -> float:
         """The share of the noise that belongs to the configuration."""
@@ -498,14 +496,6 @@ class SiteSurrogate:
                 f"The noise function returned {returned!r} for {dict(config)!r}. Return a variance, 0 or more."
             )
         return variance
-
-    def _representers(self, history: History, base: _Base, seen: int) -> Sites:
-        def matter(points: Array) -> Mask:
-            assert self.matters is not None
-            return self.matters(base.posterior, points, seen, history.problem.goal.sign)
-
-        rng = history.rng("design", seen, 1)
-        return representers(history.problem.space, self.count, rng, matter if seen and self.matters else None)
 
     def _grown(
         self,
@@ -533,9 +523,4 @@ class SiteSurrogate:
             return base.posterior
         y = [_target(history, id, base.floor) for id in finished]
         noise = [self._variance(history, id, base) for id in finished]
-        return base.posterior.condition(self._points(history, finished), y, noise)
-
-    @staticmethod
-    def _points(history: History, finished: FinishedTrials) -> Array:
-        points = [history.points[id] for id in finished]
-        return np.array(points).reshape(len(points), history.problem.space.dim)
+        return base.posterior.condition(history.points[list(finished)], y, noise)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -48,10 +48,18 @@ from .belief import (
     grid_to_json,
     is_grid,
     levels_from,
-    levels_to_json,
 )
-from .members import Confidence, Look, MemberSet, Prices, Stage, TruVaRState, may_matter
-from .reduction import Observation, ObservationChoice
+from .choice import (
+    Confidence,
+    Look,
+    MemberSet,
+    Observation,
+    ObservationChoice,
+    Prices,
+    Stage,
+    TruVaRState,
+    may_matter,
+)
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
@@ -184,11 +192,7 @@ class TruVaR(Policy[TruVaRState]):
         object.__setattr__(self, "kernel", _kernel_from(self.kernel))
         object.__setattr__(self, "levels", levels_from(self.levels))
         self._check()
-        levels, simple, given = (
-            levels_from(self.levels),
-            self.rule != "truvar",
-            isinstance(self.kernel, Kernel),
-        )
+        simple, given = self.rule != "truvar", isinstance(self.kernel, Kernel)
         sets = self.threshold is not None or self.implicit is not None
         if simple:
             confidence = Confidence(_RULE_FACTOR if self.a is None else self.a, "constant", eta=0.0)
@@ -198,7 +202,7 @@ class TruVaR(Policy[TruVaRState]):
         matters = partial(may_matter, confidence, self.threshold, self.implicit, self.representers)
         surrogate = SiteSurrogate(
             self.kernel, self.mean, self.noise,  # type: ignore[arg-type]
-            levels or (ONLY if self.noise is None else replace(ONLY, noise=0.0),), self.refit_every,
+            self._levels or (ONLY if self.noise is None else replace(ONLY, noise=0.0),), self.refit_every,
             max(1, self._first), self.grid, self.representers, sets, self.threshold, None if simple else matters,
         )  # fmt: skip
         prices = Prices(CostOptions("TruVaR", self.cost), self.cost_model == "gp", surrogate.levels)
@@ -219,9 +223,7 @@ class TruVaR(Policy[TruVaRState]):
         for option, (fits, allowed) in _ALLOWED.items():
             if not fits(value := getattr(self, option)):
                 raise InvalidInput(f"TruVaR({option}={value!r}): give {allowed}")
-        unknown = (
-            any(v.noise is None for v in levels_from(self.levels)) if self.levels else self.noise is None
-        )
+        unknown = any(v.noise is None for v in self._levels) if self.levels else self.noise is None
         if isinstance(self.kernel, Kernel) and unknown:
             raise InvalidInput(
                 "TruVaR: a given kernel needs known noise. Give noise=, or that of all levels."
@@ -238,14 +240,17 @@ class TruVaR(Policy[TruVaRState]):
                 raise InvalidInput(f"TruVaR(rule={self.rule!r}) does not use {option}=. Leave it out.")
 
     @property
+    def _levels(self) -> tuple[Level, ...]:
+        return levels_from(self.levels)
+
+    @property
     def _surrogate(self) -> SiteSurrogate:
         return self._member_set.surrogate
 
     @property
     def _estimated(self) -> list[Level]:
         """The levels whose noise needs repeats; the noise of a single one is learnt with the kernel."""
-        levels = levels_from(self.levels)
-        return [level for level in levels if level.noise is None] if len(levels) > 1 else []
+        return [level for level in self._levels if level.noise is None] if len(self.levels) > 1 else []
 
     @property
     def _first(self) -> int:
@@ -260,7 +265,7 @@ class TruVaR(Policy[TruVaRState]):
         if isinstance(kernel, Kernel):
             scales = kernel.lengthscales.tolist()
             kernel = {"kind": kernel.kind, "variance": kernel.variance, "lengthscales": scales}
-        levels = levels_to_json(levels_from(self.levels))
+        levels = [asdict(level) for level in self._levels]
         return {**super().spec, "levels": levels, "kernel": kernel, "grid": grid_to_json(self.grid)}
 
     @property
@@ -277,7 +282,8 @@ class TruVaR(Policy[TruVaRState]):
         return TruVaRState()
 
     def fold(self, state: TruVaRState, event: Event) -> TruVaRState:
-        return state.after(event)
+        state.take(event)
+        return state
 
     def part(self, kind: type[T]) -> T | None:
         return self._member_set if isinstance(self._member_set, kind) else super().part(kind)

@@ -25,7 +25,7 @@ from haltune.log.history import History
 from haltune.policies import BOBOS, Guided, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
 from haltune.policies.bayesopt import epoch_coordinate
 from haltune.policies.from_spec import policy_from
-from haltune.policies.multifidelity.curve_rows import CurveRow, CurveRows, TargetScale, fitted
+from haltune.policies.multifidelity.stage_process import CurveRow, CurveRows, TargetScale, fitted
 from haltune.study.asking import propose
 from haltune.study.replay import replay
 

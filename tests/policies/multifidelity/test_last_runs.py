@@ -118,7 +118,7 @@ def test_a_budget_of_less_than_one_training_is_spent_as_far_as_it_goes() -> None
 def test_what_the_user_enqueued_begins_however_late() -> None:
     found = searched(Budget(epochs=100))
     history = found.session.replica.history
-    remaining = Remaining.of(history, EPOCHS)
+    remaining = Remaining(history, EPOCHS)
     assert too_late(Start({"a": 0.5, "b": 0.5}), remaining, history)
     found.enqueue({"a": 0.5, "b": 0.5})
     assert not too_late(Start({"a": 0.5, "b": 0.5}), remaining, found.session.replica.history)
@@ -136,7 +136,7 @@ def test_a_run_takes_what_its_epochs_took_and_an_attempt(seconds: float, start_u
         clock.now += seconds
         trial.report(0.5)
     history = found.session.replica.history
-    remaining = Remaining.of(history, EPOCHS)
+    remaining = Remaining(history, EPOCHS)
     left = 1e9 - history.spent.time
     assert remaining.share(history.trial(0)) * left == pytest.approx(1.1 * (start_up + 6 * seconds), rel=1e-6)
     assert remaining.share(None) * left == pytest.approx(1.1 * (start_up + 9 * seconds), rel=1e-6)
@@ -148,7 +148,7 @@ def test_epochs_that_runs_under_way_will_take_are_set_aside() -> None:
     one.report(0.5)
     history = found.session.replica.history
     aside = sum(history.trial(t.id).until - history.trial(t.id).epoch for t in (one, two))
-    assert Remaining.of(history, EPOCHS).share(None) == pytest.approx(EPOCHS / (29 - aside))
+    assert Remaining(history, EPOCHS).share(None) == pytest.approx(EPOCHS / (29 - aside))
 
 
 Curve = Callable[[dict[str, Any], float, int], float]
@@ -238,7 +238,7 @@ def test_a_paused_run_that_saved_nothing_lacks_all_its_epochs() -> None:
     history = found.session.replica.history
     (paused,) = history.with_status(Status.PAUSED)
     assert paused.epoch == 3
-    assert Remaining.of(history, 27).share(paused) == pytest.approx(27 / 37)
+    assert Remaining(history, 27).share(paused) == pytest.approx(27 / 37)
 
 
 @settings(max_examples=many(20), deadline=None)

@@ -16,9 +16,8 @@ from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
-from haltune.policies.multifidelity.curve_rows import CurveRows
 from haltune.policies.multifidelity.policy import LadderState
-from haltune.policies.multifidelity.stage_process import LogRegret, Stages, seen_at_stages
+from haltune.policies.multifidelity.stage_process import CurveRows, LogRegret, Stages, seen_at_stages
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LONG = Problem(SPACE, Maximize("acc", (0, 1)), 27)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from haltune import HaltuneError, Level
-from haltune.policies.truvar.belief import levels_from, levels_to_json, noises
-from haltune.policies.truvar.members import Aim, Confidence, Stage, potential_maximisers, unclassified
+from haltune.policies import TruVaR
+from haltune.policies.truvar.belief import levels_from, noises
+from haltune.policies.truvar.choice import Aim, Confidence, Stage, potential_maximisers, unclassified
 
 MEAN = np.array([0.0, 1.0, 2.0, 3.0])
 WIDTH = np.array([0.1, 2.5, 0.5, 1.2])
@@ -83,7 +84,7 @@ def test_with_everything_settled_no_maximiser_is_kept():
 
 def test_levels_survive_json():
     levels = levels_from([Level("1 seed"), Level("3 seeds", noise=0.1, cost=3.0)])
-    assert levels_from(levels_to_json(levels)) == levels
+    assert levels_from(TruVaR(threshold=0.5, levels=levels).spec["levels"]) == levels
 
 
 def test_levels_that_cannot_be_are_refused():

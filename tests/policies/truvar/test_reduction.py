@@ -7,7 +7,7 @@ import pytest
 
 from haltune.gp import Kernel, condition_on
 from haltune.policies.truvar.belief import BlockedField, DenseField, field_of
-from haltune.policies.truvar.reduction import (
+from haltune.policies.truvar.choice import (
     anticipated_reduction,
     best_ratio,
     excess_variance,

@@ -263,7 +263,7 @@ def test_a_continuous_space_is_searched_everywhere():
 
 
 def test_the_reduction_over_a_continuous_space_has_the_gradient_it_says():
-    from haltune.policies.truvar.reduction import ReductionSurface
+    from haltune.policies.truvar.choice import ReductionSurface
 
     rng = np.random.default_rng(5)
     belief = condition_on(KERNEL, rng.random((7, 2)), rng.standard_normal(7), noise=1e-3)

@@ -188,39 +188,56 @@ def test_each_result_is_a_dot_that_leads_to_its_row(opened):
         page.keyboard.press("Escape")
 
 
-def test_a_figure_without_another_beside_it_takes_the_whole_width(opened):
+def test_figures_are_described_and_fill_the_width_and_panels_stand_at_one_height(opened):
     page = opened(many)
+    told_of = page.eval_on_selector_all(
+        "figure svg[role=img]", "all => all.map(svg => svg.getAttribute('aria-label'))"
+    )
+    assert len(told_of) >= 5
+    assert all(len(text) > 20 for text in told_of)
     wide = page.locator("figure[data-figure=curves]").bounding_box()["width"]
     places = page.eval_on_selector_all(
         "#figures > figure", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])"
     )
     for top, width in places:
         assert sum(other == top for other, _ in places) == (1 if width > 0.9 * wide else 2)
+    page.locator("figure[data-figure=slices]").scroll_into_view_if_needed()
+    page.wait_for_selector("figure[data-figure=slices] .panel svg .grid", state="attached")
+    tops = page.eval_on_selector_all(
+        "figure[data-figure=slices] .panel > svg[role=img]",
+        "all => all.map(svg => Math.min(...[...svg.querySelectorAll('.grid')].map(line => line.y1.baseVal.value)))",
+    )
+    assert tops == pytest.approx([tops[0]] * 3)
 
 
-def test_trials_stand_best_first_and_are_sorted_by_a_click(opened):
+def test_trials_stand_best_first_and_are_sorted_and_filtered(opened):
     history = many()
     page = opened(many)
-    best_first = [id for group in history.ranked() for id in group]
-    assert rows(page) == best_first
-    page.get_by_role("button", name="lr", exact=True).click()
-    assert rows(page) == list(range(30))
-    page.get_by_role("button", name="lr", exact=True).click()
-    assert rows(page) == list(range(30))[::-1]
+    assert rows(page) == [id for group in history.ranked() for id in group]
+    for order in (list(range(30)), list(range(30))[::-1]):
+        page.get_by_role("button", name="lr", exact=True).click()
+        assert rows(page) == order
     page.locator("th").get_by_role("button", name="acc", exact=True).click()
     values = {t.id: float(t.values[-1]) for t in history.trials}
     assert [values[n] for n in rows(page)] == sorted(values.values(), reverse=True)
-
-
-def test_trials_are_filtered_by_words_and_by_outcome(opened):
-    page = opened(many)
     page.get_by_label("Filter trials by outcome").select_option("stopped")
-    assert sorted(rows(page)) == list(range(0, 30, 3))
-    page.get_by_label("Filter trials by words").fill("too slow")
-    assert sorted(rows(page)) == list(range(0, 30, 3))
-    page.get_by_label("Filter trials by words").fill("no such word")
-    assert rows(page) == []
+    words = page.get_by_label("Filter trials by words")
+    for text, expected in (("", range(0, 30, 3)), ("too slow", range(0, 30, 3)), ("no such word", [])):
+        words.fill(text)
+        assert sorted(rows(page)) == list(expected)
     assert "0 of 30" in page.locator(".filters output").inner_text()
+    page.get_by_label("Filter trials by outcome").select_option("")
+    for text, holds in (
+        ("lr<0.001", lambda t: t.config["lr"] < 0.001),
+        ("LR>=0.01 kind=a", lambda t: t.config["lr"] >= 0.01 and t.config["kind"] == "a"),
+        ("width=20", lambda t: t.config["width"] == 20),
+        ("epochs>3 acc<0.7", lambda t: t.epoch > 3 and t.values[-1] < 0.7),
+        ("epochs<=3", lambda t: t.epoch <= 3),
+    ):
+        words.fill(text)
+        expected = [t.id for t in history.trials if holds(t)]
+        assert sorted(rows(page)) == expected
+        assert expected
 
 
 def test_brushing_parallel_coordinates_filters_the_whole_page(opened):
@@ -327,15 +344,16 @@ def test_a_finger_that_drags_along_an_axis_chooses_and_does_not_scroll(touched):
     assert page.evaluate("scrollY") == scrolled
 
 
-def test_a_row_opens_its_receipt(opened):
+def test_a_row_opens_its_receipt_and_says_whether_it_is_open(opened):
     page = opened(a_search)
     row = page.locator("tr[data-trial=trial-2]:not(.why)")
     receipt = page.locator("tr.why[data-trial=trial-2] pre")
-    assert not receipt.is_visible()
-    row.click()
+    for opens, hand in ((True, row.click), (False, row.click), (True, lambda: row.press("Enter"))):
+        assert row.get_attribute("aria-expanded") == str(not opens).lower()
+        hand()
+        assert receipt.is_visible() == opens
+        assert row.get_attribute("aria-expanded") == str(opens).lower()
     assert "RuntimeError: boom" in receipt.inner_text()
-    row.click()
-    assert not receipt.is_visible()
 
 
 def test_a_legend_entry_hides_its_curves_and_shows_them_again(opened):
@@ -376,34 +394,34 @@ def test_colours_follow_the_system_and_the_button(opened):
     assert page.evaluate(paper) == dark
 
 
-def test_on_a_phone_nothing_is_off_the_screen(opened):
+def test_on_a_phone_nothing_is_off_the_screen(opened, tmp_path):
+    def wide():
+        return page.evaluate("document.documentElement.scrollWidth")
+
     page = opened(many, width=390)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert wide() <= 390
     for box in (e.bounding_box() for e in page.locator("tr.why .because").all()[:5]):
         assert box is None or 0 <= box["x"] <= box["x"] + box["width"] <= 390
-
-
-def test_the_page_of_several_goals_fits_a_phone(opened):
+    space = Space({f"parameter_{n}": Float(0.0, 1.0) for n in range(4)})
     goals = [Maximize("acc", (0, 1)), Minimize("milliseconds")]
-    problem = Problem(Space({f"parameter_{n}": Float(0.0, 1.0) for n in range(4)}), goals, 1)
-    study = Study(problem, RandomSearch(trials=4), seed=0, verbose=0)
+    study = Study(Problem(space, goals, 1), RandomSearch(trials=4), seed=0, verbose=0)
     for trial in study:
         with trial:
             trial.report({"acc": trial.config["parameter_0"], "milliseconds": trial.config["parameter_0"]})
     page = opened(study, width=390)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_panels_beside_each_other_stand_at_one_height(opened):
-    page = opened(many)
-    page.locator("figure[data-figure=slices]").scroll_into_view_if_needed()
-    page.wait_for_selector("figure[data-figure=slices] .panel svg .grid", state="attached")
-    tops = page.eval_on_selector_all(
-        "figure[data-figure=slices] .panel > svg[role=img]",
-        "all => all.map(svg => Math.min(...[...svg.querySelectorAll('.grid')].map(line => line.y1.baseVal.value)))",
-    )
-    assert len(tops) == 3
-    assert tops == pytest.approx([tops[0]] * 3)
+    assert wide() <= 390
+    folder = tmp_path / ("checkpoints-of-the-second-stage" * 4)
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)
+    study = Study(problem, Ladder(), seed=0, budget=Budget(trials=4), checkpoints=folder, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report(trial.config["lr"] * epoch / 9).stops:
+                    trial.save(lambda path: path.write_text("12345"))
+                    break
+    page = opened(study, 390)
+    assert folder.name in page.locator("footer").inner_text()
+    assert wide() <= 390
 
 
 def test_what_a_user_typed_is_shown_and_never_run(opened):
@@ -428,15 +446,6 @@ def test_what_a_user_typed_is_shown_and_never_run(opened):
     assert page.evaluate("document.querySelectorAll('img').length") == 0
     assert page.evaluate("document.body.dataset.ran") is None
     assert EVIL in page.locator("tr.why .because").first.inner_text().replace("\n", "")
-
-
-def test_every_figure_is_described_in_words(opened):
-    page = opened(many)
-    told_of = page.eval_on_selector_all(
-        "figure svg[role=img]", "all => all.map(svg => svg.getAttribute('aria-label'))"
-    )
-    assert len(told_of) >= 5
-    assert all(len(text) > 20 for text in told_of)
 
 
 def test_a_search_without_a_value_has_a_page(opened, browser, tmp_path):
@@ -820,32 +829,6 @@ def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened, width):
     assert long in page.locator("figure[data-figure=slices] title").all_text_contents()
 
 
-def test_a_row_says_whether_it_is_open(opened):
-    page = opened(a_search)
-    row = page.locator("tr[data-trial=trial-1]:not(.why)")
-    assert row.get_attribute("aria-expanded") == "false"
-    row.click()
-    assert row.get_attribute("aria-expanded") == "true"
-    row.focus()
-    page.keyboard.press("Enter")
-    assert row.get_attribute("aria-expanded") == "false"
-
-
-def test_a_long_path_of_checkpoints_does_not_widen_a_phone(opened, tmp_path):
-    folder = tmp_path / ("checkpoints-of-the-second-stage" * 4)
-    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)
-    study = Study(problem, Ladder(), seed=0, budget=Budget(trials=4), checkpoints=folder, verbose=0)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                if trial.report(trial.config["lr"] * epoch / 9).stops:
-                    trial.save(lambda path: path.write_text("12345"))
-                    break
-    page = opened(study, 390)
-    assert folder.name in page.locator("footer").inner_text()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-
-
 def test_it_is_printed_light_and_for_the_width_of_a_sheet_whatever_is_on_the_screen(opened):
     page = opened(many, scheme="dark")
     shown = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -887,22 +870,6 @@ def test_the_page_in_a_cell_follows_the_search_and_its_frame_reaches_nothing(bro
     ) == ("kept out")
     page.close()
     assert said == []
-
-
-def test_the_table_is_filtered_by_conditions_on_its_columns(opened):
-    history = many()
-    page = opened(many)
-    for words, holds in (
-        ("lr<0.001", lambda t: t.config["lr"] < 0.001),
-        ("LR>=0.01 kind=a", lambda t: t.config["lr"] >= 0.01 and t.config["kind"] == "a"),
-        ("width=20", lambda t: t.config["width"] == 20),
-        ("epochs>3 acc<0.7", lambda t: t.epoch > 3 and t.values[-1] < 0.7),
-        ("epochs<=3", lambda t: t.epoch <= 3),
-    ):
-        page.get_by_placeholder("Filter").fill(words)
-        expected = [t.id for t in history.trials if holds(t)]
-        assert sorted(rows(page)) == expected
-        assert expected
 
 
 # -- choosing, sending on, saving ------------------------------------------------------------------

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from told import a_search, tell_trial, told
-from worlds import search, small_study
+from worlds import POLICIES, search, small_study
 
 from haltune import (
     Choice,
@@ -396,6 +396,16 @@ def test_the_page_states_the_probability_of_a_better_configuration_only_where_it
         "If the search continues for another 1 min 40 s, as much as it has taken so far, it finds a better "
         "configuration with an estimated probability of 50%."
     ) in pages[1]
+
+
+def test_the_page_says_that_its_predictions_do_not_use_prior_studies_where_there_are_some(tmp_path):
+    def page(policy):
+        return page_of(search(small_study(policy, trials=6)), tmp_path)
+
+    note = "use the trials of this study alone"
+    assert note in page(POLICIES["multifidelity-taught"]())
+    assert note in page(Halting(POLICIES["multifidelity-taught"](), OptimalStopping()))
+    assert note not in page(POLICIES["multifidelity"]())
 
 
 def test_large_numbers_of_other_goals_are_written_out_and_as_exactly_as_the_first(tmp_path):

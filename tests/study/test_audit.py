@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rising import HORIZON, SOLVER, curve
-from scipy.stats import binom, binomtest
+from scipy.stats import binomtest
 from worlds import problem, search, small_study
 
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Verdict
@@ -52,7 +52,7 @@ def would_stop(epoch: float, p: float = 0.002, incumbent: float = 0.8, **more: A
 
 
 class Log:
-    """A log told by hand."""
+    """A log written by hand."""
 
     def __init__(self, problem: Problem = ONE, spec: Mapping[str, Any] = SPEC) -> None:
         self.history, self.events = History(problem), list[Event]()
@@ -66,6 +66,9 @@ class Log:
     def at(self) -> float:
         return float(len(self.events))
 
+    def attempt(self, id: int) -> int:
+        return self.history.trial(id).attempt
+
     def start(self, drawn: bool = True) -> int:
         id = len(self.history)
         self.add(
@@ -77,25 +80,22 @@ class Log:
         return id
 
     def report(self, id: int, epoch: float, value: float, verdict: Verdict | None = None) -> None:
-        said = verdict_from_json(verdict_to_json(verdict or go_on("on it goes")))  # as a store gives it back
+        stored = verdict_from_json(verdict_to_json(verdict or go_on("on it goes")))
         self.add(
             Reported(
-                at=self.at, trial=id, attempt=self.history.trial(id).attempt, epoch=epoch, value=value, seconds=1.0,
-                verdict=said, seen=len(self.events),
+                at=self.at, trial=id, attempt=self.attempt(id), epoch=epoch, value=value, seconds=1.0,
+                verdict=stored, seen=len(self.events),
             )
         )  # fmt: skip
 
-    def end(self, id: int, status: Status | None = Status.COMPLETED) -> None:
-        if status is not None:
-            attempt = self.history.trial(id).attempt
-            self.add(Ended(at=self.at, trial=id, attempt=attempt, status=status))
+    def end(self, id: int, status: Status = Status.COMPLETED) -> None:
+        self.add(Ended(at=self.at, trial=id, attempt=self.attempt(id), status=status))
 
     def resume(self, id: int, anew: bool = False) -> None:
-        attempt = self.history.trial(id).attempt + 1
         self.add(
             Resumed(
-                at=self.at, trial=id, attempt=attempt, until=10.0, resource=None, tags={}, reason="", evidence={},
-                seen=len(self.events), deciding=0.0, worker="w", by_policy=False, anew=anew,
+                at=self.at, trial=id, attempt=self.attempt(id) + 1, until=10.0, resource=None, tags={}, reason="",
+                evidence={}, seen=len(self.events), deciding=0.0, worker="w", by_policy=False, anew=anew,
             )
         )  # fmt: skip
 
@@ -103,11 +103,12 @@ class Log:
         self, values: Sequence[float], verdicts: Mapping[int, Verdict], drawn: bool = True,
         status: Status | None = Status.COMPLETED,
     ) -> int:  # fmt: skip
-        """One run, a report an epoch."""
+        """One trial, a report an epoch."""
         id = self.start(drawn)
         for epoch, value in enumerate(values, 1):
             self.report(id, float(epoch), value, verdicts.get(epoch))
-        self.end(id, status)
+        if status is not None:
+            self.end(id, status)
         return id
 
     def audit(self, wanted: float = 0.02) -> Audit:
@@ -145,39 +146,25 @@ def test_a_log_whose_counts_are_known() -> None:
     ]  # fmt: skip
 
 
-def test_a_run_is_held_against_the_incumbent_of_its_time() -> None:
-    log = Log()
-    log.run(to(0.85), {3: would_stop(3, incumbent=0.8)})
-    log.run(to(0.85), {3: would_stop(3, incumbent=0.9)})
-    log.run(to(0.8), {3: would_stop(3, incumbent=0.8)})  # a tie does not beat it
-    assert [r.wrong for r in log.audit().runs] == [True, False, False]
-
-
-def test_the_goal_says_which_value_counts() -> None:
-    peaks = [0.1, 0.1, 0.85, *[0.2] * 7]
-    for of, wrong in (("last", False), ("best", True)):
-        log = Log(Problem(SPACE_OF_ONE, Maximize("acc", (0, 1), of=of), 10))  # type: ignore[arg-type]
-        log.run(peaks, {4: would_stop(4)})
-        (run,) = log.audit().runs
-        assert (run.wrong, run.came_to) == (wrong, 0.85 if wrong else 0.2)
-
-
-SPACE_OF_ONE = Space({"lr": Float(0, 1)})
-
-
-def test_a_smaller_loss_is_better_where_the_goal_says_so() -> None:
-    log = Log(Problem(SPACE_OF_ONE, Minimize("loss"), 10))
-    log.run([*[2.0] * 9, 0.5], {4: would_stop(4, incumbent=0.6)})
-    log.run([*[2.0] * 9, 0.7], {4: would_stop(4, incumbent=0.6)})
-    assert [r.wrong for r in log.audit().runs] == [True, False]
-
-
-def test_a_run_without_a_value_in_the_end_was_stopped_rightly() -> None:
-    log = Log()
-    log.run(to(math.nan), {4: would_stop(4)})
-    (run,) = log.audit().runs
-    assert run.wrong is False
-    assert "no final value: a right stop" in str(run)
+@pytest.mark.parametrize(
+    ("goal", "values", "incumbent", "wrong"),
+    [
+        (Maximize("acc", (0, 1)), to(0.85), 0.8, True),
+        (Maximize("acc", (0, 1)), to(0.85), 0.9, False),
+        (Maximize("acc", (0, 1)), to(0.8), 0.8, False),  # a tie does not beat it
+        (Maximize("acc", (0, 1)), to(math.nan), 0.8, False),
+        (Maximize("acc", (0, 1), of="last"), [0.1, 0.1, 0.85, *[0.2] * 7], 0.8, False),
+        (Maximize("acc", (0, 1), of="best"), [0.1, 0.1, 0.85, *[0.2] * 7], 0.8, True),
+        (Minimize("loss"), [*[2.0] * 9, 0.5], 0.6, True),
+        (Minimize("loss"), [*[2.0] * 9, 0.7], 0.6, False),
+    ],
+)
+def test_a_stop_is_wrong_if_the_value_that_counts_beats_the_incumbent_of_its_time(
+    goal: Any, values: list[float], incumbent: float, wrong: bool
+) -> None:
+    log = Log(Problem(Space({"lr": Float(0, 1)}), goal, 10))
+    log.run(values, {4: would_stop(4, incumbent=incumbent)})
+    assert [r.wrong for r in log.audit().runs] == [wrong]
 
 
 def test_what_an_interrupted_run_trained_again_is_part_of_the_cost() -> None:
@@ -228,89 +215,65 @@ def test_without_an_audit_there_is_nothing_to_count() -> None:
 def test_an_interval_is_the_exact_one() -> None:
     for of in (1, 5, 30, 200):
         for count in {0, 1, of // 3, of - 1, of}:
-            low, high = Rate(count, of).interval
             known = binomtest(count, of).proportion_ci(0.95, method="exact")
-            assert (low, high) == pytest.approx((known.low, known.high), abs=1e-9)
-            if count:
-                assert binom.sf(count - 1, of, low) == pytest.approx(0.025)
-            if count < of:
-                assert binom.cdf(count, of, high) == pytest.approx(0.025)
-
-
-def test_an_interval_of_none_and_of_all_has_a_closed_form() -> None:
-    for of in (1, 7, 40):
-        assert Rate(0, of).interval == pytest.approx((0.0, 1.0 - 0.025 ** (1.0 / of)))
-        assert Rate(of, of).interval == pytest.approx((0.025 ** (1.0 / of), 1.0))
+            assert Rate(count, of).interval == pytest.approx((known.low, known.high), abs=1e-9)
     assert Rate(0, 0).interval == (0.0, 1.0)
     assert math.isnan(Rate(0, 0).value)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.3])
+def test_so_many_are_enough_to_tell_a_share_and_one_fewer_is_not(share: float) -> None:
+    assert Rate(0, enough(share)).interval[1] <= share < Rate(0, enough(share) - 1).interval[1]
 
 
 # the K1 of a wanted rate
 
 
-def test_a_larger_k1_is_one_at_which_the_wrong_stop_is_not_made() -> None:
+def losers(count: int) -> list[Any]:
+    """Trials that K1 from 200 on stops at epoch 4, and the present one at epoch 6."""
+    return [(0.7, {4: go_on("", **numbers(0.01)), 6: would_stop(6, p=0.001)})] * count
+
+
+FORBIDDEN = {4: go_on("", **numbers(0.0001, sd_end=3.0, sd_now=1.0, kappa=2.0)), 5: would_stop(5, p=0.003)}
+DIVERGED = (math.nan, {4: go_on("audit: would stop here", incumbent=0.8, audit=4.0)})
+WRONG = (0.9, {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
+
+
+@pytest.mark.parametrize(
+    ("runs", "wanted", "K1", "advice"),
+    [
+        ([(0.9, {4: would_stop(4, p=0.0)})], 0.02, None, "no K1 gives at most 2% of stops wrong"),
+        (
+            [(0.9, {4: go_on("", **numbers(0.3))})],
+            0.02,
+            None,
+            "no trial that would have been stopped has ended",
+        ),
+        ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(5)], 0.2, K1, ""),  # fewer stops need many trials
+        ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(60)], 0.2, 100.0, ""),  # K2 + c, no less: theorem 2
+        ([(0.9, FORBIDDEN), (0.7, {4: would_stop(4, p=0.0)})], 0.02, 667.0, ""),  # what the surrogate forbade
+        ([DIVERGED, WRONG], 0.5, K1, ""),  # a diverged trial is stopped at any K1
+        ([DIVERGED, WRONG], 0.02, 667.0, ""),
+        ([(0.9, {4: would_stop(4, p=0.001, k1=1000.0)})], 0.02, 1010.0, ""),  # up to twice its own K1
+        ([WRONG], 0.02, 667.0, "K1=667 stops none of these trials"),
+        ([WRONG, *losers(1)], 0.02, 667.0, "among these trials 0 of 1"),
+        ([WRONG, *losers(1)], 0.6, K1, "among these trials 1 of 2"),
+        (losers(6), 0.02, K1, "too few stops"),
+        (losers(6), 0.02, K1, "0 of 6: 0%, 95% interval 0% to 45.9%; at least 183 stops"),
+        (losers(182), 0.02, K1, "too few stops"),
+        (losers(183), 0.02, 100.0, "K1=100 gives at most 2% of stops wrong: "),
+    ],
+)
+def test_the_advice_names_a_k1_and_whether_the_stops_are_enough(
+    runs: list[Any], wanted: float, K1: float | None, advice: str
+) -> None:
     log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
-    log.run(to(0.7), {4: would_stop(4, p=0.001)})  # up to 2000
-    assert log.audit().K1 == 667.0
-    assert log.audit(wanted=0.6).K1 == K1  # as it is: one of two may be wrong
-
-
-def test_no_k1_helps_a_wrong_stop_with_no_chance_at_all() -> None:
-    log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.0)})
-    assert log.audit().K1 is None
-    assert "no K1 gives at most 2% of stops wrong" in str(log.audit())
-
-
-def test_where_nobody_would_have_been_stopped_no_k1_is_told() -> None:
-    log = Log()
-    log.run(to(0.9), {4: go_on("", **numbers(0.3))})
-    log.run([0.1] * 5, {4: would_stop(4)}, status=Status.FAILED)
-    assert log.audit().K1 is None
-    advice = log.audit().advice
-    assert "is not known: no trial that would have been stopped has ended" in advice
-    assert str(log.audit()).splitlines()[-1] == advice
-
-
-def test_a_smaller_k1_is_told_only_by_many_runs() -> None:
-    def told(losers: int) -> float | None:
-        log = Log()
-        log.run(to(0.9), {4: go_on("", **numbers(0.04))})  # stopped below K1 = 50
-        for _ in range(losers):
-            log.run(
-                to(0.7), {4: go_on("", **numbers(0.01)), 6: would_stop(6, p=0.001)}
-            )  # from 200 on at epoch 4
-        return log.audit(wanted=0.2).K1
-
-    assert told(5) == K1
-    assert told(60) == 100.0  # K2 + c, no less: theorem 2
-
-
-def test_a_stop_that_the_surrogate_forbade_tells_nothing_of_k1() -> None:
-    log = Log()
-    log.run(
-        to(0.9),
-        {4: go_on("", **numbers(0.0001, sd_end=3.0, sd_now=1.0, kappa=2.0)), 5: would_stop(5, p=0.003)},
-    )
-    log.run(to(0.7), {4: would_stop(4, p=0.0)})
-    assert log.audit().K1 == 667.0
-
-
-def test_a_run_that_diverged_is_stopped_at_any_k1() -> None:
-    log = Log()
-    log.run(to(math.nan), {4: go_on("audit: would stop here", incumbent=0.8, audit=4.0)})
-    log.run(to(0.9), {4: would_stop(4, p=0.003)})
-    told = log.audit(wanted=0.5)
-    assert (told.stops, told.wrong, told.K1) == (2, 1, K1)
-    assert log.audit().K1 == 667.0
-    assert str(told.runs[0]) == "trial 0, at epoch 4; no final value: a right stop"
-
-
-def test_k1_is_that_of_the_first_trial_where_it_grows() -> None:
-    log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.001, k1=1000.0)})  # stopped up to twice its own K1
-    assert log.audit().K1 == 1010.0
+    for end, verdicts in runs:
+        log.run(to(end), verdicts)
+    found = log.audit(wanted)
+    assert found.K1 == K1
+    assert advice in found.advice
+    assert found.advice in str(found) or not found.stops
 
 
 def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
@@ -334,37 +297,6 @@ def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
         assert found is not None
         assert least <= found <= least * 1.01 + 1  # of three digits
         assert fits(found)
-
-
-def test_few_stops_tell_no_rate_and_the_advice_says_so() -> None:
-    def told(stops: int, wrong: int = 0) -> Audit:
-        log = Log()
-        for n in range(stops):
-            log.run(to(0.9 if n < wrong else 0.7), {4: would_stop(4, p=0.001)})
-        return log.audit()
-
-    six = told(6)
-    assert (six.K1, six.at_K1) == (K1, Rate(0, 6))
-    assert six.advice.startswith("too few stops to tell whether K1=500 gives at most 2% of stops wrong")
-    assert "0 of 6: 0%, 95% interval 0% to 45.9%; at least 183 stops" in six.advice
-    assert "too few" in told(182).advice
-    assert told(183).advice.startswith("K1=100 gives at most 2% of stops wrong: ")
-
-
-@pytest.mark.parametrize("share", [0.001, 0.02, 0.3])
-def test_so_many_are_enough_to_tell_a_share_and_one_fewer_is_not(share: float) -> None:
-    assert Rate(0, enough(share)).interval[1] <= share < Rate(0, enough(share) - 1).interval[1]
-
-
-def test_the_share_of_wrong_stops_is_told_of_the_runs_that_its_k1_stops() -> None:
-    log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.003)})  # stopped up to K1 = 667
-    log.run(to(0.7), {4: would_stop(4, p=0.001)})  # up to 2000
-    assert (log.audit().K1, log.audit().at_K1) == (667.0, Rate(0, 1))
-    assert log.audit(0.6).at_K1 == Rate(1, 2)
-    log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.003)})
-    assert "K1=667 stops none of these trials" in log.audit().advice
 
 
 @pytest.mark.parametrize("wanted", [-0.1, 1.0, math.nan, "2%", None])

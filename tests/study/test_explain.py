@@ -1,4 +1,4 @@
-"""Why a trial did not continue is what is so now: counted by hand from the reports of the log."""
+"""Why a trial did not continue is its rank now: counted by hand from the reports of the log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told import tell_trial, told
 
 import haltune.policies as of
 from haltune import Budget, Constraint, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
-from haltune.log.decisions import FULL, Action
-from haltune.log.events import Event, Reported, Resumed, Started, Status
+from haltune.log.decisions import FULL, Action, stop
+from haltune.log.events import Ended, Event, Reported, Resumed, Started, Status
+from haltune.log.outcomes import Comparisons
+from haltune.study.explain import short_explanation
 
 EPOCHS = 9
 # policies of rungs, and whether trials are compared within a bracket alone
@@ -198,3 +201,18 @@ def test_with_several_goals_it_is_said_how_many_dominate_a_trial_now() -> None:
             continue
         went = sum(max(ends[id]) > t.epoch for id in there)
         assert tuple(map(int, match.groups())) == (above, len(there), t.epoch, went)
+
+
+def test_of_a_trial_that_was_told_to_end_and_still_trains_it_is_not_said_that_it_ended() -> None:
+    history = tell_trial(told(), [0.1], None)
+    history.apply(
+        Reported(
+            at=9.0, trial=0, attempt=1, epoch=2.0, value=0.2, seconds=1.0, verdict=stop("too slow"),
+            seen=history.position
+        )
+    )  # fmt: skip
+    assert "cut because    too slow" in short_explanation(Comparisons(history, False), 0)
+    assert "ended" not in history.trial(0)._repr_html_()
+    history.apply(Ended(at=9.5, trial=0, attempt=1, status=Status.STOPPED))
+    assert "ended because  too slow" in short_explanation(Comparisons(history, False), 0)
+    assert "ended because" in history.trial(0)._repr_html_()

@@ -1,6 +1,4 @@
-"""Build a value map for AutoBCT(value_map=): the maps that haltune ships, "1d" and "2d", were built by this program.
-
-    python benchmarks/papers/value_maps.py --out map.npz [--dim 1] [--depth 3] [--states 20000] [--seed 0]
+"""Build a value map for AutoBCT(value_map=), as the shipped ones were: `haltune maps build`.
 
 Fitted value iteration over a cloud of beliefs (AutoBCT, sections 3.2 and 3.4). The cloud: priors whose means and
 covariances are drawn around usual ones, what searches make of them in worlds drawn from them, the same with their
@@ -8,16 +6,20 @@ covariances shrunk by k / K, and truths, which are certain. V_3 of each state fo
 V_{n+1} from the map of V_n; the perceptron learns (V_n - V_2) / lambda.
 """
 
-import argparse
-from collections.abc import Iterator
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import numpy as np
 
 from haltune._utils.arrays import Array, Indices
-from haltune.policies.autobct.prior import Belief, Prior, default_basis, sampled
-from haltune.policies.autobct.value import (
+from haltune.errors import InvalidInput
+
+from .prior import Belief, Prior, default_basis, sampled
+from .value import (
     WITHIN,
     Effort,
     GridBelief,
@@ -59,11 +61,20 @@ def turns(dim: int) -> Indices:
     return np.array(found)
 
 
-def build_map(dim: int, depth: int = 3, states: int = 20_000, seed: int = 0) -> ValueMap:
-    """The map of V_depth in `dim` coordinates, 1 or 2, at least depth 3, from 100 states or more."""
+def build_map(
+    dim: int, depth: int = 3, states: int = 20_000, seed: int = 0,
+    progress: Callable[[float, float], None] = lambda done, left: None,
+) -> ValueMap:  # fmt: skip
+    """The map of V_depth in `dim` coordinates, 1 or 2; progress takes the share done and the seconds left.
+
+    Raises InvalidInput for another dimension, a depth below 3, or too few states to learn from.
+    """
+    if depth < 3 or states < 100:
+        raise InvalidInput(f"build_map(depth={depth}, states={states}): at least depth 3, and 100 states")
     rng = np.random.default_rng(seed)
     cloud = list(_cloud(dim, states, rng))
     found: ValueMap | None = None
+    total, done, began = states * (depth - 2), 0, time.perf_counter()
     for level in range(3, depth + 1):  # each from the map of the depth below
         rows, targets, units = [], [], []
         for x in cloud:
@@ -72,6 +83,8 @@ def build_map(dim: int, depth: int = 3, states: int = 20_000, seed: int = 0) -> 
             rows.append(row.ravel())
             units.append(scale(here).item())
             targets.append((deeper(x, dim, found) - two.item()) / units[-1])
+            done += 1
+            progress(done / total, (time.perf_counter() - began) * (total / done - 1.0))
         inputs, outputs = np.array(rows), np.maximum(np.array(targets), 0.0)
         held = len(inputs) // 10
         layers = _fit(inputs[held:], outputs[held:], rng, turns(dim))
@@ -160,21 +173,3 @@ def _slopes(parameters: list[Array], inputs: Array, outputs: Array) -> list[Arra
         found += [back.sum(axis=0), h.T @ back]
         back = (back @ parameters[i].T) * (1.0 - h * h)
     return found[::-1]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", required=True)
-    for name, default in (("dim", 1), ("depth", 3), ("states", 20_000), ("seed", 0)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    built = build_map(options.dim, options.depth, options.states, options.seed)
-    built.save(options.out)
-    error, worst = built.header["error"], built.header["worst"]
-    print(
-        f"{options.out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}"
-    )
-
-
-if __name__ == "__main__":
-    main()
