@@ -1,12 +1,12 @@
 """Event log in a SQLite file, for processes on one machine.
 
-The file is in WAL mode: readers never wait, and a writer takes the lock when its transaction begins. SQLite itself waits
-for a lock only briefly, because Ctrl-C cannot interrupt it; then `SqlStore` tries again.
+The file is in WAL mode: readers never wait, and a writer takes the lock when its transaction begins. SQLite itself
+waits for a lock only briefly, because Ctrl-C cannot interrupt it; then `SqlStore` tries again.
 
-A copy of the file without its journal (the -wal file) lacks the last events, and must say so. Therefore the file holds a
-mark, one row in a table of its own, and the journal holds its removal. A reader of both files, as SQLite is, sees no mark.
-Only a checkpoint writes to the file, so haltune makes checkpoints itself: set the mark, checkpoint, remove the mark. The
-mark is valid for one schema version: `.backup` and VACUUM INTO change the version of the copies that they make.
+A copy of the file without its journal (the -wal file) lacks the last events, and must say so. Therefore the file holds
+a mark, one row in a table of its own, and the journal holds its removal. A reader of both files, as SQLite is, sees no
+mark. Only a checkpoint writes to the file, so haltune makes checkpoints itself: set the mark, checkpoint, remove the
+mark. The mark is valid for one schema version: `.backup` and VACUUM INTO change the version of their copies.
 """
 
 from __future__ import annotations
