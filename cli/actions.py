@@ -38,11 +38,6 @@ from haltune.trackers.tracker import Tracker
 from .common import STOPPED, Name, Where, errors, find, say, study_of
 from .study_file import read
 
-_MORE = {
-    True: ". A larger budget takes it up: say it in the program or the study file, and run that again",
-    False: "",
-    None: ". Whether a larger budget takes it up its program knows: say one there, and run it again",
-}
 Fresh = Annotated[
     bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")
 ]
@@ -159,8 +154,8 @@ def _let_go_on(study: RecordedStudy, budget: Budget) -> str:
     lifted = lift(study.store, study.name, study.history)
     study = read_study(study.store, study.name)
     if study.outcome.over:
-        more = _MORE[study.goes_on_with_more()]
-        return f"{study.name} is over, nothing continues: {study.outcome.reason}{more}"
+        more = "If its budget ended it, a larger one continues it: set it in the program or the study file."
+        return f"{study.name} is over, nothing continues: {study.outcome.reason}. {more}"
     told = "continues" if lifted else "was not stopped"
     return (
         f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"

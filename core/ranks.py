@@ -1,4 +1,34 @@
-"""One answer on all ranks of a distributed training. Knows no trial."""
+"""One answer on all ranks of a distributed training. Knows no trial.
+
+    answer = rank.decide(topic, work, to_json, from_json)       on every rank
+
+Rank 0 does the work, and writes what `work` returned or raised as a line of JSON. The other ranks read the line of
+their topic, and return or raise the same. How far the log is read travels with the line.
+
+Why lines in a folder, and neither the study's log nor a broadcast of the framework:
+- Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its beginning, and
+  need each answer that rank 0 got before they existed. torchrun's ranks ask for a trial without a process group.
+- The log has no Wait, no path of a saved state, no exception of a store, no answer to `enqueue`.
+- A rank on another machine may not reach the store.
+
+Which rank a process is (`place`) is known from the environment alone:
+- Lightning's ranks have LOCAL_RANK above 0 and no RANK. They are known by `HALTUNE_RUN`: rank 0 set it when it
+  imported haltune. Once a fit is over WORLD_SIZE is gone and LOCAL_RANK stays.
+- torchrun starts all ranks at once, perhaps each through a wrapper. What they share is the id of their job, or a
+  port and their parent process.
+- A process that one of the ranks starts for something else inherits all of these variables and is no rank.
+- SLURM_PROCID numbers tasks, which may be workers of their own. It is a rank only if HALTUNE_RUN_FOLDER says that the
+  tasks train one model.
+
+Where the ranks meet:
+    BASE/run-JOB.TIME/lines       what rank 0 writes; the first line says who it is, the last that it has left
+    BASE/run-JOB.TIME/here-1-...  rank 1 reads; it becomes left-1-... when rank 1 leaves; the last removes the folder
+What the ranks of one start share may come again: a job is started anew, or runs one program after another. So rank 0
+always makes a new folder, and a rank takes the oldest that is not surely of another start: one that had such a rank,
+or whose rank 0 was gone before this rank began. Whether a rank 0 on another machine lives only a sign of life tells.
+
+A process by itself keeps its lines in memory, unconverted, until it starts another program: that may be a fit's ranks.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +203,7 @@ class ThisProcess:
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         self._environment, self._pid = environment, os.getpid()
-        self._inherited, self._own = Mark.of(environment.get(MARK)), new_holder()
+        self._inherited, self.holder = Mark.of(environment.get(MARK)), new_holder()
         self._found: Place | None = None
         self._settle()  # at the import: a fit may start the other ranks before there is a study
 
@@ -187,21 +217,16 @@ class ThisProcess:
         return self._found
 
     @property
-    def holder(self) -> str:
-        """Its identity."""
-        return self._own
-
-    @property
     def forked(self) -> bool:
         """True in a fork of the process that this speaks of."""
         return os.getpid() != self._pid
 
     def _settle(self) -> None:
-        self._place = place(self._environment, self._inherited, self._own)
+        self._place = place(self._environment, self._inherited, self.holder)
         alone = self._place.rank == 0 and self._place.world is None
         launches = "RANK" not in self._environment and (alone or "LOCAL_RANK" not in self._environment)
         job = "" if alone else _job(self._environment)
-        self._environment[MARK] = str(Mark(self._place.run, self._own, launches, job))
+        self._environment[MARK] = str(Mark(self._place.run, self.holder, launches, job))
 
 
 _this = ThisProcess()
@@ -323,7 +348,8 @@ class Entrance:
         """The folder and its lines, opened for reading; None while there are none."""
         for folder in sorted(self._prefix.parent.glob(f"{self._prefix.name}.*")):
             with suppress(FileNotFoundError):
-                self._need_own(folder)
+                if not shared() and not is_own(folder):
+                    raise PermissionError(f"{folder} belongs to somebody else, or is a link")
                 file = os.open(folder / LINES, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
                 if self._is_ours(folder, file):  # it stays readable when the folder is removed
                     (folder / mark(self._me, "here")).touch(mode=0o600)
@@ -337,34 +363,21 @@ class Entrance:
         return len(list(self._prefix.parent.glob(f"{self._prefix.name}.*")))
 
     def _is_ours(self, folder: Path, file: int) -> bool:
-        if not self._me.place.launcher and self._is_taken(folder):
-            return False
+        rank, mine = self._me.place.rank, mark(self._me, "here")
+        marks = (path.name for state in ("here", "left") for path in folder.glob(f"{state}-{rank}-*"))
+        if not self._me.place.launcher and any(name != mine for name in marks):
+            return False  # it has had another process of this rank: that was in another start
         status, author = os.fstat(file), _author(os.pread(file, _FIRST_LINE, 0))
         if not author:
             return False
-        if status.st_mtime >= self._began(folder.parent):
+        if self._ahead is None:
+            self._ahead = _ahead(folder.parent) if shared() else 0.0
+        if status.st_mtime >= self._me.place.began + self._ahead:
             return True
         if checkable(author):
             return not surely_gone(author)
         now = status.st_size, status.st_mtime_ns
         return self._seen.setdefault(folder, now) != now
-
-    def _is_taken(self, folder: Path) -> bool:
-        """True when it has had another process of this rank: that was in another start."""
-        rank = self._me.place.rank
-        names = {path.name for state in ("here", "left") for path in folder.glob(f"{state}-{rank}-*")}
-        return bool(names - {mark(self._me, "here")})
-
-    def _began(self, folder: Path) -> float:
-        """When this process was started, by the clock that files there are dated by."""
-        if self._ahead is None:
-            self._ahead = _ahead(folder) if shared() else 0.0
-        return self._me.place.began + self._ahead
-
-    @staticmethod
-    def _need_own(folder: Path) -> None:
-        if not shared() and not is_own(folder):
-            raise PermissionError(f"{folder} belongs to somebody else, or is a link")
 
 
 def leave(folder: Path, me: ThisProcess) -> None:
@@ -405,9 +418,12 @@ def _author(beginning: bytes) -> str:
 
 
 def tidy(prefix: Path) -> None:
-    """Remove what killed runs and processes have left behind."""
+    """Remove what killed runs and processes have left behind, and runs that some rank never came to."""
     with suppress(OSError):  # another may be at it
-        _sweep(prefix.parent)
+        for found in list(prefix.parent.glob("run-*")):
+            with suppress(OSError):
+                if _is_over(found / LINES):
+                    remove(found)
         sweep()
 
 
@@ -415,14 +431,6 @@ def _has_left(lines: Path) -> bool:
     with lines.open("rb") as file:
         file.seek(-min(64, lines.stat().st_size), os.SEEK_END)
         return f'"{LEFT}"'.encode() in file.read()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what killed runs left, and runs that some rank never came to."""
-    for found in list(folder.glob("run-*")):
-        with suppress(OSError):
-            if _is_over(found / LINES):
-                remove(found)
 
 
 def _is_over(lines: Path) -> bool:
@@ -463,24 +471,22 @@ class Writer:
             return
         with self._lock:
             kept, self._kept = self._kept, None
-            if kept is not None:
-                self._meet()
-            for line in kept or ():
-                self.write(line)
-
-    def _meet(self) -> None:
-        try:
-            with usable(self._me.place.folder):
-                self._folder, self._file = begin(self._me.place.folder)
-        except InvalidInput:
-            if self._is_needed():
-                raise
-        else:
+            if kept is None:  # it has begun
+                return
+            try:
+                with usable(self._me.place.folder):
+                    self._folder, self._file = begin(self._me.place.folder)
+            except InvalidInput:
+                if self._is_needed():
+                    raise
+                return
             # not atexit, which processes of multiprocessing do not heed
             Finalize(None, self._leave, exitpriority=1)
             self.write({"topic": "here", "holder": self._me.holder})
             if shared() and (self._me.place.world or 1) > 1:
                 self._beats = beat(self._folder / LINES)
+            for line in kept:
+                self.write(line)
 
     @property
     def writes(self) -> bool:
@@ -489,8 +495,6 @@ class Writer:
 
     def write(self, line: Line) -> None:
         """Append one line. What in it is a function is called when it is written, and converts what it holds."""
-        if self._me.forked:
-            return
         with self._lock:
             if self._kept is None:
                 self._append(line)
@@ -500,7 +504,7 @@ class Writer:
                 self._begin()
 
     def _append(self, line: Line) -> None:
-        if self._file is None:
+        if self._file is None or self._me.forked:
             return
         if self._size > _LARGEST and not self._is_needed():
             os.ftruncate(self._file, 0)  # nobody came, and space is dear

@@ -1,4 +1,4 @@
-"""What a policy may answer: a `Move` between runs, a `Verdict` within a run.
+"""The answers of a policy: a `Move` between trials, a `Verdict` within a trial.
 
 Both carry a `reason`, one sentence a user can act on, and `evidence`, the numbers
 behind it (JSON: str -> float, int, str, bool, None or lists of them).
@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from haltune.hints import NO_TRIAL, KnowsAttributes
 
-CUT = "policy"  # in a verdict's evidence: the budget ended the run, the policy was not asked
-FULL = "full"  # in a STOP's evidence: the run had all that its policy gives any; it was not cut short
-AUDIT = "audit"  # in a Start's evidence: its run trains on where it would be stopped; in a verdict's: the epoch of that
-WISH = "wish"  # in the evidence of a run that the user cut: "pause", this run alone, or "hold", the search
-ASKED = "asked"  # in a STOP's evidence: the user ended the run, the policy was not asked
-ENQUEUED = (
-    "enqueued"  # in a Start's evidence: it has the user's configuration; the rest tells of the policy's own
-)
-EARLIER = (
-    "earlier"  # in the evidence of a copied report: the attempt that it is copied from; see events.Reported
-)
+# names in the evidence
+CUT = "policy"  # of a verdict: the budget ended the trial, the policy was not asked
+FULL = "full"  # of a STOP: the trial had all that its policy gives any; it was not cut short
+AUDIT = "audit"  # of a Start: the trial continues where it would be stopped; of a verdict: the epoch of that
+WISH = "wish"  # of a verdict by which the user cut a trial: "pause", this trial alone, or "hold", the search
+ASKED = "asked"  # of a STOP: the user ended the trial, the policy was not asked
+ENQUEUED = "enqueued"  # of a Start: it has the user's configuration; the rest is about the policy's own
+EARLIER = "earlier"  # of a copied report: the attempt that it is copied from; see events.Reported
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
 
 
 class Action(StrEnum):
-    """What a running trial does after a report."""
+    """The action of a trial after a report."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
@@ -38,7 +35,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict(KnowsAttributes):
-    """The policy's answer to one report: what the training does now, and why.
+    """The policy's answer to one report: an action, and its reason.
 
     Args:
         action: Action.CONTINUE, PAUSE, STOP, or UNJUDGED for what was stored without asking the policy.
@@ -64,7 +61,7 @@ class Verdict(KnowsAttributes):
 
     @property
     def resumable(self) -> bool:
-        """True when the trial may go on later, so that its state should be saved: PAUSE, or cut by the budget."""
+        """True when the trial may continue later, so that its state should be saved: PAUSE, or cut by the budget."""
         return self.action is Action.PAUSE or (self.action is Action.STOP and CUT in self.evidence)
 
 
@@ -89,7 +86,7 @@ class Start:
         tags: The policy's own labels, JSON: bracket, rung, ... Default: none.
         reason: One sentence that a user can act on. Default: "".
         evidence: The numbers behind it, by their names; JSON. Default: none.
-        partial: True: no full training however far it gets, on few samples, say. Default: False.
+        partial: True: never a full training, because it trains on few samples, say. Default: False.
 
     Example:
         >>> Start({"lr": 0.1}, until=9.0, reason="first of its bracket").config
@@ -102,22 +99,22 @@ class Start:
     tags: Mapping[str, Any] = field(default_factory=dict)  # the policy's own labels: bracket, rung, ...
     reason: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    partial: bool = False  # no full training, however far it gets: on few samples, say
+    partial: bool = False  # never a full training: on few samples, say
 
     @property
     def goes_on(self) -> bool:
-        """True when it trains again what an earlier trial won with: nothing new begins."""
+        """True when it trains again the configuration of an earlier trial that was promoted: nothing new starts."""
         return "of" in self.tags
 
     @property
     def repeats(self) -> bool:
-        """True when it is about a configuration that was trained: another cannot take its place."""
+        """True when its configuration was trained before: another cannot take its place."""
         return self.goes_on or self.tags.get("repeat", 1) != 1
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A policy's move: go on with a paused trial from its last checkpoint.
+    """A policy's move: continue a paused trial from its last checkpoint.
 
     Args:
         trial: Its number.

@@ -77,7 +77,7 @@ class Created(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widened(Event):
-    """From here on the search goes on in a space that contains the one before."""
+    """From here on the search is in a space that contains the one before."""
 
     kind: ClassVar[str] = "widened"
     space: Mapping[str, Any]
@@ -102,7 +102,7 @@ class Started(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(TrialEvent):
-    """A trial goes on as a new attempt: the policy's Resume, or offered again after an interruption."""
+    """A new attempt at a trial: the policy's Resume, or offered again after an interruption."""
 
     kind: ClassVar[str] = "resumed"
     attempt: int
@@ -115,7 +115,7 @@ class Resumed(TrialEvent):
     deciding: float  # seconds
     worker: str
     by_policy: bool  # False: offered again by the study itself
-    anew: bool = False  # True: its checkpoint is gone, so that it begins at the beginning
+    anew: bool = False  # True: its checkpoint is gone, so that it starts from scratch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Reported(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed(AttemptEvent):
-    """A trial can go on from here in a later attempt."""
+    """A later attempt can continue from here."""
 
     kind: ClassVar[str] = "checkpointed"
     epoch: float
@@ -151,7 +151,7 @@ class Checkpointed(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept(AttemptEvent):
-    """The state after the best epoch of a trial that counts for it: for the user, not to go on from."""
+    """The state after the best epoch of a trial that counts for it: for the user, not to continue from."""
 
     kind: ClassVar[str] = "kept"
     epoch: float
@@ -170,7 +170,7 @@ class Slept(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(AttemptEvent):
-    """A worker let go of a trial."""
+    """A worker ended an attempt."""
 
     kind: ClassVar[str] = "ended"
     status: Status
@@ -204,16 +204,16 @@ class Rescaled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
-    """What the search may cost from now on; for a policy that plans by it, which ends for want of it, no end stands."""
+    """The budget from now on. If the policy plans by it, an end for want of budget does not stand."""
 
     kind: ClassVar[str] = "budgeted"
     budget: Mapping[str, Any]  # the limits given, as Budget.to_json
-    plans: bool = True  # the policy plans by it; False: it is told to readers alone
+    plans: bool = True  # the policy plans by it; False: it is recorded for readers alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued(Event):
-    """The user wants a configuration trained: it is begun before any that the policy proposes."""
+    """The user wants a configuration trained: it starts before any that the policy proposes."""
 
     kind: ClassVar[str] = "enqueued"
     config: Mapping[str, Any]
@@ -221,7 +221,7 @@ class Enqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Event):
-    """The first of what was enqueued is not begun: who enqueued it had not the constraints, which forbid it."""
+    """The first enqueued configuration does not start, because a constraint that was missing there forbids it."""
 
     kind: ClassVar[str] = "refused"
     reason: str
@@ -238,7 +238,7 @@ class Finished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(Event):
-    """Somebody stops the search for a while, on all workers; or, without a reason, lets it go on."""
+    """Somebody stops the search for a while, on all workers; or, without a reason, lets it continue."""
 
     kind: ClassVar[str] = "held"
     reason: str | None
@@ -246,7 +246,7 @@ class Held(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(TrialEvent):
-    """The user wants a run stopped, or set aside for a while, at its next report; or lets it continue."""
+    """The user wants a trial stopped or paused at its next report, or lets it continue."""
 
     kind: ClassVar[str] = "asked"
     attempt: int  # the last that was known when it was asked for
@@ -256,7 +256,7 @@ class Asked(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised(Event):
-    """The user raises limits of the budget: of each the larger holds, this one or the one that a program gives."""
+    """The user raises limits of the budget: the larger holds, this one or the one that a program gives."""
 
     kind: ClassVar[str] = "raised"
     budget: Mapping[str, Any]  # the limits, as Budget.to_json

@@ -66,9 +66,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls).get("__post_init__")
-        if own is not None and cls.__module__.startswith(
-            "haltune."
-        ):  # a user's policy checks its options itself
+        if own is not None and cls.__module__.startswith("haltune."):  # users' policies check their own
 
             @wraps(own)
             def checked(self: Any) -> None:
@@ -102,16 +100,16 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @abstractmethod
     def propose(self, state: S, history: History, rng: Generator) -> Move:
-        """What a free worker does next: Start, Resume, Wait or Finish.
+        """Return the next move of a free worker: Start, Resume, Wait or Finish.
 
         Args:
-            state: What `fold` has made of the log.
-            history: The same log as trials, those included that others train now.
+            state: The fold of the log.
+            history: The same log as trials, those included that other workers train now.
             rng: All randomness: it is the same when the search is replayed.
         """
 
     def judge(self, state: S, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Whether `trial` goes on, after the report that ends its arrays.
+        """Return whether `trial` continues, after the report that ends its arrays.
 
         Asked at whole epochs before the horizon only.
 
@@ -128,15 +126,15 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return None
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[S] | None:
-        """The same, learning from earlier studies; None for a policy that learns from its own alone."""
+        """The same policy with prior studies; None if it does not use any."""
         return None
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[S]:
-        """The same with what a study's log says it was made with for good, whatever is given when it is reopened."""
+        """The same policy with the options that a study's log fixes, whatever is given when it is reopened."""
         return self
 
     def remarks(self, problem: Problem) -> list[str]:
-        """What who makes a study with it is told, a sentence each."""
+        """Return the messages to log when a study is created."""
         return []
 
     @property
@@ -151,29 +149,29 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @property
     def plans(self) -> bool:
-        """True when it plans by the budget: the study logs it, and again when it changes, as `history.budget`."""
+        """True when it plans by the budget: the study records it, and again when it changes, as `history.budget`."""
         return False
 
     @property
     def retrains(self) -> bool:
-        """True when what wins trains again as a new trial, tagged `of` the old one: also when nothing new may begin."""
+        """True when a promoted trial trains again as a new one, tagged `of` the old; also once no trial may start."""
         return False
 
     @property
     def gives_up_pauses(self) -> bool:
-        """True when it stops runs for good where it would pause them, once a pause left nothing to go on from."""
+        """True when it stops trials for good instead of pausing them, once a pause could not be saved."""
         return False
 
     @property
     def several_goals(self) -> bool:
-        """True when it can search for several goals: asked each time as if the log's runs had had another one goal.
+        """True when it can search for several goals: each answer is by another scalarization of the whole log.
 
-        False where it remembers, from one answer to the next, by which values it gave it.
+        False if it remembers, from one answer to the next, the values that it gave it by.
         """
         return True
 
     def part(self, kind: type[T]) -> T | None:
-        """What of this kind it decides by, for who shows how it does: itself, its rule of stopping; None: nothing."""
+        """The part of this kind by which it decides: itself, or its rule of stopping; None: there is none."""
         return self if isinstance(self, kind) else None
 
 
@@ -192,7 +190,7 @@ class Wrapper(Policy[Any]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """As the inner policy's, for a wrapper that is not told apart."""
+        """As the inner policy's, for a wrapper without options of its own."""
         return self.policy.spec
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:

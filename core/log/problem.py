@@ -35,23 +35,14 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _MetricGoal(KnowsArguments):
-    if TYPE_CHECKING:
-        metric: str  # the name under which the training loop logs it
-    else:
-        metric: str = ""  # Maximize() is answered in words
+    metric: str  # the name under which the training loop logs it
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
     of: Literal["last", "best"] = "last"  # the epoch whose value a trial counts for
 
     sign = 0.0  # +1 when larger is better, -1 when smaller is
 
     def __post_init__(self) -> None:
-        if self.metric == "":
-            kind = type(self).__name__
-            example = "val_acc" if self.sign > 0 else "val_loss"
-            raise InvalidInput(
-                f"{kind}() needs the name under which the training logs its metric: {kind}({example!r})"
-            )
-        if not isinstance(self.metric, str):
+        if not isinstance(self.metric, str) or not self.metric:
             raise InvalidInput(f"the goal's metric is a name such as 'val_loss', not {self.metric!r}")
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _checked_bounds(self.bounds))

@@ -48,7 +48,7 @@ copyreg.pickle(
 
 @dataclass(frozen=True, eq=False)
 class TrialRecord(KnowsAttributes):
-    """One trial as the log tells it. Arrays are read-only, one entry a report of the current attempt."""
+    """One trial, as the log has it. Arrays are read-only, one entry a report of the current attempt."""
 
     id: int
     config: Config
@@ -69,9 +69,9 @@ class TrialRecord(KnowsAttributes):
     verdict: Verdict | None = None  # the last that was not CONTINUE
     error: str | None = None
     proposed: str = ""  # why its policy chose it
-    resumed: str = ""  # why its present attempt goes on; of the first one nothing
-    partial: bool = False  # no full training, however far it gets: on few samples, say
-    complete: bool = False  # haltune did not cut it; see scores
+    resumed: str = ""  # why its present attempt continues; "" for the first one
+    partial: bool = False  # never a full training: on few samples, say
+    complete: bool = False  # haltune did not cut it
 
     @cached_property
     def whole(self) -> Mask:
@@ -90,13 +90,13 @@ class TrialRecord(KnowsAttributes):
 
     @property
     def ended_because(self) -> str:
-        """Its error, or the reason of the verdict that ended it; "" where none did: it declined a pause, say."""
+        """Its error, or the reason of the verdict that ended it; "" if none did: it declined a pause, say."""
         ended = self.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)
         return self.error or (self.verdict.reason if ended and self.verdict and self.verdict.stops else "")
 
     @property
     def cut_because(self) -> tuple[str, str]:
-        """What it is called, and why: of a run that was told to end and still trains, too."""
+        """The title and the reason of its end; also of a trial that got a verdict to end and still trains."""
         if self.status is Status.RUNNING and self.verdict:
             return "cut because", self.verdict.reason
         return "paused because" if self.status is Status.PAUSED else "ended because", self.ended_because
@@ -117,7 +117,7 @@ class TrialRecord(KnowsAttributes):
         )  # fmt: skip
 
     def counting(self, goal: Goal) -> Array:
-        """(n,) the value that the run would count for had it ended at each report; see Goal.of."""
+        """(n,) the value that the trial would count for had it ended at each report; see Goal.of."""
         if goal.of == "last":
             return self.values
         heights = np.where(np.isfinite(self.values), goal.sign * self.values, -np.inf)
@@ -125,12 +125,12 @@ class TrialRecord(KnowsAttributes):
         return np.where(np.isfinite(tops), goal.sign * tops, np.nan)
 
     def result(self, goal: Goal) -> float:
-        """The value that the run counts for: of its last or its best epoch; NaN when it has none."""
+        """The value that the trial counts for: of its last or its best epoch; NaN when it has none."""
         value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
         return value if math.isfinite(value) else math.nan
 
     def target(self, goal: Goal) -> float:
-        """sign * what the run counts for, as models are told it: NaN where nothing was measured."""
+        """sign * its result, for models: NaN if it was not measured."""
         return goal.sign * float(measured(self.result(goal)))
 
     def column(self, metric: str, goal: Goal) -> Array:
@@ -141,7 +141,7 @@ class TrialRecord(KnowsAttributes):
         return np.full(len(self.values), math.nan) if found is None else found
 
     def results(self, problem: Problem) -> dict[str, float]:
-        """What the run came to in each goal, and in each metric that is constrained; NaN where it has no value."""
+        """Its result in each goal, and in each metric that is constrained; NaN where it has no value."""
         found = {problem.goal.metric: self.result(problem.goal)}
         for name in problem.measured:
             found[name] = float(latest(self.column(name, problem.goal).tolist()))
@@ -175,7 +175,7 @@ class Best(KnowsAttributes):
 
 @dataclass(frozen=True)
 class OnFront(Best):
-    """A run that nothing betters in all goals; `value` is the first goal's."""
+    """A trial of the Pareto front; `value` is the first goal's."""
 
     values: Mapping[str, float] = field(
         default_factory=dict

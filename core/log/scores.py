@@ -44,11 +44,10 @@ class Scale:
 
 
 def measured(values: ArrayLike) -> Array:
-    """Raw values of any shape as models are told them: NaN where a value is not finite, or beyond 1e60 in size.
+    """Return values of any shape for models: NaN where a value is not finite, or beyond 1e60 in size.
 
-    The one door between what was reported and whatever fits, averages or subtracts it: a run whose loss came to 1e150
-    went wrong as one whose loss came to infinity, of either sign. All other values pass as they are; the best run is
-    ranked by the values that were reported.
+    All values that are fitted, averaged or subtracted come through here: a loss of 1e150 is as wrong as an infinite
+    one, of either sign. All other values pass as they are; trials are ranked by the values that were reported.
     """
     found = np.asarray(values, dtype=np.float64)
     return np.where(np.abs(found) <= LARGEST, found, np.nan)
@@ -57,8 +56,8 @@ def measured(values: ArrayLike) -> Array:
 def plausible(targets: ArrayLike, reach: float = 1e9) -> Array:
     """Measured v (n,), NaN also where one lies `reach` times as far below the best as the median does.
 
-    Of an even number of them the better median; and `reach` times the best's own size, so that nothing is cut where
-    half of the runs came to the same. What is farther would set the scale that a model sees all others on.
+    Of an even number of them the better median; and `reach` times the best's own size, so that nothing is cut if half
+    of the trials have the same result. A value that is farther would set the scale of all others in a model.
     """
     v = np.array(targets, dtype=np.float64)
     known = v[~np.isnan(v)]
@@ -83,7 +82,7 @@ def learn(firsts: Sequence[float], best: float, sign: float) -> Scale | None:
 
     firsts: the first v of each trial that is measured; best: the largest of all. The gap from
     best to 0 is the median of best - first, the better of the two middle ones when their number
-    is even, and at most ten times its lower quartile. So runs that diverge cannot stretch the
+    is even, and at most ten times its lower quartile. So trials that diverge cannot stretch the
     scale: not when up to half of them do, and by no more than tenfold when up to three in four do.
     None before anything was measured.
     """
@@ -98,7 +97,7 @@ def learn(firsts: Sequence[float], best: float, sign: float) -> Scale | None:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What one of several goals is weighed by; in units of sign * value, low <= worst < high."""
+    """The scale of one of several goals for scalarization; in units of sign * value, low <= worst < high."""
 
     low: float  # where curves begin
     worst: float  # of the front
@@ -123,19 +122,19 @@ class Span:
 
 
 def learn_spans(vectors: Array, on_front: Mask, firsts: Array, goals: Sequence[Goal]) -> dict[str, Span]:
-    """By metric, see `learn_from_front`; vectors: (n, goals) sign * value, measured; firsts: (goals, runs), or NaN."""
+    """By metric: `learn_from_front`; vectors: (n, goals) sign * value, measured; firsts: (goals, trials), NaN: none."""
     known = [row[~np.isnan(row)].tolist() for row in firsts]
     every = zip(goals, vectors.T, known, strict=True) if len(vectors) else ()
     return {goal.metric: learn_from_front(column, on_front, row, goal) for goal, column, row in every}
 
 
 def learn_from_front(column: Array, on_front: Mask, firsts: Sequence[float], goal: Goal) -> Span:
-    """What a goal is weighed by, learnt from what runs have come to.
+    """Learn the span of a goal from the results of trials.
 
-    column: (n,) sign * value, all measured; firsts: of each run the first. By how runs spread, a unit would shrink as a
-    search looks where one goal is at its best, and make it look there the more; how many runs lie on one end of the
-    front does not move this one. It is at most ten times the median gap of the front, so that a run which diverged and
-    is the best in another goal cannot stretch it; where the front has no gap, all runs stand for it.
+    column: (n,) sign * value, all measured; firsts: of each trial the first. A unit by the spread of all trials would
+    shrink as a search looks where one goal is at its best, and make it look there the more; the number of trials at one
+    end of the front does not move this one. It is at most ten times the median gap of the front, so that a trial which
+    diverged and is the best in another goal cannot stretch it; if the front has no gap, all trials take its place.
     """
     best = float(column.max())
     gaps = next((g for c in (column[on_front], column) if len(g := _gaps(best, c))), np.zeros(1))
@@ -157,7 +156,7 @@ def _within(best: float, gap: float, sign: float) -> Scale:
 
 
 def outgrown(old: Scale | None, new: Scale) -> bool:
-    """True when `new` says something that `old` does not: the best neared its top, or the bottom moved."""
+    """True when `new` differs from `old`: the best neared its top, or the bottom moved."""
     if old is None:
         return True
     span = old.high - old.low

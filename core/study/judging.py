@@ -17,7 +17,7 @@ from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
 from haltune.log.events import OVER, Status, plain
 from haltune.log.history import History
 from haltune.log.policy import Policy, S
-from haltune.log.problem import Budget
+from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict
 
@@ -63,7 +63,7 @@ def record(
     if broken is None and not stopped:
         attempt.verdict = verdict
     attempt.until, attempt.epoch = replica.history.trial(attempt.id).until, epoch_number(report.epoch)
-    _look_at(replica, r, report, verdict)
+    _look_at(replica, history.problem, r, report, verdict)
     if broken is not None:
         raise broken
     return attempt.verdict or verdict
@@ -149,9 +149,8 @@ def _longer(column: Array, last: float) -> Array:
     return longer
 
 
-def _look_at(replica: Replica, r: TrialRecord, report: Report, verdict: Verdict) -> None:
+def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report, verdict: Verdict) -> None:
     """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
-    problem = replica.problem
     if "warning" in verdict.evidence:
         told = str(verdict.evidence["warning"])
         reached = f"{problem.goal.metric} {short(report.value)}"

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, Unpack, cast
 
-from haltune._utils.checks import is_number
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
+from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
 from haltune.hints import answering
 from haltune.log.events import Created, Event
@@ -141,10 +141,8 @@ class _Shown(Study):
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.name, self.policy = reading.name, reading.policy
-        self._reading, self._why = (
-            reading,
-            f"the study {reading.name!r} can be looked at, not gone on with: {why}",
-        )
+        self._reading = reading
+        self._why = f"the study {reading.name!r} can be looked at, not gone on with: {why}"
         self._begin(cast(Session, ReadingSession(reading, self._why)))
 
     @property
@@ -203,46 +201,29 @@ def told(study: Study, trial: Trial, marker: Path) -> str:
 
 
 _SAME = ("checkpoints", "keep_checkpoints", "disk_quota", "lease", "max_failures", "max_retries", "patience")
-_TEXT, _COUNT, _NUMBER, _TABLE = "a text", "a whole number", "a number", "a table"
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    _TEXT: lambda value: isinstance(value, str) and value != "" and "\0" not in value,
-    _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63,
-    _NUMBER: is_number,
-    _TABLE: lambda value: isinstance(value, dict),
-}
-_SAYS = {
-    "store": _TEXT, "name": _TEXT, "trial": _COUNT, "attempt": _COUNT, "holder": _TEXT, "marker": _TEXT,
-    "budget": _TABLE, "checkpoints": _TEXT, "keep_checkpoints": _COUNT, "disk_quota": f"{_NUMBER} or null",
-    "lease": _NUMBER, "max_failures": _COUNT, "max_retries": _COUNT, "patience": _NUMBER,
+_NUMBER = (int, float)
+_KINDS: dict[str, Any] = {
+    "store": str, "name": str, "trial": int, "attempt": int, "holder": str, "marker": str, "budget": dict,
+    "checkpoints": str, "keep_checkpoints": int, "disk_quota": (int, float, type(None)), "lease": _NUMBER,
+    "max_failures": int, "max_retries": int, "patience": _NUMBER,
 }  # fmt: skip
 
 
 def _read(text: str) -> dict[str, Any]:
-    """What a launcher said. Raises InvalidInput that names the key for what none says."""
+    """What a launcher said. Raises InvalidInput for what none says."""
     try:
-        told = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _unsaid(f"is no JSON ({error}): {text[:60]!r}") from error
-    if not isinstance(told, dict):
-        raise _unsaid(f"is no table: {text[:60]!r}")
-    if missing := [name for name in _SAYS if name not in told]:
-        raise _unsaid(f"lacks {', '.join(missing)}")
-    for name, kind in _SAYS.items():
-        kind, _, optional = kind.partition(" or ")
-        if not (_KINDS[kind](told[name]) or (optional and told[name] is None)):
-            raise _unsaid(f"says {name} = {str(told[name])[:60]!r}: {kind}")
-    try:
+        told: dict[str, Any] = json.loads(text)
+        wrong = ", ".join(name for name, kind in _KINDS.items() if not isinstance(told[name], kind))
         told["budget"] = Budget(**told["budget"])
-    except (TypeError, InvalidInput) as error:
-        raise _unsaid(f"says budget = {str(told['budget'])[:60]!r}: {error}") from error
+    except (ValueError, RecursionError, TypeError, LookupError, InvalidInput) as error:
+        wrong = one_line(error)
+    if wrong:
+        raise InvalidInput(
+            f"the environment variable {VARIABLE} is not what a launcher writes ({wrong}). Launchers set it for the "
+            "programs that they start: unset it to train by itself, or start the program with "
+            "`haltune run --study search.toml -- python train.py`"
+        )
     return told
-
-
-def _unsaid(what: str) -> InvalidInput:
-    return InvalidInput(
-        f"the environment variable {VARIABLE} {what}. Launchers set it for the programs that they start: unset it to "
-        "train by itself, or start the program with `haltune run --study search.toml -- python train.py`"
-    )
 
 
 def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:

@@ -176,12 +176,12 @@ class Replica:
     ) -> None:
         """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
         batch = [events] if isinstance(events, ev.Event) else events
-        position = self.store.append(self.name, batch, seen=self.history.position, about=about, lease=lease)
-        if position == self.history.position:
-            for event in batch:
-                self.fold.take(event)
-        else:
+        seen = self.history.position
+        if self.store.append(self.name, batch, seen=seen, about=about, lease=lease) != seen:
             self.sync()
+            return
+        for event in batch:
+            self.fold.take(event)
 
     def append_if_held(self, event: Any, lease: Lease | Release) -> bool:
         """Append an event about an attempt, unless it is not held any more; True when it was appended."""
@@ -226,7 +226,8 @@ class Replica:
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:
         """A lease for this process, from now on."""
         now = self.now() if now is None else now
-        term = max(self.term, min(5.0 * max(self.history.longest_epoch, epoch_seconds), _LONGEST_LEASE))
+        longest = max(self.fold.history.longest_epoch, epoch_seconds)
+        term = max(self.term, min(5.0 * longest, _LONGEST_LEASE))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def holder(self) -> str:

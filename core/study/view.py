@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -17,8 +17,8 @@ from haltune._utils.process import surely_gone
 from haltune.above import above
 from haltune.display import plural, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
-from haltune.log.decisions import Finish, Move, Resume
-from haltune.log.events import ADVICE, Budgeted, Created, Event, Status
+from haltune.log.decisions import Move, Resume
+from haltune.log.events import ADVICE, Created, Event, Status
 from haltune.log.history import History
 from haltune.log.outcomes import Comparisons, outcome_of
 from haltune.log.policy import Fold, Policy
@@ -30,7 +30,7 @@ from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
-from .asking import outcome, propose
+from .asking import outcome
 from .attempt import Attempt, Log
 from .messages import standing_line
 
@@ -533,21 +533,6 @@ class RecordedStudy(StudyView):
 
     def _alive(self, worker: Lease) -> bool:
         return worker.expires >= self.store.now() and not surely_gone(worker.holder)
-
-    def goes_on_with_more(self) -> bool | None:
-        """Whether a larger budget continues a search that is over; None if only its own program can tell."""
-        if not self._known:
-            return None
-        if self.history.finished is not None and not self.policy.plans:
-            return False
-        spent, price = self.history.spent, self.budget.price
-        gone = {**asdict(spent), "money": spent.money(price), "price": 0.0}
-        limits = self.budget.to_json().items()
-        enough = {name: limit if name == "price" else 1000 * max(limit, gone[name]) for name, limit in limits}
-        fold = Fold(self.problem, self.policy, self.history.whose)
-        fold.read(self.events())
-        fold.take(Budgeted(at=self.history.now, budget=enough, plans=self.policy.plans))
-        return not isinstance(propose(self.policy, fold.state, fold.history), Finish)
 
     def enqueue(self, store: Store, config: Mapping[str, Any], again: bool = False) -> bool:
         """See Study.enqueue. store: the same, opened for writing. A worker checks the constraints later."""

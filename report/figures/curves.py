@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.display import clipped, counted, plural, settings, short
+from haltune.display import clipped, counted, of_epochs, plural, settings, short
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
@@ -163,8 +163,7 @@ def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
 
 
 def _title(facts: Digest, row: Row) -> str:
-    horizon = facts.problem.max_epochs
-    after = f" after {row.record.epoch:g}{f' of {horizon}' if horizon else ''} epochs" if row.saved else ""
+    after = f" after {of_epochs(row.record.epoch, facts.problem.max_epochs)} epochs" if row.saved else ""
     return f"Trial {row.record.id}: {row.outcome}{after}{', the best' * row.leads}"
 
 

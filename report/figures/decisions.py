@@ -247,39 +247,24 @@ class Decided:
         return [self.posed.epoch(step) for step in range(first, last + 1)]
 
 
-class Decisions:
-    """Decisions of a search by its optimal stopping, made again as they are asked for; the last is kept."""
-
-    def __init__(self, study: StudyView, stopper: Stopper) -> None:
-        self._study, self._stopper = study, stopper
-        self._history = History(study.history.problem)
-        self._last: tuple[ev.Reported, Decided | None] | None = None
-
-    def of(self, event: ev.Reported) -> Decided | None:
-        """The one of a report, which had its chance to win; None where no table decided it."""
-        if self._last is None or self._last[0] != event:
-            self._last = event, self._made(event)
-        return self._last[1]
-
-    def _made(self, event: ev.Reported) -> Decided | None:
-        if self._history.position > event.seen:
-            self._history = History(self._study.history.problem)
-        history = self._history
-        for following in self._study.events(history.position):
-            if history.position >= event.seen:
-                break
-            history.apply(following)
-        posed = self._stopper.posed(history, with_report(history, history.trial(event.trial), event))
-        if posed is None:
-            return None
-        settings = self._stopper.settings
-        decision, at = settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
-        table = posed.table(at) if decision is not None else None
-        if table is None or table.basis != "solved":
-            return None
-        rng = np.random.default_rng([history.seed, event.trial, at])
-        paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
-        return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
+def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided | None:
+    """The decision on a report, which had its chance to win, made again; None where no table decided it."""
+    history = History(study.history.problem)
+    for earlier in study.events():
+        if history.position >= event.seen:
+            break
+        history.apply(earlier)
+    posed = stopper.posed(history, with_report(history, history.trial(event.trial), event))
+    if posed is None:
+        return None
+    settings = stopper.settings
+    decision, at = settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
+    table = posed.table(at) if decision is not None else None
+    if table is None or table.basis != "solved":
+        return None
+    rng = np.random.default_rng([history.seed, event.trial, at])
+    paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
+    return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
 
 
 def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
@@ -302,7 +287,7 @@ def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
     event = telling(study.events(), trial)
     if event is None and trial is not None:
         raise InvalidInput(f"trial {trial} was never judged by its chance to win")
-    found = None if event is None else Decisions(study, stopper).of(event)
+    found = None if event is None else decided(study, stopper, event)
     return drawn(decisions_spec(found, study.history.problem.goal))
 
 

@@ -24,7 +24,7 @@ from haltune.study.view import StudyView
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest
 from ..figures import curves
 from ..figures.beliefs import answer_of, beliefs_of, posterior_spec, region_spec
-from ..figures.decisions import Decisions, calibration_spec, decisions_spec, rungs_spec
+from ..figures.decisions import calibration_spec, decided, decisions_spec, rungs_spec
 from ..figures.drawing import Spec
 from ..figures.parameters import SLICES, contour_spec, importance_spec, parallel_spec, slices_spec
 from ..figures.results import budget_spec, edf_spec, front_spec, metrics_spec, progress_spec, timeline_spec
@@ -45,7 +45,6 @@ class ToldSearch:
     facts: Digest = field(init=False)
     position: int = field(init=False)  # of the log, up to which it is read
     _kept: dict[str, tuple[object, Any]] = field(default_factory=dict)  # key -> what it was made of, and it
-    _decisions: Decisions | None = None
 
     def __post_init__(self) -> None:
         self.read()
@@ -141,14 +140,13 @@ class ToldSearch:
             return told
         stopper = study.policy.part(Stopper)
         if plain and stopper is not None and story is not None and story.stop is not None:
-            self._decisions = self._decisions or Decisions(study, stopper)
-            told["figure/decisions"] = decisions_spec(self._decisions.of(story.stop), facts.problem.goal)
+            last = self._keep("decision", story.stop, partial(decided, study, stopper, story.stop))
+            told["figure/decisions"] = decisions_spec(last, facts.problem.goal)
         with suppress(InvalidInput):  # too early to say
             if study.policy.part(MemberSet) is not None and plain:
                 found = answer_of(study)
-                told["figure/region"] = region_spec(
-                    found, *[n for n in names if n in found.space.columns][:2]
-                )
+                two = [name for name in names if name in found.space.columns][:2]
+                told["figure/region"] = region_spec(found, *two)
             elif study.policy.part(AutoBCT) is not None:
                 told["figure/posterior"] = posterior_spec(beliefs_of(study))
         return told

@@ -3,7 +3,9 @@
 import os
 import re
 import socket
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -110,7 +112,10 @@ def test_ctrl_c_says_that_the_page_is_no_longer_served(log, monkeypatch):
     assert found.output.splitlines()[-1] == "The page is no longer served. The search continues."
 
 
-def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path):
+def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        sys.modules, "tensorboard.compat.notf", ModuleType("notf")
+    )  # else it imports TensorFlow
     done = haltune("track", log)
     assert done.exit_code == 2
     assert "--mlflow URI, --wandb PROJECT or --tensorboard FOLDER" in done.stderr

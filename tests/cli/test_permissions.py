@@ -42,7 +42,7 @@ def test_every_command_says_that_it_may_not_look():
                 assert not said(command, str(where), *options).startswith("1 "), command
         path.parent.chmod(0o700)
         for where in (path, folder / "a.toml"):
-            for command, *options in calls:
+            for command, *options in calls if where == path else calls[:1]:
                 told = as_another_user(lambda c=command, o=options, w=where: said(c, str(w), *o))
                 assert told.startswith("3 SystemExit"), (command, told)
                 assert f"may not enter the folder {path.parent}" in told, (command, told)

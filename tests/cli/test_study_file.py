@@ -332,7 +332,7 @@ def level(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-@settings(max_examples=many(150), deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(space=spaces())
 def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "space.toml"
@@ -340,7 +340,7 @@ def test_a_space_written_down_is_read_back_equal(space, tmp_path_factory):
     assert read(path).problem.space == space
 
 
-@settings(max_examples=many(60), deadline=None)
+@settings(max_examples=many(40), deadline=None)
 @given(space=spaces(), data=st.data())
 def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data, tmp_path_factory):
     lines = written(space).split("\n")[:-1]
@@ -434,7 +434,7 @@ _ODD = [
 _LINES = [n for n, line in enumerate(GOOD.split("\n")) if " = " in line and '"lr = 3"' not in line]
 
 
-@settings(max_examples=many(120), deadline=None)
+@settings(max_examples=many(60), deadline=None)
 @given(data=st.data())
 def test_a_file_that_somebody_mistyped_is_read_or_a_sentence(data, tmp_path_factory):
     lines = GOOD.split("\n")

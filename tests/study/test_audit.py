@@ -229,61 +229,51 @@ def test_so_many_are_enough_to_tell_a_share_and_one_fewer_is_not(share: float) -
 # the K1 of a wanted rate
 
 
-def test_no_k1_helps_a_wrong_stop_with_no_chance_at_all() -> None:
+def losers(count: int) -> list[Any]:
+    """Trials that K1 from 200 on stops at epoch 4, and the present one at epoch 6."""
+    return [(0.7, {4: go_on("", **numbers(0.01)), 6: would_stop(6, p=0.001)})] * count
+
+
+FORBIDDEN = {4: go_on("", **numbers(0.0001, sd_end=3.0, sd_now=1.0, kappa=2.0)), 5: would_stop(5, p=0.003)}
+DIVERGED = (math.nan, {4: go_on("audit: would stop here", incumbent=0.8, audit=4.0)})
+WRONG = (0.9, {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
+
+
+@pytest.mark.parametrize(
+    ("runs", "wanted", "K1", "advice"),
+    [
+        ([(0.9, {4: would_stop(4, p=0.0)})], 0.02, None, "no K1 gives at most 2% of stops wrong"),
+        (
+            [(0.9, {4: go_on("", **numbers(0.3))})],
+            0.02,
+            None,
+            "no trial that would have been stopped has ended",
+        ),
+        ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(5)], 0.2, K1, ""),  # fewer stops need many trials
+        ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(60)], 0.2, 100.0, ""),  # K2 + c, no less: theorem 2
+        ([(0.9, FORBIDDEN), (0.7, {4: would_stop(4, p=0.0)})], 0.02, 667.0, ""),  # what the surrogate forbade
+        ([DIVERGED, WRONG], 0.5, K1, ""),  # a diverged trial is stopped at any K1
+        ([DIVERGED, WRONG], 0.02, 667.0, ""),
+        ([(0.9, {4: would_stop(4, p=0.001, k1=1000.0)})], 0.02, 1010.0, ""),  # up to twice its own K1
+        ([WRONG], 0.02, 667.0, "K1=667 stops none of these trials"),
+        ([WRONG, *losers(1)], 0.02, 667.0, "among these trials 0 of 1"),
+        ([WRONG, *losers(1)], 0.6, K1, "among these trials 1 of 2"),
+        (losers(6), 0.02, K1, "too few stops"),
+        (losers(6), 0.02, K1, "0 of 6: 0%, 95% interval 0% to 45.9%; at least 183 stops"),
+        (losers(182), 0.02, K1, "too few stops"),
+        (losers(183), 0.02, 100.0, "K1=100 gives at most 2% of stops wrong: "),
+    ],
+)
+def test_the_advice_names_a_k1_and_whether_the_stops_are_enough(
+    runs: list[Any], wanted: float, K1: float | None, advice: str
+) -> None:
     log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.0)})
-    assert log.audit().K1 is None
-    assert "no K1 gives at most 2% of stops wrong" in str(log.audit())
-
-
-def test_where_nobody_would_have_been_stopped_no_k1_is_told() -> None:
-    log = Log()
-    log.run(to(0.9), {4: go_on("", **numbers(0.3))})
-    log.run([0.1] * 5, {4: would_stop(4)}, status=Status.FAILED)
-    assert log.audit().K1 is None
-    advice = log.audit().advice
-    assert "is not known: no trial that would have been stopped has ended" in advice
-    assert str(log.audit()).splitlines()[-1] == advice
-
-
-def test_a_smaller_k1_is_told_only_by_many_runs() -> None:
-    def told(losers: int) -> float | None:
-        log = Log()
-        log.run(to(0.9), {4: go_on("", **numbers(0.04))})  # stopped below K1 = 50
-        for _ in range(losers):
-            log.run(
-                to(0.7), {4: go_on("", **numbers(0.01)), 6: would_stop(6, p=0.001)}
-            )  # from 200 on at epoch 4
-        return log.audit(wanted=0.2).K1
-
-    assert told(5) == K1
-    assert told(60) == 100.0  # K2 + c, no less: theorem 2
-
-
-def test_a_stop_that_the_surrogate_forbade_tells_nothing_of_k1() -> None:
-    log = Log()
-    log.run(
-        to(0.9),
-        {4: go_on("", **numbers(0.0001, sd_end=3.0, sd_now=1.0, kappa=2.0)), 5: would_stop(5, p=0.003)},
-    )
-    log.run(to(0.7), {4: would_stop(4, p=0.0)})
-    assert log.audit().K1 == 667.0
-
-
-def test_a_run_that_diverged_is_stopped_at_any_k1() -> None:
-    log = Log()
-    log.run(to(math.nan), {4: go_on("audit: would stop here", incumbent=0.8, audit=4.0)})
-    log.run(to(0.9), {4: would_stop(4, p=0.003)})
-    told = log.audit(wanted=0.5)
-    assert (told.stops, told.wrong, told.K1) == (2, 1, K1)
-    assert log.audit().K1 == 667.0
-    assert str(told.runs[0]) == "trial 0, at epoch 4; no final value: a right stop"
-
-
-def test_k1_is_that_of_the_first_trial_where_it_grows() -> None:
-    log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.001, k1=1000.0)})  # stopped up to twice its own K1
-    assert log.audit().K1 == 1010.0
+    for end, verdicts in runs:
+        log.run(to(end), verdicts)
+    found = log.audit(wanted)
+    assert found.K1 == K1
+    assert advice in found.advice
+    assert found.advice in str(found) or not found.stops
 
 
 def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
@@ -307,29 +297,6 @@ def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
         assert found is not None
         assert least <= found <= least * 1.01 + 1  # of three digits
         assert fits(found)
-
-
-def test_the_advice_says_whether_the_stops_are_enough_to_tell() -> None:
-    def told(stops: int) -> Audit:
-        log = Log()
-        for _ in range(stops):
-            log.run(to(0.7), {4: would_stop(4, p=0.001)})
-        return log.audit()
-
-    six = told(6)
-    assert (six.K1, six.at_K1) == (K1, Rate(0, 6))
-    assert "0 of 6: 0%, 95% interval 0% to 45.9%; at least 183 stops" in six.advice
-    assert "too few" in told(182).advice
-    assert told(183).advice.startswith("K1=100 gives at most 2% of stops wrong: ")
-
-
-def test_the_share_of_wrong_stops_is_of_the_trials_that_its_k1_stops() -> None:
-    log = Log()
-    log.run(to(0.9), {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
-    assert "K1=667 stops none of these trials" in log.audit().advice
-    log.run(to(0.7), {4: would_stop(4, p=0.001)})  # up to 2000
-    assert (log.audit().K1, log.audit().at_K1) == (667.0, Rate(0, 1))
-    assert (log.audit(0.6).K1, log.audit(0.6).at_K1) == (K1, Rate(1, 2))
 
 
 @pytest.mark.parametrize("wanted", [-0.1, 1.0, math.nan, "2%", None])

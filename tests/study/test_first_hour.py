@@ -11,8 +11,8 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pytest
 
-from haltune import Budget, Constraint, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
-from haltune.errors import HaltuneWarning, InvalidInput, UnknownArgument
+from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
+from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.outcomes import outcome_of
 from haltune.policies import (
     BOBOS,
@@ -138,18 +138,6 @@ def test_a_loop_that_saves_nothing_has_its_runs_stopped_for_good_from_then_on() 
     later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
     assert later
     assert all("stopped for good, for runs cannot pause here" in reason for reason in later)
-
-
-def test_a_pause_that_was_declined_is_no_reason_of_a_run_that_trained_in_full(caplog: Any) -> None:
-    one = study(1, policy=MultiFidelity(), verbose=1)
-    for trial in one:
-        for epoch in range(1, 10):
-            trial.report(0.5, epoch)  # and heeds no verdict
-    assert one.trials[0].verdict is not None
-    assert one.trials[0].ended_because == ""
-    (told,) = [r.getMessage() for r in caplog.records if "trained in full" in r.getMessage()[:25]]
-    assert told == "Trial 0 trained in full, 9 epochs: acc 0.5, the best so far"
-    assert "ended because" not in one.explain(0)
 
 
 def returned(value: Any, goal: Any = None) -> Any:
@@ -284,64 +272,6 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 def test_an_option_of_a_ladder_that_is_no_number_is_named(kind: Any, option: str, wrong: Any) -> None:
     with pytest.raises(InvalidInput, match=option):
         kind(**{option: wrong})
-
-
-def test_recommend_within_constraints_points_to_the_best() -> None:
-    one = Study(
-        {"x": Float(0.0, 1.0)},
-        Maximize("acc"),
-        max_epochs=1,
-        constraints=[Constraint("ms", at_most=5)],
-        verbose=0,
-    )
-    with pytest.raises(InvalidInput, match=r"study\.best, which"):
-        one.recommend()
-
-
-@pytest.mark.parametrize(
-    ("line", "answer"),
-    [
-        ("from haltune import Categorical", r"Choice\(\[...\]\)"),
-        ("from haltune import HaltuneCallback", "from haltune.callbacks.lightning import HaltuneCallback"),
-        (
-            "from haltune.callbacks import HaltuneCallback",
-            "from haltune.callbacks.lightning import HaltuneCallback",
-        ),
-        ("from haltune.policies import asha", r"SuccessiveHalving\(asynchronous=True\)"),
-        ("from haltune import Flaot", "did you mean 'Float'"),
-        ("from haltune import zzz", "cannot import name 'zzz'"),
-    ],
-)
-def test_an_import_of_another_tools_word_is_answered(line: str, answer: str) -> None:
-    """Of an AttributeError of the package the statement itself would tell nothing."""
-    with pytest.raises(ImportError, match=answer):
-        exec(line)
-
-
-@pytest.mark.parametrize(
-    "line", ["from haltune import cli, gp, report", "from haltune.policies import hyperband"]
-)
-def test_modules_are_imported_as_before(line: str) -> None:
-    exec(line)
-
-
-def test_more_words_of_a_study_and_of_a_verdict_are_answered() -> None:
-    one = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=3, budget="2 trials", verbose=0)
-    with pytest.raises(UnknownArgument, match="budget='100 trials'"):
-        one.optimize(lambda trial: 0.5, n_trials=100)  # type: ignore[call-arg]
-    with pytest.raises(InvalidInput, match=r"max_epochs=30"):
-        Study({"x": Float(0.0, 1.0)}, Maximize("acc"), 30).optimize(lambda trial: 0.5)
-    with pytest.raises(UnknownArgument, match="a configuration is one dict"):
-        one.enqueue(x=0.5)
-    with pytest.raises(AttributeError, match=r"study\.frame\(\)"):
-        one.df  # noqa: B018
-    trial = asked(one)
-    verdict = trial.report(0.5)
-    with pytest.raises(AttributeError, match=r"verdict\.stops"):
-        verdict.should_stop  # noqa: B018
-    assert pickle.loads(pickle.dumps(verdict)) == copy.deepcopy(verdict) == verdict
-    with pytest.raises(InvalidInput, match="called with the path to write to"):
-        trial.save(lambda: None)
 
 
 @pytest.mark.parametrize(

@@ -39,28 +39,18 @@ def test_as_much_time_again_is_what_is_asked():
     """Eight trials of 2 s."""
     found = outlook(searched(np.arange(8.0)), predicts=False)
     assert found.more == pytest.approx(16.0)
-    assert str(found) == (
-        "If the search continues for another 16 s, as much as it has taken so far, it finds a better configuration "
-        "with an estimated probability of 50%."
-    )
+    assert "another 16 s" in str(found)
+    assert "probability of 50%" in str(found)
 
 
-def test_a_paused_trial_that_is_better_already_raises_the_probability():
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.STOPPED, Status.FAILED])
+def test_only_a_trial_that_may_continue_and_is_better_already_raises_the_probability(status):
     history = told()
     for value in (0.1, 0.2, 0.3, 0.4, 0.5):
         tell_trial(history, [value] * 10)
-    before = outlook(history, predicts=False).probability
-    tell_trial(history, [0.6], Status.PAUSED)
-    assert before < outlook(history, predicts=False).probability < 1.0
-
-
-@pytest.mark.parametrize("status", [Status.STOPPED, Status.FAILED])
-def test_a_trial_that_cannot_continue_raises_nothing(status):
-    history = told()
-    for value in (0.1, 0.2, 0.3, 0.4, 0.5):
-        tell_trial(history, [value] * 10)
-    tell_trial(history, [0.6], status)
     assert outlook(history, predicts=False).probability == 0.5
+    tell_trial(history, [0.6], status)
+    assert (outlook(history, predicts=False).probability > 0.5) == (status is Status.PAUSED)
 
 
 def test_a_model_that_found_its_best_lately_raises_the_probability():
@@ -101,13 +91,10 @@ def test_what_stands_at_its_bound_cannot_be_improved(goal, best):
     assert str(found) == f"{goal.metric} {best:g} is the best possible value: it cannot be improved."
 
 
-@pytest.mark.parametrize("trials", [0, 4, 201])
-def test_nothing_is_stated_of_searches_that_were_not_measured(trials):
-    with pytest.raises(InvalidInput, match="for 5 to 200 trials"):
-        outlook(searched(np.arange(float(trials))), predicts=True)
-
-
-def test_trials_without_a_value_do_not_count():
+def test_nothing_is_stated_of_fewer_or_more_trials_with_a_value_than_were_measured():
+    for trials in (0, 4, 201):
+        with pytest.raises(InvalidInput, match="for 5 to 200 trials"):
+            outlook(searched(np.arange(float(trials))), predicts=True)
     values = [0.1, 0.2, 0.3, 0.4, float("nan"), float("inf")]
     with pytest.raises(InvalidInput, match="has 4 trials with a value"):
         outlook(searched(values), predicts=True)

@@ -11,7 +11,7 @@ from haltune.log.events import Reported
 from haltune.policies import BOBOS, Halting, RandomSearch
 from haltune.policies.bobos.policy import Stopper
 from haltune.report import decisions
-from haltune.report.figures.decisions import Decisions, telling
+from haltune.report.figures.decisions import decided, telling
 from haltune.report.story import tells
 
 EPOCHS = 12
@@ -40,11 +40,10 @@ def judged(study):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_every_decision_comes_out_as_it_was_recorded(sign):
     study = searched(sign)
-    again = Decisions(study, study.policy.part(Stopper))
     events = judged(study)
     assert any(e.verdict.stops for e in events)
     for event in [*events[::3], events[0]]:
-        found = again.of(event)
+        found = decided(study, study.policy.part(Stopper), event)
         decision = found.table.decide(found.posed.errors)
         assert decision.p_win == event.verdict.evidence["p_win"]
         assert (decision.d == "stop") == event.verdict.stops
@@ -52,7 +51,7 @@ def test_every_decision_comes_out_as_it_was_recorded(sign):
 
 def test_the_regions_are_what_the_table_decides_cell_by_cell():
     study = searched()
-    table = Decisions(study, study.policy.part(Stopper)).of(telling(study.events())).table
+    table = decided(study, study.policy.part(Stopper), telling(study.events())).table
     for row, column in np.ndindex(table.visits.shape):
         p, ahead = table.p_win[row, column], table.next_value[row, column]
         losses = [table.losses.K1 * p, table.losses.K2 * (1 - p), table.losses.c + ahead]

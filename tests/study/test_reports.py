@@ -49,7 +49,7 @@ def test_a_report_passes_few_frames_before_the_policy(tmp_path: Path) -> None:
     policy = Deep()
     with Study(PROBLEM, policy, tmp_path / "deep.db", budget=Budget(trials=1)).ask() as trial:
         trial.report(0.5)
-    assert len(policy.frames) <= 14, policy.frames
+    assert len(policy.frames) <= 12, policy.frames
 
 
 def test_seconds_default_to_the_time_since_the_last_report_returned(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -144,13 +143,10 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed(tmp_path: Path, replaced:
         assert list(small_study(RandomSearch(), path, name="other").events()) == log
 
 
-@pytest.mark.parametrize("store", ["sqlite:///a.db", "sqlite:///file:a.db?uri=true", "sqlite:///file:a.db"])
-def test_a_training_may_change_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_a_training_may_change_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    study = small_study(RandomSearch(), store, trials=3)
+    study = small_study(RandomSearch(), "sqlite:///a.db", trials=3)
     for trial in study:
         monkeypatch.chdir(tmp_path / "elsewhere")
         with trial:
@@ -160,19 +156,6 @@ def test_a_training_may_change_its_folder(
     other = pickle.loads(pickle.dumps(study.store))
     assert [*map(type, other.read(study.name, 0))] == [*map(type, study.events())]
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == []
-    assert study.store.url == store
-
-
-def test_long_trainings_are_judged_and_hopeless_ones_stopped() -> None:
-    policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
-    study = small_study(policy, problem=problem(epochs=500), trials=2)
-    for trial in study:
-        train(trial, lambda c, e: (0.9 if trial.id == 0 else 0.3) * (1 - 1 / (e + 1)))  # noqa: B023
-    stopped = study.trials[1]
-    assert stopped.status is Status.STOPPED
-    assert stopped.epoch <= 100
-    assert stopped.verdict is not None
-    assert stopped.verdict.evidence["solved_at"] <= stopped.epoch
 
 
 def test_an_epoch_beyond_the_horizon_is_refused() -> None:
@@ -239,13 +222,6 @@ def test_a_trial_that_the_budget_cut_short_is_taken_up_by_a_larger_one() -> None
     assert again.trials[1].attempt == 2
 
 
-def test_problems_and_spaces_cross_to_other_processes() -> None:
-    space = Space({"x": Float(0.0, 1.0)}, constraints=[("any", bool)])
-    copy = pickle.loads(pickle.dumps(Problem(space, Maximize("acc", (0, 1)), 5)))
-    assert copy == Problem(space, Maximize("acc", (0, 1)), 5)
-    assert pickle.loads(pickle.dumps(SPACE)) == SPACE
-
-
 def test_a_database_that_cannot_be_opened_keeps_its_password_to_itself() -> None:
     with pytest.raises(StoreError) as caught:
         small_study(RandomSearch(), "postgresql+nosuchdriver://ann:sesame@localhost/x")
@@ -293,31 +269,11 @@ def test_a_callback_whose_fit_was_one_epoch_is_told_by_the_callback_alone(
     assert not [r for r in caplog.records if "after 1 epoch of 9" in r.getMessage()]
 
 
-def test_a_trial_is_not_its_configuration() -> None:
-    trial = Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="1 trial").ask()
-    with pytest.raises(TypeError, match=r"write trial\.config\['lr'\]"):
-        trial["lr"]
-
-
-def test_a_search_without_one_finite_value_says_so_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "haltune")
-    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="2 trials")
-    for trial in study:
-        for _ in trial.epochs():
-            trial.report(math.nan)
-    assert caplog.records[-1].getMessage().endswith("; no trial has a finite acc")
-
-
 @pytest.mark.parametrize("error", ["the data is gone", None])
 def test_a_failure_is_an_exception(error: Any) -> None:
     trial = begun(small_study(RandomSearch()))
     with pytest.raises(InvalidInput, match="takes the exception"):
         trial.fail(error)
-
-
-def test_a_search_that_has_not_begun_says_so() -> None:
-    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, budget="2 trials")
-    assert study.outcome.reason == "nothing has been trained yet"
 
 
 def test_the_best_is_explained_and_what_is_no_trial_is_named() -> None:

@@ -75,38 +75,29 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, "score"), {}, r"write Maximize\('score'\) or Minimize\('score'\)"),
         ((X,), {}, "Name the metric after it"),
         ((X, BOBOS()), {"max_epochs": 3}, r"policy=BOBOS\("),
-        ((X, BOBOS), {"max_epochs": 3}, "policy="),
         ((X, 3), {}, "the name of a metric"),
         ((X, "max"), {}, r"'max' of what\?"),
         ((X, "acc"), {"policy": "bobos"}, r"give the policy itself, haltune\.policies\.BOBOS\(\)"),
         (
             (X, "acc"),
             {"policy": "tpe"},
-            r"policy=.tpe.: give the policy itself, one of haltune.policies: .*BOBOS",
+            "policy=.tpe.: give the policy itself.*BOBOS",
         ),
-        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; a policy is said by its name, policy="),
+        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; give a policy by its name, policy="),
         (("acc", X), {}, "were space and goal swapped"),
-        ((Maximize("acc"), Space(X)), {}, "were space and goal swapped"),
         ((lambda trial: 0.0,), {}, "the first argument is a Problem"),
         ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*not 'acc'"),
-        ((problem(), Maximize("acc")), {}, "which has its goal"),
         ((problem(), BOBOS()), {"max_epochs": 3}, "a Problem has its max_epochs"),
         ((problem(),), {"start": [{}]}, "a Problem has its max_epochs=, min_epochs= and start="),
         ((problem(), BOBOS()), {"policy": RandomSearch()}, "two policies"),
-        ((problem(),), {"min_epochs": 2}, "a Problem has its max_epochs=, min_epochs="),
         ((X, "acc"), {"max_epochs": 0}, "max_epochs is a whole number"),
         ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is more than max_epochs=3.*Lower"),
         ((X, "acc"), {"max_epochs": 3, "min_epochs": -1}, "min_epochs is a whole number.*-1"),
-        ((X, "acc"), {"max_epochs": 3, "min_epochs": 1.5}, "min_epochs is a whole number.*1.5"),
         ((X, "acc"), {"max_epochs": 3, "budget": 20}, "of what.*'20 trials'"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "20"}, "of what.*'20 trials'"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "20 apples"}, "of what"),
         ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "twice how many time|says twice"),
         ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "did you mean 'trials'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
-        ((X, "acc"), {"max_epochs": 3, "budget": ""}, "of what"),
         ((X, "acc"), {"max_epochs": 3, "budget": "0 trials"}, "a positive number"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "2.5 trials"}, "trials are a whole number"),
     ],
 )
 def test_what_does_not_go_together_is_answered_with_what_does(
@@ -125,12 +116,9 @@ def test_a_space_of_constants_is_doubted() -> None:
     ("text", "budget"),
     [
         ("30min", Budget(time=1800)),
-        ("2h", Budget(time=7200)),
         ("1h30m", Budget(time=5400)),
-        ("30 minutes", Budget(time=1800)),
         ("1 day", Budget(time=86400)),
         ("20 trials", Budget(trials=20)),
-        ("1 trial", Budget(trials=1)),
         ("500 epochs", Budget(epochs=500)),
         ("20 trials, 2h", Budget(trials=20, time=7200)),
         ("1.5h, 20 runs", Budget(trials=20, time=5400)),
@@ -226,14 +214,6 @@ def test_a_function_that_returns_a_value_is_a_training_of_one_epoch() -> None:
     assert study.problem.max_epochs == 1
     assert [t.epoch for t in study.trials] == [1] * 5
     assert study.best_value == max(t.config["x"] for t in study.trials)
-
-
-def test_that_a_training_is_one_epoch_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "haltune")
-    Study(X, "acc", budget="1 trial").optimize(lambda trial: trial.config["x"])
-    assert (
-        caplog.records[1].getMessage().startswith("each training is one epoch, for nobody said max_epochs=")
-    )
 
 
 def test_a_value_that_is_returned_stands_for_the_whole_training() -> None:
