@@ -1,4 +1,34 @@
-"""One answer on all ranks of a distributed training. Knows no trial."""
+"""One answer on all ranks of a distributed training. Knows no trial.
+
+    answer = rank.decide(topic, work, to_json, from_json)       on every rank
+
+Rank 0 does the work, and writes what `work` returned or raised as a line of JSON. The other ranks read the line of
+their topic, and return or raise the same. How far the log is read travels with the line.
+
+Why lines in a folder, and neither the study's log nor a broadcast of the framework:
+- Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its beginning, and
+  need each answer that rank 0 got before they existed. torchrun's ranks ask for a trial without a process group.
+- The log has no Wait, no path of a saved state, no exception of a store, no answer to `enqueue`.
+- A rank on another machine may not reach the store.
+
+Which rank a process is (`place`) is known from the environment alone:
+- Lightning's ranks have LOCAL_RANK above 0 and no RANK. They are known by `HALTUNE_RUN`: rank 0 set it when it
+  imported haltune. Once a fit is over WORLD_SIZE is gone and LOCAL_RANK stays.
+- torchrun starts all ranks at once, perhaps each through a wrapper. What they share is the id of their job, or a
+  port and their parent process.
+- A process that one of the ranks starts for something else inherits all of these variables and is no rank.
+- SLURM_PROCID numbers tasks, which may be workers of their own. It is a rank only if HALTUNE_RUN_FOLDER says that the
+  tasks train one model.
+
+Where the ranks meet:
+    BASE/run-JOB.TIME/lines       what rank 0 writes; the first line says who it is, the last that it has left
+    BASE/run-JOB.TIME/here-1-...  rank 1 reads; it becomes left-1-... when rank 1 leaves; the last removes the folder
+What the ranks of one start share may come again: a job is started anew, or runs one program after another. So rank 0
+always makes a new folder, and a rank takes the oldest that is not surely of another start: one that had such a rank,
+or whose rank 0 was gone before this rank began. Whether a rank 0 on another machine lives only a sign of life tells.
+
+A process by itself keeps its lines in memory, unconverted, until it starts another program: that may be a fit's ranks.
+"""
 
 from __future__ import annotations
 

@@ -51,15 +51,19 @@ def problem_of(
 ) -> tuple[Problem, Policy[Any]]:
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
 
-    says: what is guessed.
-
-    Raises InvalidInput for what is neither, and for what does not go together.
+    says: whether what is guessed is logged. Raises InvalidInput for what is neither, and for what does not go together.
     """
     _refuse_a_name(policy)
     if isinstance(given, Problem):
         if constraints != ():
             raise InvalidInput("a Problem has its constraints= itself: say them there")
-        return _with_problem(given, second, policy, max_epochs, min_epochs, start)
+        if max_epochs is not None or min_epochs or tuple(start):
+            raise InvalidInput("a Problem has its max_epochs=, min_epochs= and start= itself: say them there")
+        if second is not None and policy is not None:
+            raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
+        what = f"after a Problem, which has its goal {given.goal!r}, the second argument is a policy such as BOBOS()"
+        asked = policy if second is None else second
+        return given, check_policy(what, policies.MultiFidelity() if asked is None else asked)
     if given is None:
         raise InvalidInput(
             "what is to be searched, and what for? Study({'lr': Float(1e-4, 1e-1, log=True)}, 'val_acc', "
@@ -79,26 +83,10 @@ def problem_of(
             "Int(low, high) and Choice([...]) are varied",
             aloud=says,
         )
-    decides = check_policy("policy= is a policy such as BOBOS()", _default(policy))
-    return Problem(
-        given, _goals(second, says), max_epochs, start, constraints, min_epochs=min_epochs
-    ), decides
-
-
-def _with_problem(
-    problem: Problem, second: Any, policy: Any, max_epochs: Any, min_epochs: Any, start: Any
-) -> tuple[Problem, Policy[Any]]:
-    if max_epochs is not None or min_epochs or tuple(start):
-        raise InvalidInput("a Problem has its max_epochs=, min_epochs= and start= itself: say them there")
-    if second is not None and policy is not None:
-        raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
-    asked = _default(second if policy is None else policy)
-    what = f"after a Problem, which has its goal {problem.goal!r}, the second argument is a policy such as BOBOS()"
-    return problem, check_policy(what, asked)
-
-
-def _default(policy: Any) -> Any:
-    return policies.MultiFidelity() if policy is None else policy
+    asked = policies.MultiFidelity() if policy is None else policy
+    decides = check_policy("policy= is a policy such as BOBOS()", asked)
+    goals = [_goal(one, says) for one in second] if isinstance(second, list | tuple) else _goal(second, says)
+    return Problem(given, goals, max_epochs, start, constraints, min_epochs=min_epochs), decides
 
 
 def _refuse_a_name(policy: Any) -> None:
@@ -114,12 +102,6 @@ def _refuse_a_name(policy: Any) -> None:
         f"policy={policy!r}: {likely} the policy itself, one of haltune.policies: "
         f"{', '.join(policies.POLICY_NAMES)}; the default is MultiFidelity()"
     )
-
-
-def _goals(given: Any, says: bool) -> Goal | Sequence[Goal]:
-    if isinstance(given, list | tuple):
-        return [_goal(one, says) for one in given]
-    return _goal(given, says)
 
 
 def _goal(given: Any, says: bool) -> Goal:

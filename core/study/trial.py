@@ -205,10 +205,7 @@ class Trial(Attempt, KnowsAttributes):
             self.verdict = None
 
     def _adopt(self) -> None:
-        """Go on with the trial in a process that was forked or spawned to train it, under the same lease.
-
-        Raises NotSupported when the study is in memory.
-        """
+        """Go on with the trial in a process that was forked or spawned to train it. Raises NotSupported in memory."""
         self.session.adopt(self)
         self._lap = self.session.monotonic()
 
@@ -218,15 +215,10 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def _heartbeat_seconds(self) -> float:
-        """How often `heartbeat` is due while an epoch lasts, seconds."""
         return self.session.lease_seconds / 4.0
 
     def _before_end(self, act: Callable[[], object] | None) -> None:
-        """Have something done when the trial is given back in order: for loops that tell no callback of their end.
-
-        Args:
-            act: It is called once, without arguments; None: nothing is.
-        """
+        """Have `act` called once as the trial is given back in order: for loops that tell no callback of their end."""
         self._last_act = act
 
     def finish(self, status: Status | str | None = None) -> None:
@@ -412,25 +404,14 @@ class Trial(Attempt, KnowsAttributes):
         return load(self, make_model, **options)
 
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
-        """A temporary path for `commit_save`, the same on all ranks; for states that they write together.
-
-        Args:
-            suffix: What it ends in. Default: ".ckpt".
-            keep: As in `save`. Default: False.
-        """
+        """A temporary path for `_commit_save`, the same on all ranks; for states that they write together."""
         work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
         return self.session.decide(self, "begins to be saved", work, str, Path)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
-        """Make what was written at a path of `begin_save` the trial's checkpoint; its path.
+        """Make what was written at a path of `_begin_save` the trial's checkpoint; its path. Raises as `save` does.
 
-        Args:
-            temporary: That path.
-            seconds: What writing took, for the account of the time. Default: 0.
-            keep: As in `save`. Default: False.
-
-        Raises:
-            NoRoom: As `save` does; and LeaseLost likewise.
+        seconds: What writing took, for the account of the time.
         """
         return self.session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
 
@@ -481,18 +462,12 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def _keeps_checkpoint(self) -> bool:
-        """True when the trial, as it stands, is one of the best whose final state is kept (keep_checkpoints).
-
-        False once the epoch that it counts for is saved.
-        """
+        """True while the trial is one of the best whose state is kept, and the epoch it counts for is not saved."""
         return self.session.decide(self, "keeps its checkpoint", self._keeps)
 
     @property
     def _keeps_epoch(self) -> bool:
-        """True when the state after the epoch just reported is to be kept: it is what the trial counts for.
-
-        Only where a run counts for its best epoch: elsewhere its final state is that of its last.
-        """
+        """True when the state after the epoch just reported is to be kept: the trial's best, where that counts."""
         if self.goal.of == "last":
             return False
 
