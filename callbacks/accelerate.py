@@ -1,25 +1,12 @@
 """The loop for Hugging Face's Accelerate: a plain loop whose state all processes save and load together.
 
-    from haltune.callbacks.accelerate import AcceleratedLoop
+Under `accelerate launch` every process runs the same program: the first reports, and all stop, pause and resume
+together, on as many processes as before. Report the same value everywhere (accelerator.gather_for_metrics), or the
+first process's counts. Prepare models, optimizers and loaders before the loop starts.
 
-    for trial in study:
-        with trial:
-            accelerator = Accelerator()
-            model, optimizer, loader, schedule = accelerator.prepare(...)
-            for epoch in (loop := AcceleratedLoop(trial, accelerator)):
-                train_one_epoch(model, optimizer, loader, schedule)
-                loop.report(evaluate(accelerator, model))
-
-Under `accelerate launch` every process runs the same program: the first reports, and all stop, pause and go on
-together, on as many processes as before. Report a value that is the same everywhere, or the first process' counts:
-gather it by accelerator.gather_for_metrics. Prepare models, optimizers and loaders before the loop is begun.
-
-A checkpoint is the folder of accelerator.save_state, with the random state of each process beside it and, which
-Accelerate forgets, how often each loader was gone through and the generators that shuffle it. A resumed training
-equals an uninterrupted one digit for digit. What was given to register_for_checkpointing Accelerate would load as a
-pickle: such a training is not paused. In one process the loop ends for Ctrl-C and SIGTERM after an epoch, saved.
-
-The best run's model is in study.best.checkpoint, model.safetensors, for accelerator.load_state or safetensors.
+A checkpoint is the folder of accelerator.save_state, with the random state of each process and, which Accelerate does
+not save, the number of passes over each loader and the generators that shuffle it. Accelerate would load an object of
+register_for_checkpointing as a pickle: such a training does not pause. In one process Ctrl-C waits for the epoch's end.
 """
 
 from __future__ import annotations
@@ -43,7 +30,7 @@ class AcceleratedLoop(TrainingLoop):
     """The epochs of one training under Accelerate, reported to a trial, and saved and loaded by all processes.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         accelerator: With all that is trained prepared, and nothing of another trial.
         verbose: Print a line for every report. Default: False.
         now: A monotonic clock, seconds. Default: time.monotonic.
@@ -137,8 +124,8 @@ class AcceleratedLoop(TrainingLoop):
         if processes != ranks.size:
             raise other_ranks(self.trial.id, processes, ranks.size)
         self._accelerator.load_state(folder)
-        for loader, told in zip(self._accelerator._dataloaders, loaders, strict=True):
-            _set_loader(loader, told)
+        for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):
+            _set_loader(loader, state)
         restore(randomness)
 
 
@@ -147,7 +134,7 @@ def _own(rank: int) -> str:
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:
-    """How a prepared loader goes on: passes made, the seed of its sampler, its generators."""
+    """Return the state of a prepared loader: its passes, the seed of its sampler, its generators."""
     return {
         "iteration": getattr(loader, "iteration", 0),
         "seed": getattr(_sampler(loader), "initial_seed", None),
@@ -155,12 +142,12 @@ def _of_loader(loader: Any) -> dict[str, Any]:
     }
 
 
-def _set_loader(loader: Any, told: dict[str, Any]) -> None:
-    loader.iteration = told["iteration"]
-    if told["seed"] is not None:
-        _sampler(loader).initial_seed = told["seed"]
-    for generator, state in zip(_generators(loader), told["generators"], strict=False):
-        generator.set_state(tensor_of(state))
+def _set_loader(loader: Any, state: dict[str, Any]) -> None:
+    loader.iteration = state["iteration"]
+    if state["seed"] is not None:
+        _sampler(loader).initial_seed = state["seed"]
+    for generator, text in zip(_generators(loader), state["generators"], strict=False):
+        generator.set_state(tensor_of(text))
 
 
 def _sampler(loader: Any) -> Any:

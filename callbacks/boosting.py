@@ -11,14 +11,14 @@ from haltune.errors import InvalidInput
 from .reporter import missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
-BEGUN: WeakSet[Any] = WeakSet()  # boosters in a training that a callback of haltune's has begun
+STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a callback of haltune
 
 
 def begin(booster: Any) -> None:
     """Raise InvalidInput for the second callback in a training."""
-    if booster in BEGUN:
+    if booster in STARTED:
         raise two_callbacks("callbacks=[...]")
-    BEGUN.add(booster)
+    STARTED.add(booster)
 
 
 def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:

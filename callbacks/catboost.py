@@ -1,26 +1,13 @@
-"""The callback for CatBoost's estimators, on the CPU: CatBoost has none on GPUs.
+"""The callback for CatBoost's estimators, on the CPU: CatBoost calls none on GPUs.
 
-    from haltune.callbacks.catboost import HaltuneCallback
+A boosting round is an epoch, and `iterations` is always the full number. Rounds that CatBoost does not evaluate
+(metric_period, verbose=10) are not reported. Put the callback last: in a round in which one stops, CatBoost calls no
+later callback.
 
-    with trial:
-        callback = HaltuneCallback(trial, "validation-Logloss")
-        model = CatBoostClassifier(iterations=trial.max_epochs, **trial.config)
-        model.fit(x, y, eval_set=(x_val, y_val), callbacks=[callback], **callback.snapshot)
-
-A boosting round is an epoch, and `iterations` always the full number. Where CatBoost evaluates now and then
-(metric_period, or verbose=10) the rounds between are not reported. Put the callback last: CatBoost asks no further
-one in a round in which one stops.
-
-A pause saves CatBoost's snapshot, with its random state: a resumed training equals an uninterrupted one digit for
-digit, whatever it draws, its overfitting detector included. CatBoost refuses a snapshot for other data or parameters.
-Without `**callback.snapshot` a run is not paused but trains on.
-
-CatBoost writes the snapshot when fit is over and tells no callback of that, so it is saved as the trial ends. Ctrl-C
-and SIGTERM let the round under way be trained, and are heard as the trial ends, too, as are errors: of what is raised
-within fit CatBoost makes an error of its own.
-
-The best run's model is kept as fit leaves it: CatBoost().load_model(study.best.checkpoint) gives it back, by
-use_best_model cut after its best round.
+A pause saves CatBoost's snapshot, random state and overfitting detector included, if fit gets **callback.snapshot;
+CatBoost refuses a snapshot for other data or parameters. CatBoost writes it after fit, calls no callback then, and
+replaces every error from within fit. So the trial's end saves states, and raises errors and Ctrl-C. The best trial's
+model is kept as fit leaves it.
 """
 
 from __future__ import annotations
@@ -41,7 +28,7 @@ from .reporter import two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
 _SELDOM = 10**8  # seconds: the snapshot at the end is all that is needed
-_UNASKED = "CatBoost saves nothing to go on from unless it is asked to: call fit(..., **callback.snapshot)"
+_UNASKED = "CatBoost saves no state without **callback.snapshot: call fit(..., **callback.snapshot)"
 _SETS = "eval_set=(x, y), and the metric by eval_metric=; its name is then 'validation-Logloss'"
 
 
@@ -49,7 +36,7 @@ class HaltuneCallback(Reporting):
     """Reports the goal's metric to a trial after every boosting round, and stops when the policy says so.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: "<data>-<metric>", such as "validation-Logloss", with several data sets "validation_0-Logloss", or the
             metric alone where one data set has it. Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
@@ -88,7 +75,7 @@ class HaltuneCallback(Reporting):
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """Arguments of `fit` that let a run pause, and go on where it was: `fit(..., **callback.snapshot)`."""
+        """Arguments of `fit` that let a trial pause and resume: `fit(..., **callback.snapshot)`."""
         if self._file is None:
             folder = tempfile.mkdtemp(prefix="haltune-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -99,7 +86,7 @@ class HaltuneCallback(Reporting):
         return {"save_snapshot": True, "snapshot_file": str(self._file), "snapshot_interval": _SELDOM}
 
     def after_iteration(self, info: Any) -> bool:
-        """CatBoost asks after each round, and goes on for True; this is all that it ever asks."""
+        """CatBoost's only hook, after each round: True to continue."""
         try:
             return self._report(info)
         except Exception as error:

@@ -1,23 +1,12 @@
 """The callback for fastai's Learner.
 
-    from haltune.callbacks.fastai import HaltuneCallback
-
-    with trial:
-        learn = Learner(dls, Net(**trial.config), metrics=accuracy)
-        learn.fit_one_cycle(trial.max_epochs, cbs=HaltuneCallback(trial, "accuracy"))
-
-Nothing else is passed on: the callback of a trial that goes on loads its checkpoint as the fit begins, and the epochs
-before it are shown with what they measured, not trained. Always fit the full number of epochs; `fine_tune` is two fits,
-whose epochs count one after the other.
+The callback of a resumed trial loads the checkpoint when the fit starts, and shows the earlier epochs with their
+metrics without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again
+(the last one's file of the best weights must still be there). Other callbacks, and the loss scale of mixed precision,
+start again. Always fit the full number of epochs; `fine_tune` is two fits, whose epochs count one after the other.
 
 A checkpoint is a folder: model.pth as fastai saves it, weights and optimizer, and progress.json, with the random state
-of the process and of the data loaders, the smoothed loss and what each epoch measured. A resumed training equals an
-uninterrupted one digit for digit. fastai's trackers live the epochs before a pause again: EarlyStoppingCallback,
-ReduceLROnPlateau and SaveModelCallback remember them (the last one's file of the best weights must still be there).
-What other callbacks hold, and the loss scale of mixed precision, begins anew.
-
-Ctrl-C and SIGTERM let the epoch under way be trained and saved, so that the same program continues exactly there; a
-second one leaves at once. The best run's model is kept: learn.load(Path(study.best.checkpoint, "model")) gives it back.
+of the process and of the data loaders, the smoothed loss and the metrics of each epoch.
 """
 
 from __future__ import annotations
@@ -43,7 +32,7 @@ class HaltuneCallback(Reporting):
     """Reports the goal's metric to a trial after every epoch's validation, and ends the fit when the policy says so.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The metric as fastai's table calls it, "valid_loss" or "accuracy". Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
         record: "all" columns of the table are stored with the report, or the "monitor" only. Default: "all".
@@ -190,8 +179,8 @@ class HaltuneCallback(Reporting):
     def _progress(self) -> dict[str, Any]:
         text = Path(self.trial.checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
         try:
-            told = json.loads(text)
-            return {name: told[name] for name in ("random", "loaders", "smooth", "records")}
+            found = json.loads(text)
+            return {name: found[name] for name in ("random", "loaders", "smooth", "records")}
         except (ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
 

@@ -37,7 +37,7 @@ class Interruption:
 
     Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
 
-    bears: signals may wait at all. loop: code of the function that trains, where no hook says that it failed.
+    bears: signals may wait at all. loop: code of the function that trains, if no hook is called when it fails.
     patient: a second one waits, too, where nothing can be raised in the loop.
     """
 
@@ -126,12 +126,12 @@ class Interruption:
     def _restore(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._before.items():
-                if signal.getsignal(number) == self._hear:  # else somebody has put his own back already
+                if signal.getsignal(number) == self._hear:  # else another handler was set since
                     signal.signal(number, handler)
 
 
 def _show_in_a_line(error: KeyboardInterrupt) -> None:
-    """If nobody catches it, Python shows it without a traceback: the epoch is saved, nothing broke."""
+    """Without a handler Python shows it without a traceback: the epoch is saved, nothing failed."""
     error.__dict__[_WAITED] = True  # a hook that held the error would hold the frames, and their models
     if hasattr(sys.excepthook, _WAITED):
         return

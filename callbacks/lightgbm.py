@@ -1,32 +1,16 @@
-"""The callback for LightGBM: `lgb.train`, `lgb.cv` and the estimators that look like scikit-learn's.
+"""The callback for LightGBM: `lgb.train`, `lgb.cv` and its estimators in scikit-learn's manner.
 
-    from haltune.callbacks.lightgbm import HaltuneCallback
+A boosting round is an epoch. Make the Dataset within the loop, for each trial: one that was continued keeps the scores
+of its booster, and LightGBM would start the next training there. `lgb.cv` cannot continue boosters, so there a trial
+does not pause and Ctrl-C ends it at once. LightGBM's early stopping works as usual.
 
-    with trial:
-        lgb.train(params, lgb.Dataset(x, y), trial.max_epochs - trial.epoch, init_model=trial.checkpoint,
-                  valid_sets=[lgb.Dataset(xv, yv)], callbacks=[HaltuneCallback(trial, "valid_0-binary_logloss")])
-
-A boosting round is an epoch. Behind scikit-learn's interface write n_estimators=trial.max_epochs - trial.epoch, and
-fit(..., init_model=trial.checkpoint). Make the Dataset within the loop, for each trial: one that was continued keeps
-what it was continued with as its first scores, and LightGBM would begin the next training there.
-
-A training that is stopped has all of its rounds, and the last as best_iteration. LightGBM's early stopping works beside
-it, and leaves the rounds up to its own best_iteration.
-
-From the second round on Ctrl-C and SIGTERM let the round under way be trained and save the booster, so that the same
-program continues exactly there; in `lgb.cv`, which takes no boosters to continue from, they are heard at once. A
-second one leaves at once.
-
-The best run's booster is kept with the rounds that it has: lgb.Booster(model_file=study.best.checkpoint) gives it back,
-and where the goal counts a run's best epoch, predict(x, num_iteration=int(study.best.epoch)) is what it counts for.
-
-A pause saves the booster as LightGBM's text. A resumed training equals an uninterrupted one digit for digit as long as
-LightGBM draws nothing at random. Its generators are in no file and start again: with bagging_fraction,
+A pause saves the booster as text. LightGBM's random generators are in no file and start again: with bagging_fraction,
 feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss" or boosting="dart" the resumed rounds
-are other ones, and with the same seed they draw what the first rounds drew, so give `seed=trial.attempt` then.
-linear_tree resumes to about seven digits. A random forest (boosting="rf") cannot be continued, so it is not paused.
-LightGBM's own callbacks start again too: early stopping forgets the rounds before, and reset_parameter counts from 0,
-so write `learning_rate=lambda i: rate(i + trial.epoch)`.
+differ. Pass `seed=trial.attempt`, so that they do not repeat the first draws. linear_tree resumes to about seven
+digits; a random forest (boosting="rf") cannot be continued. LightGBM's own callbacks start again, too: early stopping
+forgets earlier rounds, and for reset_parameter write `learning_rate=lambda i: rate(i + trial.epoch)`.
+
+If the goal counts a trial's best epoch, use predict(x, num_iteration=int(study.best.epoch)).
 """
 
 from __future__ import annotations
@@ -56,7 +40,7 @@ class HaltuneCallback(Reporting):
     """Reports the goal's metric to a trial after boosting rounds, and stops when the policy says so.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: "<name in valid_names>-<metric>", such as "valid_0-binary_logloss", or the metric alone where one data
             set has it. In `lgb.cv` "valid-auc" is the mean over the folds. Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
@@ -107,7 +91,7 @@ class HaltuneCallback(Reporting):
         self.every = every
 
     def __call__(self, env: Any) -> None:
-        """LightGBM asks after each round; this is all that it ever asks."""
+        """LightGBM's only hook, after each round."""
         first = env.iteration == env.begin_iteration
         # the first round is trained already: it began when the callback was made
         lap = self._reporter.clock.lap() if first else None
@@ -142,11 +126,11 @@ class HaltuneCallback(Reporting):
             )
         begin(env.model)
         _need_fresh_data(env)
-        # a new booster begins the trial again; rounds in which nothing could be split are in no file
+        # with a new booster the trial starts again; rounds without a split are in no file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._reporter.begin()
         self._reporter.defer(Interruption.within("train", "lightgbm."))
-        self.trial._before_end(lambda: self._end(env))  # early stopping tells nobody
+        self.trial._before_end(lambda: self._end(env))  # after early stopping no hook is called
 
     def _end(self, env: Any) -> None:
         self.trial._before_end(None)
@@ -169,7 +153,7 @@ def _writing(model: Any) -> Callable[[Path], object] | None:
 
 
 def _need_fresh_data(env: Any) -> None:
-    """Raises InvalidInput for a training from the start whose data set begins at the scores of another's booster."""
+    """Raise InvalidInput for a training from the start on a data set with the scores of another booster."""
     data = getattr(env.model, "train_set", None)
     if data is None:
         return

@@ -1,32 +1,13 @@
-"""A plain training loop with what the framework callbacks have: it outlives a broken study.
+"""A plain training loop with the features of the framework callbacks: an outage of the study does not break it.
 
-`for epoch in trial.epochs()` and `trial.report(value)` are enough for a short loop. This
-adds what `trial.report` cannot: a store out of reach is an interruption of the record,
-not of the training; validation is timed apart; a stop is latched.
+For a short loop `for epoch in trial.epochs()` and `trial.report(value)` are enough. `TrainingLoop` adds what
+`trial.report` cannot: reports wait during an outage of the store, validation is timed apart, and a stop is latched.
+With `save=` a trial can pause; it resumes from trial.checkpoint with its random state, and Ctrl-C or SIGTERM waits
+until the epoch is trained and saved.
 
-    from haltune.callbacks.loop import TrainingLoop
-
-    with trial:
-        loop = TrainingLoop(trial)
-        for epoch in loop:                 # trial.epoch + 1 ... trial.max_epochs, or until stopped
-            train_one_epoch(model)
-            with loop.validation():
-                loss = validate(model)
-            loop.report(loss)
-
-With `save=`, a function that writes the state to the path it is given, a trial may be
-paused; it goes on from trial.checkpoint, with the random state it had:
-
-    state = torch.load(trial.checkpoint) if trial.checkpoint else None
-    loop = TrainingLoop(trial, save=lambda path: torch.save(model.state_dict(), path))
-
-Ctrl-C, or SIGTERM, lets the epoch under way be trained and saved then, and the same program goes on exactly there;
-a second one leaves at once.
-
-Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and go on together,
-each with the random state it had. A value that differs from rank to rank is rank 0's: reduce it first. Where the state
-is spread over the ranks, as by FSDP, `together=True` has every rank call `save` with the path of one folder, to write
-its part there; the training goes on on as many ranks.
+Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and resume together, each
+with its own random state. If a value differs between ranks, rank 0's counts: reduce it first. For a sharded state, as
+with FSDP, `together=True` has every rank call `save` with the path of one folder; the trial resumes on as many ranks.
 """
 
 from __future__ import annotations
@@ -55,11 +36,11 @@ class TrainingLoop:
     """The epochs of one training, reported to a trial.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         verbose: Print a line for every report. Default: False.
         save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at the
             end of the epoch at Ctrl-C, and for the best run; also where you leave the loop by a `break` of your own
-            after loop.report(value). Default: None: a paused trial begins anew, and no model is kept.
+            after loop.report(value). Default: None: a paused trial starts again, and no model is kept.
         suffix: The ending of that path. Default: ".ckpt".
         together: Every rank calls `save`, with the path of one folder that is there. Default: False, rank 0 alone.
         now: A monotonic clock, seconds. Default: time.monotonic.
@@ -106,7 +87,7 @@ class TrainingLoop:
 
     @property
     def stopping(self) -> bool:
-        """True when the loop will not go on."""
+        """True when the loop ends."""
         return self._reporter.stopping
 
     def __iter__(self) -> Iterator[int]:
@@ -161,7 +142,7 @@ class TrainingLoop:
             self._reporter.clock.validated()
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None) -> bool:
-        """Report the goal's metric for the epoch in progress; True when the loop will not go on.
+        """Report the goal's metric for the epoch in progress; True when the loop ends.
 
         `value`: or several by their names, as `Trial.report` takes them. `metrics`: further scalars of the epoch.
         Raises InvalidInput outside the loop and for a vector.
@@ -177,7 +158,7 @@ class TrainingLoop:
             self._reporter.keep(save, self._suffix)
 
     def _leave(self, epoch: int) -> None:
-        """The loop is left within an epoch by the user's own `break`, or by an error: nobody says which.
+        """The loop is left within an epoch by the user's own `break`, or by an error: that is unknown here.
 
         Once the epoch is reported its state is that after it, either way. An error may be one rank's alone, and ranks
         save together: where there are several, this waits for the end of the trial, which an error never reaches.
@@ -231,7 +212,7 @@ class TrainingLoop:
         if self._together:
             path.mkdir(exist_ok=True)
         self._save(path)
-        check_written(path)  # before another file lies beside it, which it would be taken for
+        check_written(path)  # before another file lies next to it
         _put(self._random(path))
 
     def _restore(self) -> None:
@@ -252,10 +233,10 @@ class TrainingLoop:
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
-    """The error for a checkpoint that another number of ranks wrote together."""
+    """Return the error for a checkpoint that another number of ranks wrote together."""
     return InvalidInput(
-        f"trial {trial} was paused on {plural(wrote, 'rank')} and cannot go on on {ranks}: start as many as then, "
-        f"torchrun --nproc_per_node {wrote}, or fail the trial, trial.fail(error)"
+        f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}. Start {wrote}, torchrun "
+        f"--nproc_per_node {wrote}, or fail the trial, trial.fail(error)."
     )
 
 

@@ -1,4 +1,4 @@
-"""The random state of a process, to go on with in another: Python, NumPy, and torch where it is in use.
+"""The random state of a process, to restore in another: Python, NumPy, and torch if it is in use.
 
 A state is made of primitives only, so that a checkpoint which holds it loads without pickle.
 """

@@ -53,7 +53,7 @@ class Agreement:
 
 
 def torch_ranks() -> Agreement:
-    """The ranks of torch.distributed's default process group, whoever made it; one alone without one."""
+    """Return the ranks of torch.distributed's default process group; a single rank without one."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return Agreement()
@@ -71,7 +71,7 @@ def _portable(error: BaseException | None) -> BaseException | None:
     if error is None:
         return None
     with suppress(Exception):
-        pickle.dumps(error)  # as the broadcast will; and it can be built anew from what is sent:
+        pickle.dumps(error)  # as the broadcast does; and it can be rebuilt from that:
         twin = copy.copy(error)
         if type(twin) is type(error) and str(twin) == str(error):
             return error

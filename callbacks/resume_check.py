@@ -1,6 +1,4 @@
-"""Does a paused training go on as if it had never been paused? Trained both ways, and compared.
-
-from haltune.callbacks import check_resume
+"""Prove that a training resumes exactly: `check_resume` trains it straight, then with a pause, and compares bits.
 
 def run(trial):
     trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])

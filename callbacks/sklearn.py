@@ -1,17 +1,8 @@
-"""The loop for scikit-learn's estimators that learn in parts: SGDClassifier, MLPClassifier and all with `partial_fit`.
+"""The loop for scikit-learn's estimators with `partial_fit`: SGDClassifier, MLPClassifier and others.
 
-    from haltune.callbacks.sklearn import fit, load
-
-    for trial in study:
-        with trial:
-            model = fit(trial, SGDClassifier(**trial.config), x, y, validation=(x_val, y_val))
-    best = load(study.best.checkpoint)
-
-An epoch is one pass over the data, shuffled anew, and is scored on the validation data. What is saved, for a pause, at
-Ctrl-C and of the best run, is the whole estimator in skops' format, which holds no pickle: coefficients, averages,
-optimizer, counters, random state; the process' own random state is saved beside it. A resumed training equals an
-uninterrupted one digit for digit. Without skops, and for an estimator with parts that are not scikit-learn's, nothing
-is saved: its runs stop for good.
+An epoch is one pass over the data, newly shuffled, and is scored on the validation data. A state is the whole estimator
+in skops' format, which holds no pickle; the process's random state is saved next to it. Without skops, and for an
+estimator with parts that are not scikit-learn's, nothing is saved: its trials stop for good.
 """
 
 from __future__ import annotations
@@ -45,10 +36,10 @@ def fit(
     classes: Sequence[Any] | None = None,
     verbose: bool = False,
 ) -> Any:
-    """Train a copy of an estimator by `partial_fit`, epoch after epoch, as a trial says; the trained copy.
+    """Train a copy of an estimator by `partial_fit`, epoch by epoch; return the trained copy.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         estimator: Not trained yet, with the trial's configuration; it stays as it is.
         x: What it learns from: an array, a sparse matrix or a data frame.
         y: Its targets.

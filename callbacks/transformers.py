@@ -1,23 +1,11 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-    from haltune.callbacks.transformers import HaltuneCallback
+It reports after every evaluation of a training, with state.epoch, which is fractional within an epoch; not after
+`trainer.evaluate()` alone or eval_on_start. After an exception the Trainer calls no callback: keep the training inside
+`with trial:`. A pause asks the Trainer for one of its checkpoints, random state included, and moves it to the trial.
 
-    with trial:
-        arguments = TrainingArguments(folder, num_train_epochs=trial.max_epochs, eval_strategy="epoch")
-        trainer = Trainer(model, arguments, ..., callbacks=[HaltuneCallback(trial, "eval_loss")])
-        trainer.train(resume_from_checkpoint=trial.checkpoint)
-
-It reports after every evaluation of a training, with state.epoch, which is fractional within an epoch; not
-what `trainer.evaluate()` alone or eval_on_start measures. After an exception the Trainer calls no callback:
-keep the training inside `with trial:`. A pause asks the Trainer for one of its checkpoints and takes that
-over, random state included: a resumed training equals an uninterrupted one digit for digit.
-
-Ctrl-C and SIGTERM wait for the next evaluation of a training in one process, whose state is saved likewise, so that the
-same program continues exactly there; a second one leaves at once. With several ranks they are heard at once.
-
-In a distributed training every rank makes a callback, the first talks to the study, and all do as it says.
-
-`hyperparameter_search(trainer, space)` is `trainer.hyperparameter_search` with haltune as what decides.
+In one process Ctrl-C and SIGTERM wait for the next evaluation, whose state is saved. In a distributed training every
+rank makes a callback, the first reports, and all obey; there signals do not wait.
 """
 
 from __future__ import annotations
@@ -51,7 +39,7 @@ else:
 __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
 _EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
-_BEGUN = "_haltune"  # attribute of a state: a callback of haltune's has begun its training
+_STARTED = "_haltune"  # attribute of a state: a callback of haltune has started its training
 GO_ON, END, SAVE = "go on", "end", "save"  # what rank 0 decides for all
 
 
@@ -61,7 +49,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     A pause is declined, with one warning, for save_only_model, save_strategy="best", FSDP and DeepSpeed.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The metric as the Trainer logs it, with or without "eval_". Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
         record: "all" scalars logged since the last report are stored with one, or the "monitor" only. Default: "all".
@@ -117,9 +105,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     # the hooks, in the order the Trainer calls them
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if vars(state).get(_BEGUN):  # each training has a state of its own
+        if vars(state).get(_STARTED):  # each training has a state of its own
             raise two_callbacks("the Trainer")
-        vars(state)[_BEGUN] = True
+        vars(state)[_STARTED] = True
         self._training = True
         self._start(state.global_step)
         steps = _steps_in_epoch(args, others.get("train_dataloader"))
@@ -182,7 +170,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._pass_began = step  # the steps trained before the present pass over the data
         self._passes = 0  # of this training
         self._first_pass = 0  # steps of the first; 0 until it ends
-        self._epochs = 0  # begun in this training
+        self._epochs = 0  # started in this training
         self._logged: dict[str, float] = {}  # since the last report
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is that of the trial's best epoch, and is to be kept
@@ -215,9 +203,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return _room(args.output_dir, others["model"], others["optimizer"])
 
         wanted = self._reporter.measures.others
-        told = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
+        logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
         epoch = self._epoch(args, state)
-        self._reporter.report(metrics[name], epoch, told, need)
+        self._reporter.report(metrics[name], epoch, logged, need)
         self._reporter.heed(epoch)
         self._logged = {}
         if ends:
@@ -287,7 +275,7 @@ def _steps_in_epoch(args: Any, loader: Any) -> int | None:
 
 
 def _planned(args: Any, state: Any, steps: int | None) -> float | None:
-    """The number of epochs that a training is set to; None where nobody knows. steps: in an epoch, see `_epoch`."""
+    """Return the number of epochs that a training plans; None if unknown. steps: of an epoch, see `_epoch`."""
     if args.max_steps <= 0:
         return float(args.num_train_epochs)
     if steps is None and args.eval_strategy == "steps":
@@ -296,7 +284,7 @@ def _planned(args: Any, state: Any, steps: int | None) -> float | None:
 
 
 def _no_checkpoint(args: Any) -> str | None:
-    """Why the Trainer writes no checkpoint that a training could go on from; None if it does."""
+    """Return why the Trainer writes no checkpoint to resume from; None if it does."""
     if args.save_only_model:
         return "with save_only_model=True the Trainer saves no optimizer to continue with"
     if args.save_strategy == "best":  # the Trainer then overrules the wish to save
@@ -340,8 +328,8 @@ def hyperparameter_search(
 ) -> Any:
     """The best run of a search over the arguments of a Trainer: stands in for `trainer.hyperparameter_search(...)`.
 
-    Runs are stopped early, or pause and go on from the Trainer's checkpoints. A run trains as if its parameters had
-    been given to TrainingArguments; afterwards these are as they were. `num_train_epochs` is a full training.
+    Trials stop early, or pause and resume from the Trainer's checkpoints. A trial trains as if its parameters had been
+    given to TrainingArguments, which are restored afterwards. `num_train_epochs` is a full training.
 
     Args:
         trainer: The Trainer, made with `model_init=`, which evaluates every epoch.
@@ -349,7 +337,7 @@ def hyperparameter_search(
             `model_init(trial)`, in `trial.config`; it is called with None, too, when the Trainer is made.
         compute_objective: What a dict of metrics is worth. Default: None, as the Trainer has it: the evaluation loss,
             or the sum of all further metrics.
-        n_trials: How many runs are begun, those of earlier calls on the same store included; None, no limit.
+        n_trials: Number of trials, those of earlier calls on the same store included; None, no limit.
             Default: 20.
         direction: "minimize" or "maximize". Default: "minimize".
         hp_name: What a run's folder is called, hp_name(trial). Default: None, "run-" and its number.
@@ -361,8 +349,8 @@ def hyperparameter_search(
         `best.checkpoint` is the model.
 
     Raises:
-        InvalidInput: For a Trainer without model_init, epochs or evaluations, for a parameter that nobody reads, and
-            when no run came to a value.
+        InvalidInput: For a Trainer without model_init, epochs or evaluations, for a parameter that is not read, and
+            if no trial has a value.
         NotSupported: For several directions, and with DeepSpeed.
         Exception: What a training raises before any succeeded, or max_failures times in a row.
 
@@ -394,7 +382,7 @@ def hyperparameter_search(
 
     _check(trainer, hp_space, direction)
     if "budget" in study:
-        raise InvalidInput("budget= is said here by n_trials= and timeout=, as of the Trainer's own search")
+        raise InvalidInput("Set n_trials= and timeout= instead of budget=, as in the Trainer's own search.")
     goal = _KINDS[direction](OBJECTIVE)
     space = hp_space if isinstance(hp_space, Space) else Space(hp_space)
     problem = Problem(space, goal, _horizon(trainer.args), min_epochs=study.pop("min_epochs", 0))
@@ -438,12 +426,12 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
     """The Trainer as if it had been made for a trial; as it was afterwards."""
     arguments, init = trainer.args, trainer.model_init
     known = {name: value for name, value in trial.config.items() if hasattr(arguments, name)}
-    told = {**known, "output_dir": folder}
-    before = {name: getattr(arguments, name) for name in told}
+    given = {**known, "output_dir": folder}
+    before = {name: getattr(arguments, name) for name in given}
     trainer.add_callback(callback)
     try:
         fields = {
-            name: type(old)(told[name]) if isinstance(old, Enum) else told[name]
+            name: type(old)(given[name]) if isinstance(old, Enum) else given[name]
             for name, old in before.items()
         }
         _set(trainer, fields)
@@ -498,7 +486,7 @@ def _check(trainer: Any, space: Any, direction: Any) -> None:
 
 
 def _check_read(trainer: Any, space: Space) -> None:
-    """Raises InvalidInput for parameters that nobody would read, and for those that are settled otherwise."""
+    """Raise InvalidInput for parameters that are not read, and for those that are the same for all trials."""
     for name in ("num_train_epochs", "max_steps", "output_dir"):
         if name in space.names:
             raise InvalidInput(

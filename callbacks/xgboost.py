@@ -1,26 +1,16 @@
-"""The callback for XGBoost: `xgb.train`, `xgb.cv` and the estimators that look like scikit-learn's.
+"""The callback for XGBoost: `xgb.train`, `xgb.cv` and its estimators in scikit-learn's manner.
 
-    from haltune.callbacks.xgboost import HaltuneCallback
+A boosting round is an epoch. Put the callback first: in a round in which one stops, XGBoost calls no later callback.
+After an exception it calls none: keep the training inside `with trial:`. `xgb.cv` cannot continue boosters, so there a
+trial does not pause and Ctrl-C ends it at once.
 
-    with trial:
-        xgb.train(params, data, trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint,
-                  evals=[(held_out, "validation")], callbacks=[HaltuneCallback(trial, "validation-logloss")])
+A pause saves the booster (.ubj). XGBoost's random generator is in no file and starts again at `seed`: with subsample,
+colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds differ. Pass `seed=trial.attempt`, so
+that they do not repeat the first draws; seed_per_iteration does not help. XGBoost's own callbacks start again, too: for
+a LearningRateScheduler write `lambda round: rate(round + trial.epoch)` and params["eta"] = rate(trial.epoch - 1).
 
-A boosting round is an epoch. Put the callback first: XGBoost asks no further one in a round in which one
-stops. After an exception XGBoost calls no callback: keep the training inside `with trial:`.
-
-Ctrl-C and SIGTERM let the round under way be trained and save the booster, so that the same program continues exactly
-there; in `xgb.cv`, which takes no boosters to continue from, they are heard at once. A second one leaves at once.
-
-The best run's booster is kept, with all of its rounds: xgb.Booster(model_file=study.best.checkpoint)
-gives it back, and where the goal counts a run's best epoch, booster[: int(study.best.epoch)] is what it counts for.
-
-A pause saves the booster (.ubj). A resumed training equals an uninterrupted one digit for digit as long as
-XGBoost draws nothing at random. Its generator is in no file and starts again at `seed`: with subsample,
-colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds are other ones, and with the
-same seed they draw what the first rounds drew, so give `seed=trial.attempt` then; seed_per_iteration does not
-mend it. XGBoost's own callbacks start again too: a LearningRateScheduler counts rounds from 0, so
-write `lambda round: rate(round + trial.epoch)` and params["eta"] = rate(trial.epoch - 1).
+The best trial's booster is kept with all of its rounds. If the goal counts a trial's best epoch, the model of that
+epoch is booster[: int(study.best.epoch)].
 """
 
 from __future__ import annotations
@@ -30,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from haltune.errors import NotSupported
 
 from .base import Reporting
-from .boosting import BEGUN, CANNOT_FOLD, begin, full_name, named
+from .boosting import CANNOT_FOLD, STARTED, begin, full_name, named
 from .interruption import Interruption
 
 if TYPE_CHECKING:
@@ -49,7 +39,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     """Reports the goal's metric to a trial after every boosting round, and stops when the policy says so.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: "<name in evals>-<metric>", such as "validation-logloss", or the metric alone where one data set has
             it. In `xgb.cv` "test-logloss" is the mean over the folds. Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
@@ -96,7 +86,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "haltune reports from xgb.train in one process. Give it nthread instead of workers"
             )
         begin(model)
-        # XGBoost numbers a continued booster's rounds from 0; a new booster begins the trial again
+        # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
         self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
         self._reporter.begin()
         self._reporter.defer(Interruption.within("train", "xgboost."))
@@ -123,7 +113,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return self._reporter.over
 
     def after_training(self, model: Any) -> Any:
-        BEGUN.discard(model)
+        STARTED.discard(model)
         self._reporter.end_of_fit(None if _folds(model) else model.save_model, ".ubj")
         self._reporter.leave()
         return model

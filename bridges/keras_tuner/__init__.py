@@ -284,8 +284,8 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         hypermodel: build(hp), which returns a compiled model, or a keras_tuner.HyperModel. Default: None, for a class
             derived from this one whose run_trial(trial) returns the value.
         objective: The name of what fit logs after every epoch: "val_accuracy", or keras_tuner.Objective("val_f1",
-            "max"). Required.
-        max_epochs: Epochs of a full training. Required.
+            "max"). Default: None, an error.
+        max_epochs: Epochs of a full training. Default: None, an error.
         max_trials: Number of configurations. Default: 10.
         min_epochs: No trial is stopped or paused before this epoch. Default: 0.
         policy: The policy that decides. Default: None, haltune.policies.MultiFidelity().

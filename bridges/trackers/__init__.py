@@ -1,4 +1,4 @@
-"""haltune.trackers: a search told to MLflow, Weights & Biases or TensorBoard while it runs, a run for each trial.
+"""haltune.trackers: a search sent to MLflow, Weights & Biases or TensorBoard while it runs, a run for each trial.
 
 with track(study, MLflow("http://localhost:5000")):
     study.optimize(train)  # or a loop of your own, a callback, a launcher
@@ -23,7 +23,7 @@ _ROOMS = {
     "tensorboard": ("TensorBoard",),
     "wandb": ("WandB",),
 }
-if not TYPE_CHECKING:  # who checks types hears of a name that is not there
+if not TYPE_CHECKING:  # a type checker reports unknown names
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
 __all__ = ["MLflow", "TensorBoard", "WandB", "track"]

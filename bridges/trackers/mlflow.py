@@ -25,17 +25,17 @@ _LONGEST_TAG = 5000  # characters of a tag
 
 
 class MLflow:
-    """Tells MLflow of a search: one parent run, and a nested run for each trial.
+    """Tracker for MLflow: one parent run for the search, and a nested run for each trial.
 
-    A run that was stopped is finished, one that paused is scheduled; its verdict, reason and P(beats) are tags.
+    A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags.
 
     Args:
-        uri: Of the server, or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None, as MLflow
-            is set up.
+        uri: URI of the server, or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None, the
+            setting of MLflow.
         experiment: Its name. Default: None, the study's.
 
     Raises:
-        ImportError: Without MLflow, saying how to get it.
+        ImportError: Without MLflow, with what to install.
 
     Example:
         ::
@@ -90,7 +90,7 @@ class MLflow:
         when = None if start is None else _milliseconds(start)
         return str(self._client.create_run(self._id, start_time=when, tags=all_tags).info.run_id)
 
-    def begin(self, trial: TrialRecord) -> None:
+    def start(self, trial: TrialRecord) -> None:
         from mlflow.entities import Param
 
         known = trial.id in self._runs
@@ -132,7 +132,7 @@ class MLflow:
 
         self._client.log_batch(run, tags=[RunTag(name, text[:_LONGEST_TAG]) for name, text in tags.items()])
 
-    def told(self, position: int) -> None:
+    def save_position(self, position: int) -> None:
         self._client.set_tag(self._parent, "haltune.position", str(position))
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:

@@ -41,7 +41,7 @@ def write_runs(study: RecordedStudy, folder: Path) -> Path:
                 at += float(t.seconds[i])
                 values = {n: float(c[i]) for n, c in columns.items() if math.isfinite(c[i])}
                 points.append(Point(epoch, at, values))
-            tracker.begin(t)
+            tracker.start(t)
             tracker.report(t, points)
             tracker.end(t, t.status, {})
     except OSError as error:
@@ -88,7 +88,7 @@ class TensorBoard:
         self._bookmark = Bookmark(self._folder, search)
         return self._bookmark.read()
 
-    def begin(self, trial: TrialRecord) -> None:
+    def start(self, trial: TrialRecord) -> None:
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
         start = plugin_data_pb2.SessionStartInfo(
@@ -143,7 +143,7 @@ class TensorBoard:
         summary = Summary(value=[Summary.Value(tag=tag, **value)])
         self._runs[trial.id].add_event(Event(wall_time=at, step=step, summary=summary))
 
-    def told(self, position: int) -> None:
+    def save_position(self, position: int) -> None:
         self._bookmark.write(position)
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:

@@ -1,8 +1,8 @@
-"""Trackers: their interface, and `track`, which follows a log and tells a tracker what is new, in a thread of its own.
+"""Trackers: their interface, and `track`, which follows a log and sends its news to a tracker, from a thread.
 
-A tracker that is out of reach breaks no training: what it did not take is told again later. Of several programs on this
-machine that share a search one at a time tells it. The lock for that is the system lock on a file without content: it
-goes with the process, however that ends. Without locks, on Windows or for want of a folder, every program tells.
+A tracker that is out of reach does not break a training: what it did not receive is sent again later. If several
+programs on this machine share a search, one at a time sends it. It holds the system lock on an empty file, which ends
+with the process. Without locks (on Windows, or without a folder for them) every program sends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from haltune.study.view import RecordedStudy, follow_study
 class Search:
     """A study, as trackers name it."""
 
-    id: str  # tells it from all others
+    id: str  # unique
     name: str
     problem: Problem
     policy: str
@@ -56,62 +56,47 @@ class Point:
 
 
 class Tracker(Protocol):
-    """Where a search is told. A run that is told again goes on in the place where it was.
+    """A place to which a search is sent. A run that is sent again continues in its place.
 
-    One that says its address, as `place`, is told by one program of a machine at a time.
+    If it has an address, as `place`, one program of a machine at a time sends to it.
     """
 
     def open(self, search: Search) -> int:
-        """Begin with a search; the position of its log up to which this tracker was told it before."""
+        """Start with a search; return the position of its log up to which this tracker has it."""
         ...
 
-    def begin(self, trial: TrialRecord) -> None:
-        """A trial begins, or goes on."""
+    def start(self, trial: TrialRecord) -> None:
+        """A trial starts, or resumes."""
         ...
 
-    def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
-        """What a trial has reported."""
-        ...
+    def report(self, trial: TrialRecord, points: Sequence[Point]) -> None: ...
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
-        """A trial has ended, or is paused; its verdict and reason, in words."""
+        """A trial has ended, or pauses. tags: its verdict and reason."""
         ...
 
-    def told(self, position: int) -> None:
-        """All up to this position was told."""
+    def save_position(self, position: int) -> None:
+        """Everything up to this position was sent."""
         ...
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """Nothing more comes for now. over: the search is."""
+        """Nothing follows for now. over: the search has ended."""
         ...
 
 
-def fate_tags(trial: TrialRecord) -> dict[str, str]:
-    """What became of a trial, in words."""
-    found: dict[str, Any] = {"status": trial.status, "chosen": trial.proposed}
-    if trial.verdict is not None:
-        found |= {"verdict": trial.verdict.action, "reason": trial.verdict.reason}
-        found["p_beats"] = trial.verdict.evidence.get("p_win")
-    if trial.error is not None:
-        found["reason"] = trial.error
-    return {f"haltune.{name}": str(value) for name, value in found.items() if value not in (None, "")}
-
-
 class Bookmark:
-    """How far a tracker without a server was told, in a file beside what it wrote."""
+    """The position of a tracker without a server, in a file next to its own."""
 
     def __init__(self, folder: Path, search: Search) -> None:
         self._path = folder / f"haltune-{search.id}.json"
 
     def read(self) -> int:
-        """The position; 0 before the first."""
         try:
             return int(json.loads(self._path.read_text())["position"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0
 
     def write(self, position: int) -> None:
-        """Keep it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps({"position": position}))
 
@@ -122,13 +107,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
-class Teller:
-    """The turn to tell a place of a search.
-
-    Args:
-        search: What tells the search from all others.
-        place: Where it is told: a tracker's kind and address.
-    """
+class Turn:
+    """The turn to send a search to a place. search: its id. place: a tracker's kind and address."""
 
     def __init__(self, search: str, place: str) -> None:
         user = os.getuid() if hasattr(os, "getuid") else 0
@@ -137,23 +117,23 @@ class Teller:
         self._file: int | None = None
 
     def mine(self) -> bool:
-        """Take the turn where it is free; whether this program has it."""
+        """Take the turn if it is free; return True if this program has it."""
         if fcntl is None or self._file is not None:
             return True
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
-            return True  # nobody can be asked
+            return True  # no lock is possible
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
-            return not isinstance(error, BlockingIOError)  # some network disks know no locks
+            return not isinstance(error, BlockingIOError)  # some network disks have no locks
         self._file = file
         return True
 
     def release(self) -> None:
-        """Give the turn back. The file stays: who waits for it may have it open."""
+        """Give the turn back. The file stays: a waiting program may have it open."""
         if self._file is not None:
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have the file open
@@ -167,19 +147,19 @@ _END_SECONDS = 60.0  # seconds that the end waits for a tracker
 
 @contextmanager
 def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) -> Iterator[None]:
-    """Tell trackers of a search while it runs: a run for each trial, with its curves, and why it ended.
+    """Send a search to trackers while it runs: a run for each trial, with its curves, and why it ended.
 
-    It follows the log, whoever trains: this process, a callback, a launcher's workers, other machines. A program that
-    is started again goes on where it was. Of several programs on one machine that share a search one tells, and another
-    goes on when it ends; of programs on several machines, track it in one.
+    It follows the log, so the trials may train anywhere: in this process, in a launcher's workers, on other machines.
+    If you start the program again, it continues. If several programs on one machine share a search, one sends it, and
+    another takes over when that one ends. On several machines, track a search in one program.
 
     Args:
-        study: What is searched, here or by other workers.
+        study: The search, in this process or elsewhere.
         trackers: MLflow(...), WandB(...), TensorBoard(...), or your own `haltune.trackers.tracker.Tracker`.
         every: Seconds between looks at the log. Default: 2.
 
     Raises:
-        InvalidInput: For a time that is none.
+        InvalidInput: If `every` is no time.
 
     Example:
         >>> from haltune.trackers import TensorBoard, track
@@ -193,7 +173,7 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
         ['trial-0', 'trial-1', 'trial-2']
     """
     check_seconds(every=every)
-    if follows():  # rank 0 tells
+    if follows():  # rank 0 sends
         yield
         return
     mirrors = [Mirror(study, tracker) for tracker in trackers]
@@ -215,27 +195,26 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
         thread.join(_END_SECONDS)
         if thread.is_alive():
             warn(
-                "a tracker takes long to answer: what it was not told by now is told when it is tracked again"
+                f"A tracker does not answer within {_END_SECONDS:.0f} s. Track the search again to send the rest."
             )
 
 
 class Mirror:
-    """A search as one tracker knows it; where that has a `place`, one program of this machine at a time tells it."""
+    """A search and one tracker, with what is still to be sent."""
 
     def __init__(self, study: Study | RecordedStudy, tracker: Tracker) -> None:
         self._tracker, self._name = tracker, study.name
         self._read = follow_study(study.store, study.name)
-        self._position = -1  # of the log, up to which it was told; -1: it was not opened
+        self._position = -1  # of the log, up to which the tracker has it; -1: it was not opened
         self._due: deque[Callable[[], None]] = deque()
         self._seen = 0  # of the log, up to which it was read
         self._runs: dict[int, _ReportsRead] = {}
-        self._waiting: dict[int, list[Point]] = {}  # trial -> reports that are told together
-        self._warned = False
-        self._teller: Teller | None = None
-        self._waits = False  # for another program that tells
+        self._waiting: dict[int, list[Point]] = {}  # trial -> reports that are sent together
+        self._warned = self._waits = False  # about a tracker out of reach; for another program
+        self._turn: Turn | None = None
 
     def update(self) -> bool:
-        """Tell what is new; False when the tracker did not take it."""
+        """Send the news; False if the tracker did not take it."""
         try:
             if not self._has_turn():
                 return False
@@ -246,48 +225,48 @@ class Mirror:
             while self._due:
                 self._due[0]()
                 self._due.popleft()
-        except Exception as error:  # whatever a tracker raises, a training goes on
+        except Exception as error:  # no error of a tracker ends a training
             if not self._warned:
-                warn(f"{type(self._tracker).__name__} was not told of {self._name!r}: {one_line(error)}")
+                name = type(self._tracker).__name__
+                warn(f"Cannot send {self._name!r} to {name}: {one_line(error)}. It is sent later.")
             self._warned = True
             return False
         return True
 
     def _has_turn(self) -> bool:
         place = getattr(self._tracker, "place", None)
-        if self._teller is None and place is not None:
-            self._teller = Teller(self._search().id, f"{type(self._tracker).__name__} {place}")
-        if self._teller is None or self._teller.mine():
+        kind = type(self._tracker).__name__
+        if self._turn is None and place is not None:
+            self._turn = Turn(self._search().id, f"{kind} {place}")
+        if self._turn is None or self._turn.mine():
             return True
         if not self._waits:
             _log.info(
-                "another program here tells %s of %r; this one goes on when that ends",
-                type(self._tracker).__name__, self._name,
-            )  # fmt: skip
+                "Another program here sends %r to %s. This one takes over when it ends.", self._name, kind
+            )
         self._waits = True
         return False
 
     def close(self) -> None:
-        """Tell the rest, and that nothing more comes."""
+        """Send the rest, and that nothing follows."""
         try:
-            self._close()
+            if not self.update():
+                return
+            outcome, several = self._read.outcome, bool(self._read.history.problem.further)
+            best = None if several else self._read.best
+            tags = {
+                "haltune.outcome": outcome.reason,
+                "haltune.trials": plural(len(self._read.trials), "trial"),
+            }
+            if best is not None:
+                tags |= {"haltune.best_trial": str(best.trial), "haltune.best_value": repr(best.value)}
+            if several:
+                tags["haltune.front"] = lead_of(self._read.history) or "no trial has a value in every goal"
+            self._due.append(partial(self._tracker.close, tags, outcome.over))
+            self.update()
         finally:
-            if self._teller is not None:
-                self._teller.release()
-
-    def _close(self) -> None:
-        if not self.update():
-            return
-        outcome = self._read.outcome
-        several = bool(self._read.history.problem.further)
-        best = None if several else self._read.best
-        tags = {"haltune.outcome": outcome.reason, "haltune.trials": plural(len(self._read.trials), "trial")}
-        if best is not None:
-            tags |= {"haltune.best_trial": str(best.trial), "haltune.best_value": repr(best.value)}
-        if several:
-            tags["haltune.front"] = lead_of(self._read.history) or "no run has a value in every goal"
-        self._due.append(partial(self._tracker.close, tags, outcome.over))
-        self.update()
+            if self._turn is not None:
+                self._turn.release()
 
     def _search(self) -> Search:
         first = next(iter(self._read.events()))
@@ -296,18 +275,18 @@ class Mirror:
         return Search(id, self._name, self._read.history.problem, called(self._read.policy))
 
     def _collect(self) -> None:
-        """Queue what happened since; reports of one trial in a row are told together."""
+        """Queue the events since the last call; reports of one trial in a row are sent together."""
         end = self._read.history.position
         for position, event in enumerate(self._read.events(self._seen), self._seen):
-            self._take(event, tell=position >= self._position)
+            self._take(event, new=position >= self._position)
         for trial in list(self._waiting):
             self._flush(trial)
         self._seen = end
         if end > self._position:
             self._position = end
-            self._due.append(partial(self._tracker.told, end))
+            self._due.append(partial(self._tracker.save_position, end))
 
-    def _take(self, event: Event, tell: bool) -> None:
+    def _take(self, event: Event, new: bool) -> None:
         match event:
             case ev.Started():
                 self._runs[event.trial] = _ReportsRead()
@@ -317,28 +296,37 @@ class Mirror:
             case ev.Checkpointed():
                 self._runs[event.trial].saved = event.epoch
             case ev.Reported():
-                self._report(event, tell)
-        if tell and isinstance(event, ev.Started | ev.Resumed):
-            self._due.append(partial(self._tracker.begin, self._read.history.trial(event.trial)))
-        if tell and isinstance(event, ev.Ended | ev.Expired):
+                run = self._runs[event.trial]
+                if (
+                    event.attempt == run.attempt and event.epoch > run.epoch
+                ):  # else superseded, or seen before
+                    run.epoch = event.epoch
+                    metric = self._read.history.problem.goal.metric
+                    if new and not event.copied:
+                        values = {metric: event.value, **event.metrics}
+                        self._waiting.setdefault(event.trial, []).append(Point(event.epoch, event.at, values))
+        if new and isinstance(event, ev.Started | ev.Resumed):
+            self._due.append(partial(self._tracker.start, self._read.history.trial(event.trial)))
+        if new and isinstance(event, ev.Ended | ev.Expired):
             self._flush(event.trial)
             trial = self._read.history.trial(event.trial)
-            tags = fate_tags(trial) | {"haltune.status": str(event.status)}  # it may go on by now
+            tags = _tags(trial) | {"haltune.status": str(event.status)}  # the trial may have resumed since
             self._due.append(partial(self._tracker.end, trial, event.status, tags))
-
-    def _report(self, event: ev.Reported, tell: bool) -> None:
-        run = self._runs[event.trial]
-        if event.attempt != run.attempt or event.epoch <= run.epoch:
-            return  # superseded, or seen before
-        run.epoch = event.epoch
-        metric = self._read.history.problem.goal.metric
-        point = Point(event.epoch, event.at, {metric: event.value, **event.metrics})
-        if tell and not event.copied:
-            self._waiting.setdefault(event.trial, []).append(point)
 
     def _flush(self, trial: int) -> None:
         if points := self._waiting.pop(trial, None):
             self._due.append(partial(self._tracker.report, self._read.history.trial(trial), points))
+
+
+def _tags(trial: TrialRecord) -> dict[str, str]:
+    """Return the outcome of a trial, in words."""
+    found: dict[str, Any] = {"status": trial.status, "chosen": trial.proposed}
+    if trial.verdict is not None:
+        found |= {"verdict": trial.verdict.action, "reason": trial.verdict.reason}
+        found["p_beats"] = trial.verdict.evidence.get("p_win")
+    if trial.error is not None:
+        found["reason"] = trial.error
+    return {f"haltune.{name}": str(value) for name, value in found.items() if value not in (None, "")}
 
 
 @dataclass

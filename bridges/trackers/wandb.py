@@ -1,4 +1,4 @@
-"""Weights & Biases: a group for the search, a run for each trial, whose id says which it is."""
+"""Weights & Biases: a group for the search, a run for each trial, with its id."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .tracker import Bookmark, Point, Search
 
 
 class WandB:
-    """Tells Weights & Biases of a search: a run for each trial, in a group of the study's name.
+    """Tracker for Weights & Biases: a run for each trial, in a group of the study's name.
 
-    A run that was stopped is finished, not crashed; its verdict, reason and P(beats) are in its summary, and its status
-    is a tag.
+    A stopped trial is a finished run, not a crashed one; its verdict, reason and P(beats) are in its summary, and its
+    status is a tag.
 
     Args:
         project: Its name. Default: None, the study's.
-        entity: The team or user. Default: None, the usual one.
-        mode: "online" or "offline"; the second writes to `folder` and asks for no account. Default: "online".
+        entity: The team or user. Default: None, your default entity.
+        mode: "online" or "offline"; the second writes to `folder` without an account. Default: "online".
         folder: Where Weights & Biases keeps its files. Default: ".".
 
     Raises:
-        ImportError: Without wandb, saying how to get it.
+        ImportError: Without wandb, with what to install.
 
     Example:
         ::
@@ -54,7 +54,7 @@ class WandB:
             raise ImportError(f"haltune.trackers.WandB needs wandb: {installing('wandb')}") from error
         self._wandb: Any = wandb
         self._project, self._entity, self._mode = project, entity, mode
-        self._folder = str(Path(folder).absolute())  # a training may change its own
+        self._folder = str(Path(folder).absolute())  # a training may change the working folder
         self.place = f"{entity or ''} {project or ''} {self._folder if mode == 'offline' else ''}"
         self._runs: dict[int, Any] = {}  # trial -> its run, while it is open
 
@@ -63,7 +63,7 @@ class WandB:
         self._bookmark = Bookmark(Path(self._folder) / "wandb", search)
         return self._bookmark.read()
 
-    def begin(self, trial: TrialRecord) -> None:
+    def start(self, trial: TrialRecord) -> None:
         self._of(trial)
 
     def _of(self, trial: TrialRecord) -> Any:
@@ -90,11 +90,11 @@ class WandB:
         run.finish(exit_code=int(status is Status.FAILED))
         del self._runs[trial.id]
 
-    def told(self, position: int) -> None:
+    def save_position(self, position: int) -> None:
         self._bookmark.write(position)
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """See Tracker. Runs that go on elsewhere are let go of."""
+        """See Tracker. Other programs may continue these runs."""
         for run in self._runs.values():
             run.finish(exit_code=0)
         self._runs.clear()

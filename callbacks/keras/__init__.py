@@ -1,30 +1,18 @@
 """The callback for Keras 3, on any of its backends.
 
-    from haltune.callbacks.keras import HaltuneCallback
+It reports after every epoch that measured the metric. A pause saves the whole model and the random state at the end of
+the epoch; a fit that resumes from it, in any process, equals one that never paused. Under a strategy of TensorFlow call
+trial.load_model() within its scope. Before the first pause of a kind of model the file is loaded once on the CPU, to
+test it: if Keras cannot load it (a loss of your own, a lambda), the trial does not pause, with one warning. Then use
+trial.load_model(make_model), which builds the model by your function.
 
-    with trial:
-        model = trial.load_model() or make_model(**trial.config)
-        model.fit(..., epochs=trial.max_epochs, initial_epoch=trial.epoch, callbacks=[HaltuneCallback(trial)])
+These start again in a resumed fit: the state of other callbacks (ReduceLROnPlateau, EarlyStopping), the order of data
+that shuffles itself (tf.data, generators, several workers of a PyDataset), the place in the data with steps_per_epoch,
+and TensorFlow's own tf.random within layers. With TensorFlow, seed with keras.utils.set_random_seed: otherwise it
+shuffles arrays differently in every process.
 
-It reports after every epoch in which the metric was measured. To pause, it saves the whole
-model and the random state at the end of the epoch; a fit that goes on from there, in any
-process, equals one that was never paused, digit for digit. Under a strategy of TensorFlow
-call trial.load_model() within its scope.
-
-Before the first pause of a kind of model the file is loaded once, on the CPU, to try it: a trial
-whose file Keras could not load (a loss of your own, a lambda) is not paused, with one warning. For it:
-
-    model = trial.load_model(make_model)     # make_model(**trial.config), with the state it had
-
-What Keras keeps outside the model begins anew in such a fit: the state of other callbacks
-(ReduceLROnPlateau, EarlyStopping), the order of data that shuffles itself (tf.data's shuffle,
-your own generators, several workers of a PyDataset), the place in the data with
-steps_per_epoch, and what TensorFlow's own tf.random draws inside layers. With TensorFlow,
-seed with keras.utils.set_random_seed: else it shuffles arrays differently in every process.
-
-After an exception Keras calls no callback, so keep the fit inside `with trial:`, which
-records it. No hook works on batches: one would switch JAX's asynchronous dispatch off.
-Importing this module imports no framework, so KERAS_BACKEND may be set later.
+After an exception Keras calls no callback: keep the fit inside `with trial:`. No hook works on batches: one would
+disable JAX's asynchronous dispatch.
 """
 
 from __future__ import annotations
@@ -62,7 +50,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     haltune_verdict (0 going on, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The name of the metric in Keras' logs. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
         record: "all" scalars of the epoch's logs are stored with the report, or the "monitor" only. Default: "all".
@@ -221,7 +209,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         unvalidated = self.monitor.startswith("val_") and not any(n.startswith("val_") for n in names)
         how = "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
         if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in names):
-            how = "Keras numbers metrics without a name, anew for each model: give each one, AUC(name='auc')"
+            how = "Keras numbers metrics without a name in each model. Give each one a name, AUC(name='auc')"
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
 
 

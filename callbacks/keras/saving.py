@@ -1,4 +1,4 @@
-"""The file of a Keras training: written for a pause, loaded again, and tried before the training is told to stop.
+"""The file of a Keras training: written for a pause, loaded again, and tested before the training stops.
 
 - `.keras`: the whole model as Keras writes it. The random state lies in the comment of that zip archive: a member of
   its own would make keras.saving.load_model unpack the whole archive, weights and all, to a temporary folder.
@@ -113,7 +113,7 @@ def load_best(best: Best, make_model: Callable[..., Any] | None = None, **option
     if best.checkpoint is None:
         raise InvalidInput(
             f"no model of trial {best.trial} was kept: train with HaltuneCallback(trial), which keeps the best one of "
-            "Study(..., keep_checkpoints=1), the default, and tells where it cannot"
+            "Study(..., keep_checkpoints=1), the default, and warns if it cannot."
         )
     if make_model is None:
         return _load(best.checkpoint, "study.best", options)
@@ -291,7 +291,7 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
 
     state = capture_randomness(model)
     cpu: AbstractContextManager[Any] = nullcontext()
-    with suppress(Exception):  # a JAX that was told to know no CPU
+    with suppress(Exception):  # a JAX without a CPU backend
         # a second model takes no memory of the accelerator. Not "cpu:0": on torch variables lose their kind there
         cpu = device("cpu")
     twin = None

@@ -1,19 +1,11 @@
 """The callback for Lightning, under both its names: `lightning` and `pytorch_lightning`.
 
-    from haltune.callbacks.lightning import HaltuneCallback
+It reports after every validation of a fit, several an epoch or one in several epochs; a metric that is logged in
+training only is reported at the end of each training epoch. An epoch is reported at its very end, with every metric
+that was logged in it. It reports nothing in sanity checks, fast_dev_run, the Tuner's own fits, `validate` and `test`.
 
-    trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
-    trainer.fit(model, data, ckpt_path=trial.checkpoint)
-
-It reports after every validation of a fit, be it several an epoch or one in several
-epochs; a metric logged only in training is reported at the end of each training epoch.
-What an epoch brings is reported at its very end, with every metric that was logged in it.
-It says nothing in sanity checks, in fast_dev_run, in the Tuner's own fits, and in
-`validate` and `test`. Importing this module imports no framework.
-
-A paused trial is saved at the end of an epoch and goes on, in the fit that is given
-`ckpt_path=trial.checkpoint`, as if it had never been paused. With several processes rank 0
-reports, and all obey.
+A paused trial is saved at the end of an epoch, and resumes exactly in a fit with `ckpt_path=trial.checkpoint`. With
+several processes rank 0 reports, and all obey.
 """
 
 from __future__ import annotations
@@ -50,7 +42,7 @@ _EPOCHS_WITHOUT_VALUE = 2  # at first, but for a slip of the pen: one logged eve
 
 
 class FreshMetrics:
-    """The new values of Lightning's table of metrics, which is never cleared: presence says nothing.
+    """The new values of Lightning's table of metrics, which is never cleared: a value in it may be old.
 
     A value is new if its storage is not that of the value seen before the phase started. That value is kept alive
     meanwhile, so that its address cannot be given to the new one. The phase that first brings a new value of the goal's
@@ -122,7 +114,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     """Reports the goal's metric to a trial, stops the fit when the policy says so, and saves it for a pause.
 
     Args:
-        trial: What `study.ask()` gave, or the loop over a study.
+        trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The name under which the metric is logged. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
         record: "all" scalars logged in an epoch are stored with its report, or the "monitor" only. Default: "all".
@@ -170,7 +162,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._epochs = 0  # training epochs that ended in this fit
         self._trained: float | None = None  # epochs trained when the last one ended
         self._validations = 0
-        self._ends = False  # whether this callback told the Trainer to stop
+        self._ends = False  # this callback stopped the Trainer
 
     # the hooks, in the order Lightning calls them
 
@@ -266,7 +258,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._let_go(trainer)
 
     def all_torn_down(self, trainer: Any) -> None:
-        """Raise Ctrl-C or SIGTERM, if one waited: the loggers and the other callbacks have come to their end."""
+        """Raise Ctrl-C or SIGTERM, if one waited: the loggers and the other callbacks have ended."""
         self._reporter.leave()
         if trainer.received_sigterm:  # which Lightning heeds within its epochs alone
             raise SystemExit(128 + signal.SIGTERM)  # as a shell counts
@@ -322,7 +314,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not reporter.ended and trial.checkpoint and trainer.current_epoch < int(trial.epoch):
             reporter.warn_once(
                 "repeat",
-                f"Trial {trial.id} continues after epoch {trial.epoch:g}, but this fit begins at epoch "
+                f"Trial {trial.id} continues after epoch {trial.epoch:g}, but this fit starts at epoch "
                 f"{trainer.current_epoch} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
             )
         if (sentence := checks.advice(trainer, trial)) is not None:

@@ -77,7 +77,7 @@ def save(
             reporter.warn_once(
                 "weights_only",
                 f"the checkpoint of trial {reporter.trial.id} holds {refused}, from the module's hyperparameters or a "
-                f"callback's state, which torch loads only when told to: {how} {call}, weights_only=False)",
+                f"callback's state, which torch loads only on request: {how} {call}, weights_only=False)",
             )
 
     ranks.decide(publish)
@@ -87,7 +87,7 @@ def bytes_needed(trainer: Any, ranks: Agreement) -> int:
     """Return about the bytes of a checkpoint, in a single process by making one in memory without its tensors.
 
     Raises what keeps it from being made, and NotSupported when it could not be loaded again: before the training is
-    told to stop, for afterwards it cannot continue.
+    stopped, because afterwards it cannot continue.
     """
     import torch
 

@@ -65,7 +65,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
     if any(other != held[0] for other in held):
         listed = ", ".join(f"rank {rank} trial {id}" for rank, (id, _, _) in enumerate(held))
         raise NotSupported(
-            f"the ranks of this fit train different trials ({listed}): haltune was not told how they were started. "
+            f"the ranks of this fit train different trials ({listed}): haltune does not know how they were started. "
             "Set HALTUNE_RUN_FOLDER to a folder that all of them can see, and import haltune before the first fit"
         )
 

@@ -155,8 +155,10 @@ def started_line(t: TrialRecord) -> str:
     return f"Trial {t.id} {what}: {_cut(settings(t.config), _CONFIG)}{reason}"
 
 
-def ended_line(history: History, t: TrialRecord, best: Best | None) -> str:
-    """The line of a trial that ended: its outcome, its value and the best so far, and why it was stopped."""
+def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
+    """The line of a trial that ended (outcome, value, the best so far, reason), and whether it is the best, or on the
+    front.
+    """
     problem, found = history.problem, outcome_of(t, history.problem)
     whole = not problem.max_epochs or t.epoch == problem.max_epochs
     if found.kind == "completed" and not whole:
@@ -171,11 +173,14 @@ def ended_line(history: History, t: TrialRecord, best: Best | None) -> str:
     if len(t.values):
         line += f": {values_of(t, problem)}"
     if problem.further:
-        line += ", on the front" if t.id in history.front() else ""
-    elif best is not None:
-        line += f", {_rank(history, t, best)}"
+        leads = t.id in history.front()
+        line += ", on the front" * leads
+    else:
+        best = history.best()
+        leads = best is not None and best.trial == t.id
+        line += f", {_rank(history, t, best)}" if best else ""
     why = t.error or t.ended_because.partition(";")[0]
-    return line + (f"; {_cut(why, _WHY)}" if why else "")
+    return line + (f"; {_cut(why, _WHY)}" if why else ""), leads
 
 
 def _rank(history: History, t: TrialRecord, best: Best) -> str:
@@ -285,12 +290,9 @@ class Logger:
             if record.status not in results and (record.status is Status.RUNNING or not failed):
                 continue
             self._open.discard((trial, attempt))
-            best = history.best()
-            leads = best is not None and best.trial == record.id
-            if history.problem.further:
-                leads = record.id in history.front()
-            look = "bold" if leads else _STYLES.get(outcome_of(record, history.problem).kind, "default")
-            self._say(ended_line(history, record, best), look)
+            line, leads = ended_line(history, record)
+            style = _STYLES.get(outcome_of(record, history.problem).kind, "default")
+            self._say(line, "bold" if leads else style)
             if self._next is not None and self._clock() >= self._next:
                 self._stands(history, budget)
 

@@ -119,7 +119,7 @@ def test_a_state_that_another_number_of_ranks_saved_says_how_many_to_start():
         train_together(trial)
     trial = study.ask()
     Path(trial.checkpoint, "1.random").write_text("{}")
-    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot go on on 1.*--nproc_per_node 2"):
+    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot resume on 1.*--nproc_per_node 2"):
         train_together(trial)
 
 

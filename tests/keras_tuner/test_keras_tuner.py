@@ -1,4 +1,4 @@
-"""haltune's Tuner for Keras Tuner. Keras chooses its backend once in a process, so the checks have one of their own."""
+"""haltune's Tuner for Keras Tuner, in processes of its own; callbacks/keras/test_callback.py runs the quick checks."""
 
 import importlib.util
 from pathlib import Path
@@ -14,7 +14,6 @@ GOES_ON = "tuner_checks.py::test_a_paused_run_goes_on_as_if_nothing_had_been_in_
 @pytest.mark.parametrize(
     ("backend", "checks"),
     [
-        pytest.param("torch", (WHOLE[1], STOPS), id="torch, the shortest"),
         pytest.param("torch", WHOLE, id="torch", marks=pytest.mark.slow),
         pytest.param("tensorflow", (STOPS, GOES_ON), id="tensorflow", marks=pytest.mark.slow),
     ],

@@ -11,7 +11,7 @@ from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Status
 from haltune.policies import Halting, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
-from haltune.trackers.tracker import Mirror, Teller
+from haltune.trackers.tracker import Mirror, Turn
 
 
 class Notes:
@@ -30,7 +30,7 @@ class Notes:
         self.search = search
         return self.position
 
-    def begin(self, trial):
+    def start(self, trial):
         self._line("begin", trial.id)
 
     def report(self, trial, points):
@@ -40,7 +40,7 @@ class Notes:
     def end(self, trial, status, tags):
         self._line("end", trial.id, str(status), tags)
 
-    def told(self, position):
+    def save_position(self, position):
         self.position = position
 
     def close(self, tags, over):
@@ -144,7 +144,7 @@ def test_a_tracker_that_is_away_is_told_later_and_breaks_nothing():
     study, notes = made(trials=1), Notes(fails=2)
     mirror = Mirror(study, notes)
     searched(study)
-    with pytest.warns(HaltuneWarning, match="Notes was not told of 'study': OSError: the server is away"):
+    with pytest.warns(HaltuneWarning, match="Cannot send 'study' to Notes: OSError: the server is away"):
         assert not mirror.update()
     assert not mirror.update()
     assert mirror.update()
@@ -169,7 +169,8 @@ def test_of_two_that_share_a_search_one_tells_and_the_other_goes_on_when_it_ends
         assert not two.update()
         assert three.update()
     assert (
-        caplog.text.count("another program here tells Notes of 'study'; this one goes on when that ends") == 1
+        caplog.text.count("Another program here sends 'study' to Notes. This one takes over when it ends")
+        == 1
     )
     study.tell(study.ask(), 0.2)
     one.close()
@@ -183,8 +184,8 @@ def test_of_two_that_share_a_search_one_tells_and_the_other_goes_on_when_it_ends
 
 HOLDS = """
 import sys
-from haltune.trackers.tracker import Teller
-teller = Teller("search", sys.argv[1])
+from haltune.trackers.tracker import Turn
+teller = Turn("search", sys.argv[1])
 print(teller.mine(), flush=True)
 sys.stdin.read()
 """
@@ -196,7 +197,7 @@ def test_a_teller_that_is_killed_holds_nobody_up(tmp_path):
     )  # fmt: skip
     with other:
         assert other.stdout.readline() == "True\n"
-        teller = Teller("search", str(tmp_path))
+        teller = Turn("search", str(tmp_path))
         assert not teller.mine()
         other.kill()
         other.wait()

@@ -270,7 +270,7 @@ def test_a_resumed_fit_without_ckpt_path_says_so_once_at_its_start():
     trial = study.ask()
     with (
         trial,
-        pytest.warns(HaltuneWarning, match=r"begins at epoch 0.*ckpt_path=trial\.checkpoint") as caught,
+        pytest.warns(HaltuneWarning, match=r"starts at epoch 0.*ckpt_path=trial\.checkpoint") as caught,
     ):
         fit(trial)
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1

@@ -89,7 +89,7 @@ def test_it_is_said_in_a_few_lines() -> None:
     assert told[0] == "front of 2 trials: <acc> 0.9 to 0.5, ms 9 to 3"
     assert told[1] == "  trial 1: <acc> 0.9, ms 9, params 1; <x>=" + f"{study.trials[1].config['<x>']:.4g}"
     assert "front of 2 trials" in standing_line(study.history, study.budget)
-    ended = [ended_line(study.history, t, None) for t in study.trials]
+    ended = [ended_line(study.history, t)[0] for t in study.trials]
     assert ended[0] == "Trial 0 trained in full, 2 epochs: <acc> 0.5, ms 3, params 1, on the front"
     assert "on the front" not in ended[2]
     assert "; params = 6, and allowed is params at most 5: training does not change it" in ended[4]
