@@ -1,7 +1,7 @@
-"""Where the log and the leases live. A store appends, reads and compares; it decides nothing.
+"""The contract of a store, which holds the event logs and the leases. A store appends, reads and compares.
 
-Appends are compare-and-append: they succeed only if nothing that matters to them was appended since the position
-they were decided at. `haltune.store.open` opens one.
+An append succeeds only if no conflicting event was appended since the position at which it was decided.
+`haltune.store.open` opens a store.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from haltune.errors import StoreAway
 from haltune.log.events import Event
 
 T = TypeVar("T")
-CLAIM = -1  # in the place of a trial's number: the lease of whoever decides what to train next
+CLAIM = -1  # instead of a trial's number: the lease of the worker that decides what to train next
 
 
 class Conflict(Exception):
-    """Something that matters was appended since; read it and decide again. Never reaches a user."""
+    """A conflicting event was appended since: read it and decide again. Never reaches a user."""
 
 
 def settled(work: Callable[[], T]) -> T:
@@ -30,7 +30,7 @@ def settled(work: Callable[[], T]) -> T:
         try:
             return work()
         except Conflict:
-            with undisturbed.heard:  # however often it is called, Ctrl-C ends it
+            with undisturbed.heard:  # Ctrl-C ends it, however often it is called
                 pass
 
 
@@ -40,9 +40,9 @@ def retry(
     sleep: Callable[[float], None] = time.sleep,
     tell: Callable[[str], None] = lambda text: None,
 ) -> T:
-    """Return what `work` returns, tried again for up to `seconds` of waiting for a server that is away.
+    """Return what `work` returns; while the server is away, try again for up to `seconds`.
 
-    tell: is called the first time it waits. Raises StoreAway when the server is still away then.
+    tell: called with a message at the first wait. Raises StoreAway if the server is still away at the end.
     """
     pause, waited = 0.1, 0.0
     while True:
@@ -83,36 +83,36 @@ class Release:
 class Store(Protocol):
     """An append-only log of events for each study, and a small mutable table of leases."""
 
-    url: str  # what it is called: where it is, without a password
-    folder: Path | None  # where checkpoints lie, made by who needs it; None: where the program runs
+    url: str  # for people: without a password
+    folder: Path | None  # for checkpoints, which need not exist; None: in the working directory
 
     @property
     def outages(self) -> int:
-        """Connections that a server has ended: what was read before may be lost."""
+        """Number of connections that a server closed: events that were read before may be lost."""
         ...
 
     def address(self) -> str:
-        """The URL that opens it in another process, its password included. Raises NotSupported where there is none."""
+        """Return the URL, with its password, for another process. Raises NotSupported if there is none."""
         ...
 
     def now(self) -> float:
-        """The store's clock, seconds since the epoch."""
+        """Return the time of the store's clock, in seconds since the epoch."""
         ...
 
     def names(self) -> list[str]:
-        """The studies in this store, oldest first."""
+        """Return the names of the studies, oldest first."""
         ...
 
     def create(self, name: str, first: Event) -> bool:
-        """Make a study whose log begins with `first`; False when the name exists."""
+        """Create a study whose log starts with `first`; return False if the name exists."""
         ...
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
-        """Make a study anew, without the events before `seen`, or its leases; False when there are later ones."""
+        """Create a study again, without its `seen` events and its leases; return False if it has more events."""
         ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        """The events from position `start` up to `stop`, or the end. Raises StoreError for an unknown name."""
+        """Return the events from position `start` up to `stop` or the end. Raises StoreError for an unknown name."""
         ...
 
     def append(
@@ -124,26 +124,25 @@ class Store(Protocol):
         about: int | None,
         lease: Lease | Release | None = None,
     ) -> int:
-        """Append all events or none, and change the lease with them; the position of the first.
+        """Append all events or none, and change the lease with them; return the position of the first.
 
-        about: a trial's number, or None for a move. Raises Conflict when an event about that
-        trial, or a move, was appended at `seen` or later; StoreError when the store fails.
-        A move ends the claim to make one.
+        about: a trial's number, or None for a move, which also ends the claim. Raises Conflict if an event about that
+        trial, or a move, was appended at `seen` or later; StoreError if the store fails.
         """
         ...
 
     def leases(self, name: str) -> list[Lease]:
-        """All leases of a study's trials, expired ones included."""
+        """Return all leases of a study's trials, expired ones included."""
         ...
 
     def claimed(self, name: str) -> Lease | None:
-        """Who decides what to train next, if anybody claims to."""
+        """Return the lease of the worker that decides what to train next, or None."""
         ...
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        """Set the claim, or end it, unless it is not `instead_of` any more; True when it was set."""
+        """Set or end the claim if it still is `instead_of`; return whether it was set."""
         ...
 
     def renew(self, name: str, lease: Lease) -> None:
-        """Set a lease anew without an event (a heartbeat); nothing happens when another attempt holds it."""
+        """Renew a lease without an event (a heartbeat), unless another attempt holds it."""
         ...

@@ -1,19 +1,18 @@
-"""Where the checkpoints of a study lie, written whole or not at all, and deleted when nobody needs them.
+"""Checkpoint files of a study: written atomically, and deleted when they are no longer needed.
 
     digits.checkpoints/study-5f0c9a31b2d4/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt     beside a SQLite file
     haltune.checkpoints/NAME-IDENTITY/...                                   here, for a store on a server
     FOLDER/NAME-IDENTITY/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt       in Study(checkpoints=FOLDER)
 
-The identity is drawn when a study is made, and its log keeps it: two studies never meet, whatever they and their
-stores are called, and the log and the folder may move: the log keeps paths relative to the study's folder.
+The identity is random and in the study's first event, so studies never share a folder, whatever their names. The log
+keeps paths relative to the study's folder, so both may move.
 
-A checkpoint is written under a temporary name in its trial's folder, forced to the disk and renamed; it counts once the
-log says so. What is written with it under its name and an ending (NAME.random) belongs to it. "best-" is the state
-after a trial's best epoch, where that counts.
+A checkpoint is written under a temporary name in its trial's folder, forced to the disk and renamed. It is valid once
+the log names it. Files that add an ending to its name (NAME.random) belong to it. "best-" is the state after the best
+epoch, if the goal counts that one.
 
-No name is given twice. So what the log has made useless stays useless, and is deleted by its name however late
-that happens; what a later attempt has saved is never an earlier one's to delete. Whatever else lies in the folder is
-not haltune's: it is not counted, followed or deleted.
+No name is used twice. So a superseded checkpoint can be deleted by its name at any later time, and an attempt never
+deletes what a later attempt saved. Other files in the folder are not counted, followed or deleted.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ _FILE = re.compile(
 def own_folder(
     store: Store, name: str, created: Created, shared: str | os.PathLike[str] | None = None
 ) -> Path:
-    """The folder of one study's checkpoints, which need not exist.
+    """Return the folder of one study's checkpoints, which need not exist.
 
-    created: its first event. shared: the folder given, or the study's own one; None: beside the store's file, else
-    where the program runs.
+    created: its first event. shared: the folder that the user gave, or the study's own one; None: next to the store's
+    file, else in the working directory.
     """
     if shared is not None and (not isinstance(shared, str | os.PathLike) or "\0" in str(shared)):
         raise InvalidInput(f"checkpoints={shared!r}: a folder's path, without the character 0")
@@ -78,11 +77,13 @@ def own_folder(
 class Checkpoints:
     """The checkpoint files of one study.
 
-    folder: made when the first checkpoint is written.
-    keep: of how many of the best trials that are over the last checkpoint stays.
-    quota: bytes that all checkpoints of the study may take, or a text such as "20GB"; None: no limit.
+    Args:
+        folder: Created when the first checkpoint is written.
+        keep: Number of the best finished trials that keep their last checkpoint.
+        quota: Bytes for all checkpoints of the study, or a text such as "20GB". Default: no limit.
 
-    Raises InvalidInput for a quota or a number that makes no sense.
+    Raises:
+        InvalidInput: For an invalid quota or number.
     """
 
     def __init__(
@@ -102,9 +103,9 @@ class Checkpoints:
         return self.folder / f"trial-{trial}"
 
     def temporary(self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False) -> Path:
-        """A path to write a checkpoint to; its folder exists. Raises OSError when it cannot be made.
+        """Create the trial's folder and return a path to write a checkpoint to. Raises OSError.
 
-        keep: one of the trial's best epoch, to lie beside what it continues from.
+        keep: for the state after the trial's best epoch, in addition to the one from which it continues.
         """
         if os.path.basename(suffix) != suffix or "\0" in suffix:
             raise InvalidInput(f"suffix={suffix!r}: the end of a file's name, such as '.ckpt'")
@@ -114,9 +115,9 @@ class Checkpoints:
         return folder / f"{_PART}{kind}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
 
     def publish(self, temporary: Path) -> Path:
-        """Force what was written to the disk and give it its name.
+        """Force a checkpoint to the disk, rename it, and return its path.
 
-        Raises NoRoom when the quota is exceeded, OSError when the disk fails; nothing is left behind.
+        Raises NoRoom if the quota is exceeded, OSError if the disk fails; then the checkpoint is deleted.
         """
         final = _final(temporary)
         try:
@@ -133,7 +134,7 @@ class Checkpoints:
 
     @contextmanager
     def undecided(self, temporary: Path) -> Iterator[None]:
-        """While a checkpoint is published and recorded another thread's does not supersede it."""
+        """Inside the block another thread of this process does not supersede the checkpoint."""
         names = {temporary.name, _final(temporary).name}
         self._undecided |= names
         try:
@@ -142,7 +143,7 @@ class Checkpoints:
             self._undecided -= names
 
     def room_for(self, trial: int, size: int) -> None:
-        """Raises NoRoom or OSError when a checkpoint of `size` bytes cannot be written now."""
+        """Raise NoRoom or OSError if a checkpoint of `size` bytes cannot be written now."""
         if trial in self.refused:
             raise NoRoom(f"it failed before: {self.refused[trial]}")
         probe = self.temporary(trial, 0, 0, ".probe")
@@ -151,7 +152,7 @@ class Checkpoints:
             free = shutil.disk_usage(probe.parent).free
             if free < size:
                 raise NoRoom(f"{probe.parent} has {readable(free)} left, a checkpoint takes {readable(size)}")
-            with probe.open("xb") as file:  # what the free space says is not always what can be written
+            with probe.open("xb") as file:  # free space may not be usable: quotas of the disk
                 file.write(bytes(4096))
                 if size and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)
@@ -159,15 +160,15 @@ class Checkpoints:
             disk.discard(probe)
 
     def recorded(self, path: Path) -> str:
-        """A path as the log keeps it."""
+        """Return a path as the log keeps it."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
     def located(self, path: str | None) -> str | None:
-        """A path of the log as a user opens it, be there anything or not: the disk is asked by `missing`."""
+        """Return the full path of a checkpoint in the log, which may not exist (see `missing`)."""
         return path if path is None or not self._is_ours(path) else str(self.folder / path)
 
     def missing(self, path: str | None) -> bool:
-        """True when a checkpoint of this folder is not there any more; a user's own paths are believed."""
+        """Whether a checkpoint in this folder was deleted; paths of users are never missing."""
         return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
 
     def _is_ours(self, path: str) -> bool:
@@ -177,7 +178,7 @@ class Checkpoints:
         return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0]))
 
     def supersede(self, latest: Path) -> None:
-        """Delete what a checkpoint that was just recorded makes useless: of its kind, attempt, and earlier ones."""
+        """Delete the trial's checkpoints of the same kind and of this or an earlier attempt, but `latest`."""
         trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
         if trial is None or found is None:
             return
@@ -189,10 +190,10 @@ class Checkpoints:
                     disk.delete(path)
 
     def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
-        """Delete the checkpoints of trials that will not continue, but those of the best `keep`.
+        """Delete the checkpoints of trials that will not continue, except those of the best `keep`.
 
-        alive: the paused trials that the policy may still resume; None: all of them.
-        for_good: False where a policy that ended the search may continue it, under a larger budget.
+        alive: paused trials that the policy may resume; None: all of them. for_good: False if a policy that ended the
+        search may continue it under a larger budget.
         """
         spared = set(keepers(history, self.keep))
 
@@ -208,29 +209,29 @@ class Checkpoints:
                 self.supersede(self.folder / path)
 
     def trials(self) -> list[int]:
-        """The trials that have checkpoints."""
+        """Return the trials that have checkpoints."""
         return sorted(self._folders())
 
     def forget(self, *trials: int) -> None:
-        """Delete all checkpoints of trials that are over."""
+        """Delete all checkpoints of these trials."""
         found = self._folders() if trials else {}
         for folder in (folder for trial in trials for folder in found.get(trial, [])):
             for path, _, _ in _files(folder):
                 disk.delete(path)
-            with suppress(OSError):  # somebody keeps something there
+            with suppress(OSError):  # not empty
                 folder.rmdir()
 
     def used(self) -> int:
-        """Bytes that the checkpoints of the study take."""
+        """Return the bytes of all checkpoints."""
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        """Bytes of each checkpoint, and of each that is being written."""
+        """Return the bytes of each checkpoint, including those that are being written."""
         folders = (folder for found in self._folders().values() for folder in found)
         return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
 
     def _folders(self) -> dict[int, list[Path]]:
-        """The folders of each trial; links are somebody else's."""
+        """Return the folders of each trial, without links."""
         found: dict[int, list[Path]] = {}
         for path in disk.listed(self.folder):
             if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
@@ -249,15 +250,15 @@ def _final(temporary: Path) -> Path:
 
 
 def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
-    """What haltune wrote into the folder of a trial: path, kind, attempt."""
+    """Return path, kind and attempt of each file that haltune wrote into a trial's folder."""
     found = ((path, _FILE.fullmatch(path.name)) for path in disk.listed(folder))
     return [(path, match[1], int(match[2])) for path, match in found if match]
 
 
 def keepers(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
-    """The `count` best trials among those that are over, and `also`, which is about to be, cut or by itself.
+    """Return the `count` best finished trials; with several goals, all on the Pareto front.
 
-    With several goals all that are on the front.
+    also: a trial that is about to finish. cut: it is stopped or paused.
     """
     if count == 0:
         return []
@@ -274,12 +275,12 @@ def _worked(t: TrialRecord) -> bool:
 
 
 def _is_over(history: History, t: TrialRecord) -> bool:
-    """True when a trial will never continue: a policy that finished resumes none."""
+    """Whether a trial will never continue: a policy that finished resumes none."""
     return t.status in OVER or (history.finished is not None and t.status is not Status.RUNNING)
 
 
 def bytes_of(quota: float | str | None, what: str) -> int | None:
-    """Bytes in a text such as "20GB" or a number. Raises InvalidInput for anything else."""
+    """Return the bytes of a text such as "20GB" or of a number. Raises InvalidInput."""
     if quota is None:
         return None
     try:

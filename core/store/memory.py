@@ -1,4 +1,4 @@
-"""The log in this process alone: quick, and gone with it."""
+"""Event log in the memory of one process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ELSEWHERE = (
 
 
 class MemoryStore:
-    """A log in this process alone: quick, and gone with it.
+    """Event log in the memory of this process, which ends with it.
 
     Args:
         clock: Seconds since the epoch. Default: this machine's.
     """
 
-    outages = 0  # there is nobody to lose
+    outages = 0
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.url = "memory"
@@ -120,7 +120,7 @@ class MemoryStore:
                 self._leases[name][lease.trial] = lease
 
     def after_fork(self) -> None:
-        """A log grows by whole lists, so that it can be read whoever was appending."""
+        """Take a new lock if another thread held it. The log is whole: an append extends it at once."""
         if not is_free(self._lock):
             self._lock = threading.RLock()
 
@@ -130,11 +130,11 @@ class MemoryStore:
         return self._logs[name]
 
     def _locked(self) -> Any:
-        """The lock, of who may write. Raises NotSupported in a forked process."""
+        """Return the lock for writing. Raises NotSupported in a forked process."""
         if os.getpid() != self._pid:
             raise NotSupported(
-                "this process was forked from the one that made the study, and a store in memory does not cross that "
-                f"border: {_ELSEWHERE}"
+                "this process was forked from the one that made the study, and a store in memory is for one process: "
+                f"{_ELSEWHERE}"
             )
         return self._lock
 

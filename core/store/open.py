@@ -1,4 +1,4 @@
-"""A store from what a user writes: a URL ("sqlite:///search.db"), a path, or None for memory."""
+"""Open a store from a URL ("sqlite:///search.db"), a path, or None for memory."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = False) -> Store:
-    """A store of logs, from what a Study is given as `store`.
+    """Open a store from the argument `store` of a Study.
 
     Args:
         where: A URL, "sqlite:///search.db" or "postgresql://..."; a path ending in .db or .sqlite; None, memory; or a
             store itself.
-        reading: It is only looked at: nothing is written, made or locked then, and it must be there. Default: False.
+        reading: Write, create and lock nothing; the store must exist. Default: False.
 
     Returns:
         The store.
 
     Raises:
-        InvalidInput: For what is none of these.
-        StoreError: When it cannot be opened.
+        InvalidInput: If it is none of these.
+        StoreError: If it cannot be opened.
 
     Example:
         >>> study = Study({"x": Float(0.0, 1.0)}, "acc", "search.db", max_epochs=1, seed=0, budget="1 trial")
@@ -48,8 +48,12 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
             url = f"sqlite:///{url}"
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):
-        policy = "; a policy is said by its name, policy=" if hasattr(where, "propose") else ""
-        policy = f"; how many epochs is, too: max_epochs={where}" if isinstance(where, int) else policy
+        policy = "; give a policy by its name, policy=" if hasattr(where, "propose") else ""
+        policy = (
+            f"; give the number of epochs by its name, max_epochs={where}"
+            if isinstance(where, int)
+            else policy
+        )
         raise InvalidInput(
             f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}"
         )
@@ -57,7 +61,7 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
 
 
 def open_sql(url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> SqlStore:
-    """A store in SQLite or PostgreSQL, by its URL. clock: seconds since the epoch; None: the store's own."""
+    """Open a store in SQLite or PostgreSQL. clock: seconds since the epoch; None: the store's own."""
     match url.partition("://")[0]:
         case "sqlite" | "sqlite+pysqlite":
             from .sqlite import SqliteStore  # SQLAlchemy: a study in memory does without
@@ -76,7 +80,7 @@ def open_sql(url: str, clock: Callable[[], float] | None = None, *, reading: boo
 
 
 def only_study(store: Store, name: str | None) -> str:
-    """`name`, or the one study of the store. Raises StoreError listing what there is."""
+    """Return `name`, or the name of the only study. Raises StoreError with a list of the studies."""
     names = store.names()
     if name in names or (name is None and len(names) == 1):
         return name or names[0]

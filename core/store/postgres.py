@@ -1,10 +1,10 @@
-"""A store in a PostgreSQL server: for workers on many machines.
+"""Event log in a PostgreSQL server, for workers on many machines.
 
-An append is one round trip: it locks its study's row, compares, inserts and commits. Were that transaction forced to
-the disk before it lets go of the row, a study could take no more appends a second than the disk takes flushes. So it
-commits without waiting, and a second one, which the same message carries and which holds nothing, waits for the disk:
-flushes of many workers become one. An append is acknowledged when both are done. Other workers may read it some
-milliseconds before; `Replica` notices the log that lost such an event in a crash of the server.
+An append is one round trip: it locks the study's row, compares, inserts and commits. If that transaction waited for the
+disk while it holds the row, a study could record one append per flush. So it commits without waiting, and a second
+transaction in the same message, which holds no lock, waits for the disk: one flush serves many workers. An append is
+acknowledged when both are done. Other workers may read it some milliseconds earlier; if a crash of the server loses
+such an event, `Replica` detects it and reads the log again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNNEST = (  # rows numbered from 1, out of one array a column
 )  # fmt: skip
 _TOUCHED = "e.trial = %(about)s"
 _MOVED = "e.kind IN (" + ", ".join(f"'{k.kind}'" for k in MOVES) + ")"
-_THERE = (  # what the caller knows of the log: it may have been deleted, and made anew
+_THERE = (  # the events that the caller knows: the log may have been deleted and created again
     "NOT EXISTS (SELECT 1 FROM unnest(%(known)s::int[], %(checksums)s::bigint[]) AS k(seq, checksum) "
     "LEFT JOIN haltune_events e ON e.study = s.id AND e.seq = k.seq "
     "WHERE e.seq IS NULL OR e.checksum IS DISTINCT FROM k.checksum)"
@@ -94,14 +94,14 @@ def statement(
 
 # -- connections ----------------------------------------------------------------------------
 
-_CONNECTIONS = 8  # of one process, besides one that is kept: each costs the server a process
+_CONNECTIONS = 8  # for one process, in addition to one that stays open: each is a process of the server
 _POOL_TIMEOUT = 0.1  # seconds that a thread waits for one of its connections before it asks again
-_SESSION = (  # what haltune counts on, whatever the server, the database or the role has set
+_SESSION = (  # settings that haltune needs, independent of the server, the database and the role
     "SET client_encoding = 'UTF8'; SET extra_float_digits = 3; SET default_transaction_isolation = 'read committed'; "
-    # no wait is without end, and nobody waits for the rest of a transaction of a process that is stopped within it
+    # no wait is endless, and the transaction of a stopped process ends
     "SET lock_timeout = '3s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '10s'"
 )
-_USUAL = {  # a server that vanished without a word is noticed within half a minute; a URL may say otherwise
+_USUAL = {  # a server that vanished is noticed within half a minute; a URL may change this
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }  # fmt: skip
@@ -112,10 +112,10 @@ _FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "pe
 
 
 class ServerClock:
-    """The server's time, which all workers share: those of their machines may be minutes apart.
+    """The server's clock, which all workers share: the clocks of their machines may be minutes apart.
 
-    Asked for once in `every` seconds of this machine's monotonic clock, which tells the time in between. While the
-    server cannot be reached that goes on alone.
+    The server is asked once in `every` seconds; in between, and while it cannot be reached, this machine's monotonic
+    clock counts.
     """
 
     def __init__(
@@ -141,7 +141,16 @@ class ServerClock:
 
 
 class PostgresStore(sql.SqlStore):
-    """A store in a server. clock: the server's if None."""
+    """Event log in a PostgreSQL server.
+
+    Args:
+        url: "postgresql://user:password@host/database".
+        clock: Seconds since the epoch. Default: the server's clock.
+        reading: Write, create and lock nothing. Default: False.
+
+    Raises:
+        StoreError: If the database cannot be opened; StoreAway if the server cannot be reached.
+    """
 
     _page_size = 1500  # each page costs two round trips
     _asks_checksums = (
@@ -169,7 +178,7 @@ class PostgresStore(sql.SqlStore):
 
         def work(c: sa.Connection) -> int | None:
             if self.outages != outages and seen < sql.LAST:
-                # the first try ended without an answer: was it stored?
+                # the first try got no answer: look whether it was stored
                 return self._stored(c, name, events, seen)
             before, last = self.outages, self._known(name)
             known = [mark for mark in (self._first.get(name), last) if mark is not None]
@@ -191,7 +200,7 @@ class PostgresStore(sql.SqlStore):
         self, c: sa.Connection, name: str, events: Sequence[Event], seen: int, about: int | None,
         lease: Lease | Release | None, known: Sequence[sql.Mark],
     ) -> tuple[bool | None, int | None, sql.Mark]:  # fmt: skip
-        """(whether it has all `known`, None: no study; the first position, None: a conflict; the last mark)."""
+        """Return whether all `known` exist (None: no study), the first position (None: a conflict), the last mark."""
         raw: Any = c.connection.driver_connection
         asked, values = statement(events, name, seen, about, lease)
         values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}
@@ -215,7 +224,7 @@ class PostgresStore(sql.SqlStore):
         return (None if there is None else there[0]), position, last
 
     def _stored(self, c: sa.Connection, name: str, events: Sequence[Event], seen: int) -> int | None:
-        """The position of events whose append was not acknowledged; None when they are not in the log."""
+        """Return the position of events whose append was not acknowledged; None if they are not in the log."""
         c.exec_driver_sql(_FLUSH)
         first = rows.row(events[0])
         while page := self._page(c, name, seen, sql.LAST):
@@ -257,9 +266,9 @@ class PostgresStore(sql.SqlStore):
         return engine
 
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """See SqlStore. Ctrl-C is heard while the server is waited for, and costs the connection, then of no use.
+        """See SqlStore. Ctrl-C ends the wait for the server, and closes the connection.
 
-        Taking one and giving it back is whole: half-way there SQLAlchemy's pool would lose it, or lock out the others.
+        Signals are deferred while SQLAlchemy's pool hands out or takes back a connection: it would lose it.
         """
         with undisturbed, self.engine.connect() as c:
             if not write:  # one statement, or a log that only grows: no transaction is needed

@@ -1,11 +1,11 @@
-"""An event as a row of a SQL database: the tables, checksums, and the way there and back.
+"""Tables of a SQL database; conversion of events to rows and back, with checksums.
 
-A report is one row of typed columns; every other event keeps its JSON in `body`. Rows that are read are checked, so
-that the fold may trust them: the checksum, JSON that is JSON, fields in their ranges.
+A report is one row of typed columns; every other event is JSON in `body`. Rows are checked when they are read: their
+checksum, JSON, and the ranges of fields. The fold of the log relies on it.
 
-A checksum is a CRC-32 of a row's values as they were written and of a report's other metrics: numbers as 64 bits,
-little-endian, NULL as the one NaN; texts in UTF-8. It finds every change of up to 32 neighbouring bits, and all others
-but one in 4 billion. A row's position is not in it: positions have no gaps. Rows of older versions have none.
+A checksum is a CRC-32 of a row's values and of a report's other metrics: numbers as 64 bits, little-endian, NULL as
+NaN; texts in UTF-8. It detects every change of up to 32 adjacent bits, and all but one in 4 billion others. Positions
+are not part of it, because they have no gaps. Rows of older versions have no checksum.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _BLANK: dict[str, Any] = dict.fromkeys(events.columns.keys())
 
 
 def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
-    """The columns of one event."""
+    """Return the columns of one event."""
     filled = _BLANK | {"study": study, "seq": seq, "kind": event.kind, "at": event.at}
     if not isinstance(event, ev.Reported):
         body = json.dumps(to_json(event))
@@ -129,7 +129,7 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
 
 
 def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[dict[str, Any]]:
-    """The other metrics of the reports among events that begin at position `seq`."""
+    """Return rows for the other metrics of reports. seq: position of the first event."""
     return [
         {"study": study, "seq": at, "name": stored(name), "value": None if math.isnan(value) else value}
         for at, event in enumerate(batch, seq)
@@ -186,7 +186,7 @@ _INF = math.inf
 
 
 def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -> Event:
-    """The event of one row of READ and its metrics. Raises InvalidInput."""
+    """Return the event of one row of READ and its metrics. Raises InvalidInput."""
     _, kind, action, reason, until, body, checksum, *values = row
     if kind != "reported":
         return _other(kind, body, checksum, values[1])
@@ -249,7 +249,7 @@ def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
 
 
 class _LazyNumbers(Mapping[str, Any]):
-    """A verdict's numbers, read from their JSON when someone looks: a load of half a million reports does not."""
+    """Evidence of a verdict, parsed at first use, because loading a log does not need it."""
 
     __slots__ = ("_parsed", "_text")
 
@@ -287,7 +287,7 @@ _ESCAPED = re.compile("\x1b(?:[0e]|u[0-9a-f]{4})")
 
 
 def stored(text: str) -> str:
-    """Text as all databases hold it: without the character 0 and lone surrogates, and nothing is lost."""
+    """Escape what a database cannot hold: the character 0 and lone surrogates."""
     return _UNHELD.sub(
         lambda m: {"\x00": "\x1b0", "\x1b": "\x1be"}.get(m[0]) or f"\x1bu{ord(m[0]):04x}", text
     )

@@ -1,10 +1,10 @@
-"""The log in a SQL database through SQLAlchemy Core: what SQLite and PostgreSQL have in common.
+"""Event log in a SQL database, through SQLAlchemy Core: what SQLite and PostgreSQL have in common.
 
-One append-only table holds the events of all studies of a database; leases and names are the only rows that ever
-change. Transactions are short, and are tried again while another is in the way, for BUSY_TIMEOUT seconds.
+One append-only table holds the events of all studies of a database; only leases and names change. Transactions are
+short. While another transaction is in the way they are tried again, for BUSY_TIMEOUT seconds.
 
-`of_study` and `of_trial` in statements name the rows that are meant, apart from columns that are set. Statements are
-built once: building an expression costs SQLAlchemy more than running it.
+In statements, `of_study` and `of_trial` select rows; other names are columns to set. Statements are built once, because
+SQLAlchemy takes longer to build an expression than to run it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from . import rows
 from .base import CLAIM, Lease, Release
 
 T = TypeVar("T")
-Mark = tuple[int, int | None]  # an event's position and checksum: another log has another one there
+Mark = tuple[int, int | None]  # position and checksum of an event: they differ in another log
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
 LAST = 2**31 - 1  # no position is larger
@@ -115,8 +115,8 @@ _ADVICE = {
     "database is locked": _LOCKED,
     "database table is locked": _LOCKED,
     "lock timeout": "another session keeps the study locked: pg_stat_activity on the server shows which",
-    'relation "haltune_': "a table of haltune's was dropped, or the database was made anew, while this program used "
-    "it: bring back a backup of all its tables, or drop the others too and begin another study",
+    'relation "haltune_': "a table of haltune's was dropped, or the database was created again, while this program "
+    "used it: bring back a backup of all its tables, or drop the others too and begin another study",
     "disk is full": "make room, then continue: nothing recorded is lost",
     "No space left": "make room on the server's disk, then continue: nothing recorded is lost",
     "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
@@ -137,18 +137,18 @@ _SECRET = re.compile(r"([?&][^?&=]*(?:password|passwd|secret|token)[^?&=]*=)[^&]
 
 
 def shown(address: str) -> str:
-    """The URL for people: without its passwords and other secrets, wherever they stand."""
+    """Return the URL without its passwords and other secrets."""
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", address))
 
 
 def said(error: Exception) -> str:
-    """What the database itself said, without the statement that PostgreSQL shows."""
+    """Return the database's message, without the statement that PostgreSQL shows."""
     text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
     return text.partition("\nLINE ")[0].partition("\nCONTEXT: ")[0].strip()
 
 
 def explained(url: str, error: Exception, away: bool = False) -> StoreError:
-    """The error for a user: what the database said, and what to do. away: a server cannot be reached."""
+    """Return the error for users: the database's message, and what to do. away: a server cannot be reached."""
     text = said(error)
     if away:
         return StoreAway(f"{url}: {text}; does the server run, and can this machine reach it?")
@@ -161,24 +161,22 @@ def explained(url: str, error: Exception, away: bool = False) -> StoreError:
 
 
 class SqlStore(ABC):
-    """A store in a database. Safe for many threads and processes at once.
+    """Event log in a database, for many threads and processes at once.
 
     Args:
         address: Its URL, with the password.
         clock: Seconds since the epoch.
-        reading: Nothing is written, made or locked.
+        reading: Write, create and lock nothing.
 
     Raises:
-        StoreError: When the database cannot be opened.
+        StoreError: If the database cannot be opened.
     """
 
     folder: Path | None = None
     _page_size: ClassVar[int]  # events read at a time
     _asks_checksums: ClassVar[str]  # SQL; a row where the table of events has checksums
     _adds_checksums: ClassVar[str]  # SQL
-    _hurry: ClassVar[str] = (
-        ""  # SQL: do not wait for the disk; what a crash takes back of a lease renews itself
-    )
+    _hurry: ClassVar[str] = ""  # SQL: do not wait for the disk; a lease that a crash loses is renewed later
 
     def __init__(self, address: str, clock: Callable[[], float], reading: bool) -> None:
         self._address, self._clock, self._reading = address, clock, reading
@@ -195,7 +193,7 @@ class SqlStore(ABC):
         self._events = self._prepared()
 
     def after_fork(self) -> None:
-        """In the child: connections are the parent's, and another thread may have held the pool."""
+        """Start with an empty pool: connections belong to the parent process."""
         self.engine.dispose(close=False)
 
     def address(self) -> str:
@@ -223,7 +221,7 @@ class SqlStore(ABC):
             raise
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
-        """See Store. It gets another number: who has the old one open writes nothing into it."""
+        """See Store. The new study has another number, so processes that have the old one open cannot write to it."""
         self._keep_checksums()
 
         def work(c: sa.Connection) -> int | None:
@@ -250,7 +248,7 @@ class SqlStore(ABC):
         return int(key[0])
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        """See Store. Reads page by page, as far as the log goes when the last page is read."""
+        """See Store. Reads page by page, up to the end of the log at the last page."""
         end = LAST if stop is None else stop
         while start < end:
             page = self._run(lambda c, start=start: self._page(c, name, start, end), write=False)  # type: ignore[misc]
@@ -295,8 +293,8 @@ class SqlStore(ABC):
         def work(c: sa.Connection) -> None:
             if self._hurry:
                 c.exec_driver_sql(self._hurry)
-            anew = {"expires": lease.expires, "renewed": lease.renewed}
-            c.execute(_RENEW, {"of_study": self._id(c, name), **mine, **anew})
+            times = {"expires": lease.expires, "renewed": lease.renewed}
+            c.execute(_RENEW, {"of_study": self._id(c, name), **mine, **times})
 
         self._run(work)
 
@@ -326,9 +324,9 @@ class SqlStore(ABC):
     # -- transactions -------------------------------------------------------------------------
 
     def _run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
-        """`work` in one transaction, tried again while the database is busy, for BUSY_TIMEOUT seconds.
+        """Run `work` in one transaction; try again while the database is busy, for BUSY_TIMEOUT seconds.
 
-        Raises StoreError; StoreAway for a server out of reach.
+        Raises StoreError; StoreAway if the server cannot be reached.
         """
         began, lost, told = time.monotonic(), False, False
         while True:
@@ -336,10 +334,10 @@ class SqlStore(ABC):
                 return self._transact(work, write)
             except (SQLAlchemyError, OSError, UnicodeError) as error:  # UnicodeError: a damaged file's text
                 if isinstance(error, OSError) and error.errno is None:
-                    raise  # the user's own, from a handler of signals
+                    raise  # by a user's signal handler
                 away, waited = self._is_away(error), time.monotonic() - began
                 self.outages += away
-                # a server that was started anew has ended our connections: one more try makes new ones
+                # a restarted server has closed all connections: one more try opens new ones
                 cut = away and not lost and getattr(error, "connection_invalidated", False)
                 lost = lost or away
                 if not (self._is_busy(error) or cut) or waited >= BUSY_TIMEOUT:
@@ -356,23 +354,20 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """`work` with a connection in one transaction, committed at its end. Left by Ctrl-C, it leaves nothing held."""
+        """Run `work` with a connection in one transaction, and commit. After Ctrl-C no lock remains."""
 
     def _is_busy(self, error: Exception) -> bool:
-        """True for what another process in the way causes: the transaction may be tried again."""
+        """Whether another process caused the error, so that the transaction may be tried again."""
         return any(sign in said(error) for sign in _BUSY)
 
     def _is_away(self, error: Exception) -> bool:
-        """True when a server cannot be reached, or ended the connection."""
+        """Whether a server cannot be reached, or closed the connection."""
         return False
 
     # -- tables -------------------------------------------------------------------------------
 
     def _prepared(self) -> sa.Select[Any]:
-        """The statement to read events by. Tables are made where there are none yet, unless this store only reads.
-
-        What is there needs no lock.
-        """
+        """Return the statement that reads events. Create the tables if there are none, which alone needs a lock."""
 
         def look(c: sa.Connection) -> list[str] | sa.Select[Any]:
             inspected = sa.inspect(c)
@@ -397,18 +392,18 @@ class SqlStore(ABC):
         raise StoreError(said if self._reading else f"{said}. Give the search another file or database")
 
     def _has_checksums(self, c: sa.Connection) -> bool:
-        """False for tables of a version that kept none."""
+        """Whether the tables have checksums; those of older versions have none."""
         return c.exec_driver_sql(self._asks_checksums).first() is not None
 
     def _keep_checksums(self) -> None:
-        """Before events are written to tables of an older version."""
+        """Add the column to tables of an older version, before events are written to them."""
         if self._events is not EVENTS:
-            # another process may add them now, too
+            # another process may add it, too
             self._run(lambda c: self._has_checksums(c) or c.exec_driver_sql(self._adds_checksums))
             self._events = EVENTS
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
-        """The events from position `start`, up to a page of them; those seen before must still be there."""
+        """Return up to one page of events from position `start`. The event before them must be the one seen before."""
         outages, known = self.outages, self._known(name)
         before = known if known is not None and known[0] == start - 1 else None
         # positions have no gaps: without this bound PostgreSQL may sort all that follows for each page
@@ -437,7 +432,7 @@ class SqlStore(ABC):
         return page
 
     def _known(self, name: str) -> Mark | None:
-        """The last event that this store read or wrote; None after a server's crash, which may take it back."""
+        """Return the mark of the last event read or written here; None after a server's crash, which may lose it."""
         known, outages = self._last.get(name, (None, 0))
         return known if outages == self.outages else None
 
@@ -447,12 +442,12 @@ class SqlStore(ABC):
             self._last[name] = last, outages
 
     def _gone(self, known: Mark, name: str) -> StoreError:
-        """The error for a log that no longer has an event which this process read or wrote."""
+        """Return the error for a log without an event that this process read or wrote."""
         return StoreError(
             f"event {known[0]} of {self._whose(name)} was there before and is not there any more: while this program "
-            "used the study, it was deleted, made anew, or overwritten by an older copy. Nothing more is written to "
-            "it. End all programs that use it, bring the right log back, and start them again; or open the study "
-            "anew, Study(...)"
+            "used the study, it was deleted, created again, or overwritten by an older copy. Nothing more is written "
+            "to it. End all programs that use it, restore the right log, and start them again; or open the study "
+            "again, Study(...)"
         )
 
     def _damaged(self, position: int, name: str, what: str) -> StoreError:
@@ -467,7 +462,7 @@ class SqlStore(ABC):
         return self._ids[name]
 
     def _key(self, c: sa.Connection, name: str, statement: sa.Select[Any] = _ID_LOCKED) -> int:
-        """A study's number; by default its row is locked until the transaction ends (SQLite has locked the file)."""
+        """Return a study's number; by default lock its row until the transaction ends (SQLite locks the file)."""
         study = c.scalar(statement, {"of_name": name})
         if study is None:
             raise self._unknown(name)

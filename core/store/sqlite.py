@@ -1,13 +1,12 @@
-"""A store in a SQLite file: a small search's, and what is used by default.
+"""Event log in a SQLite file, for processes on one machine.
 
-The file is in WAL mode: who reads waits for nobody, and a writer takes the lock as its transaction begins. SQLite waits
-for a lock only a moment by itself, for it hears no Ctrl-C meanwhile; `SqlStore` asks again.
+The file is in WAL mode: readers never wait, and a writer takes the lock when its transaction begins. SQLite itself
+waits for a lock only briefly, because Ctrl-C cannot interrupt it; then `SqlStore` tries again.
 
-What is recorded lies in the journal, the -wal file, before it reaches the file. A copy of the file alone lacks it, and
-is to say so: while the file is used it holds a mark, a row of a table of its own, which the journal takes back. Who
-reads both, as SQLite does, does not see it. Only a checkpoint brings the mark to the file, so SQLite makes none by
-itself: mark, checkpoint, take the mark back. A mark is good for one schema version, for what `.backup` and VACUUM INTO
-make in that moment has another.
+A copy of the file without its journal (the -wal file) lacks the last events, and must say so. Therefore the file holds
+a mark, one row in a table of its own, and the journal holds its removal. A reader of both files, as SQLite is, sees no
+mark. Only a checkpoint writes to the file, so haltune makes checkpoints itself: set the mark, checkpoint, remove the
+mark. The mark is valid for one schema version: `.backup` and VACUUM INTO change the version of their copies.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from .base import Conflict, Lease, Release
 T = TypeVar("T")
 _STEP = 0.1  # seconds that SQLite waits for a lock by itself
 _MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? ORDER BY seq LIMIT 2"
-_PAUSE = 0.05  # seconds before a file is taken for a copy: a search may begin and end meanwhile
-LIMIT = 4 << 20  # bytes of a journal before it goes to the file: SQLite's own thousand pages
+_PAUSE = 0.05  # seconds before a second look at a file without a journal: a search may start or end meanwhile
+LIMIT = 4 << 20  # bytes of the journal before a checkpoint: SQLite's own thousand pages
 _MARK = (
     "CREATE TABLE IF NOT EXISTS haltune_journal (apart INTEGER NOT NULL)",
     "DELETE FROM haltune_journal",
@@ -48,7 +47,7 @@ _MARKED = (
 
 
 def path_at(address: str) -> str:
-    """The path in a SQLite URL, as it stands there. Raises InvalidInput for a database in memory and for options."""
+    """Return the path in a SQLite URL. Raises InvalidInput for a database in memory and for options."""
     path = address.partition("://")[2].removeprefix("/")
     if path in ("", ":memory:") or path.startswith("file:"):
         raise InvalidInput(
@@ -61,7 +60,7 @@ def path_at(address: str) -> str:
 
 
 def need_file(path: str, give: str) -> None:
-    """Raises StoreError for a file that is not there, or that this user may not read. give: what to name instead."""
+    """Raise StoreError if a file does not exist or cannot be read. give: what to name instead."""
     shut = [
         folder
         for folder in Path(path).absolute().parents
@@ -77,7 +76,17 @@ def need_file(path: str, give: str) -> None:
 
 
 class SqliteStore(sql.SqlStore):
-    """A store in a file. clock: this machine's if None. Raises InvalidInput for a database in memory."""
+    """Event log in a SQLite file.
+
+    Args:
+        url: "sqlite:///" and a path.
+        clock: Seconds since the epoch. Default: this machine's clock.
+        reading: Write, create and lock nothing. Default: False.
+
+    Raises:
+        InvalidInput: If the URL names no file.
+        StoreError: If the file cannot be opened.
+    """
 
     _page_size = 150  # with more of them alive the garbage collector runs, a fifth of a load
     _asks_checksums = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
@@ -95,10 +104,8 @@ class SqliteStore(sql.SqlStore):
             ) from error
         self.folder = Path(self._path).with_suffix(".checkpoints")
         self._inode: tuple[int, int] | None = None  # device and number of the file, once it is there
-        self._marked, self._limit = (
-            False,
-            LIMIT,
-        )  # by this process; bytes from which on the journal goes to the file
+        self._marked = False  # by this process
+        self._limit = LIMIT
         alone = os.path.exists(path) and not self._journal_size()
         try:
             super().__init__(f"sqlite:///{self._path}", clock or time.time, reading)
@@ -161,13 +168,13 @@ class SqliteStore(sql.SqlStore):
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         known = self._last.get(name, (None, 0))[0]
-        # that nothing came since is asked before each report: for a quarter of what the transaction costs
+        # asked before each report, and most often there is nothing new: this costs a quarter of the transaction
         if known is not None and known[0] == start - 1 and self._marks(name, known[0]) == [known]:
             return iter(())
         return super().read(name, start, stop)
 
     def _marks(self, name: str, start: int) -> list[sql.Mark]:
-        """Up to two events from a position on; none where the transaction is to say what is wrong."""
+        """Return up to two marks from a position on; none if there is an error, which the transaction then raises."""
         try:
             with undisturbed, forks.held_off:
                 raw = self.engine.raw_connection()
@@ -187,15 +194,14 @@ class SqliteStore(sql.SqlStore):
                 c.execute("PRAGMA journal_mode=WAL")
                 c.execute("PRAGMA synchronous=NORMAL")
                 c.execute("PRAGMA wal_autocheckpoint=0")
-                c.execute("PRAGMA journal_size_limit=0")  # a journal begun anew is as short as what is in it
+                c.execute("PRAGMA journal_size_limit=0")  # after a checkpoint the journal is short
                 return c
-            # a file that nobody uses, perhaps in a folder that cannot be written to, is read as it lies there:
-            # SQLite would make others beside it
+            # without a journal nobody uses the file: immutable, or SQLite creates files next to it
             how = "mode=ro" if self._journal_size() else "immutable=1"
             c = sqlite3.connect(f"{Path(self._path).as_uri()}?{how}", uri=True, **options)
             return c
 
-        # who reads looks anew with each connection: a search may begin or end meanwhile
+        # a search may start or end while it is read, so each connection decides again
         pool = sa.NullPool if self._reading else sa.QueuePool
         engine = sa.create_engine("sqlite://", creator=connect, poolclass=pool)
 
@@ -210,7 +216,7 @@ class SqliteStore(sql.SqlStore):
                 size = self._journal_size()
                 if not (self._marked and 0 < size <= self._limit):
                     self._mark(size)
-            # a transaction that reads first and writes later fails at once when another wrote in between
+            # IMMEDIATE: a transaction that reads first and then writes fails if another one wrote in between
             return self._in_one("BEGIN IMMEDIATE" if write else "BEGIN", work)
 
     def _in_one(self, begin: str, work: Callable[[sa.Connection], T]) -> T:
@@ -221,33 +227,33 @@ class SqliteStore(sql.SqlStore):
             return found
 
     def _need_same_file(self) -> None:
-        """Raises StoreError for a file that was deleted or replaced: SQLite would write on into one without a name."""
+        """Raise StoreError if the file was deleted or replaced: SQLite would keep writing to the unlinked file."""
         with suppress(OSError):
             status = os.stat(self._path)
             if (status.st_dev, status.st_ino) == self._inode:
                 return
         raise StoreError(
-            f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study anew"
+            f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study again"
         )
 
     def _mark(self, size: int) -> None:
-        """Mark the file, and write the journal to it, as far as nobody reads an older state. size: of the journal."""
+        """Set the mark in the file by a checkpoint, and remove it in the journal. size: of the journal, in bytes."""
 
         def run(statements: Sequence[str]) -> Callable[[sa.Connection], object]:
             return lambda c: [c.exec_driver_sql(statement) for statement in statements]
 
         checkpoint = "PRAGMA wal_checkpoint(RESTART)"
-        if self._marked and not size:  # somebody deleted it: what it holds is still at hand
+        if self._marked and not size:  # the journal was deleted: this process still has it open
             self._in_one(checkpoint, run(()))
             self.engine.dispose()
         self._in_one("BEGIN IMMEDIATE", run(_MARK))
         self._in_one(checkpoint, run(()))
         self._in_one("BEGIN IMMEDIATE", run(_UNMARK))
-        # what a reader kept from the file waits, not each report
+        # if a reader of an older state blocks the checkpoint, do not try again at each report
         self._marked, self._limit = True, max(LIMIT, 2 * self._journal_size())
 
     def _lacks_journal(self) -> bool:
-        """True when the file says that it is not whole by itself, and nothing lies beside it."""
+        """Whether the file has the mark and no journal."""
 
         def marked(c: sa.Connection) -> bool:
             return all(c.exec_driver_sql(asked).first() is not None for asked in _MARKED)
@@ -255,7 +261,7 @@ class SqliteStore(sql.SqlStore):
         return self._run(marked, write=False) and not self._journal_size()
 
     def _journal_size(self) -> int:
-        """Bytes; 0 where there is none: nobody uses the file, or it is a copy."""
+        """Return bytes; 0 without a journal: nobody uses the file, or it is a copy."""
         try:
             return os.path.getsize(f"{self._path}-wal")
         except OSError:

@@ -83,7 +83,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
             {"policy": "tpe"},
             "policy=.tpe.: give the policy itself.*BOBOS",
         ),
-        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; a policy is said by its name, policy="),
+        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; give a policy by its name, policy="),
         (("acc", X), {}, "were space and goal swapped"),
         ((lambda trial: 0.0,), {}, "the first argument is a Problem"),
         ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*not 'acc'"),
