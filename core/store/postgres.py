@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import cache
@@ -130,10 +131,9 @@ def _impatient(driver: Any) -> Any:
 
     class Impatient(driver.Connection):  # type: ignore[misc]
         def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
-            limit = min(
-                _ANSWER, max(_LEAST_ANSWER, seconds_left() - _LEAST_CONNECTING)
-            )  # one more try follows
             try:
+                left = seconds_left() - _LEAST_CONNECTING  # one more try follows
+                limit = min(_ANSWER, max(_LEAST_ANSWER, left))
                 found: T = driver.waiting.wait(_in_time(gen, limit), self.pgconn.socket, *arguments, **named)
                 return found
             except TimeoutError:
@@ -189,6 +189,17 @@ class ServerClock:
                 self._ahead = there - (before + self._tick()) / 2.0
             self._asked = self._tick()
         return self._tick() + self._ahead
+
+
+def _interruption(error: BaseException, around: BaseException | None) -> BaseException | None:
+    """Return Ctrl-C also if the driver, which could not tidy up after it, raised an error of its own instead.
+
+    around: the exception that was handled before, which does not count.
+    """
+    found: BaseException | None = error
+    while found is not None and found is not around and not interrupts(found):
+        found = found.__context__
+    return None if found is around else found
 
 
 class PostgresStore(sql.SqlStore):
@@ -326,6 +337,7 @@ class PostgresStore(sql.SqlStore):
 
         Signals are deferred while SQLAlchemy's pool hands out or takes back a connection: it would lose it.
         """
+        around = sys.exc_info()[1]
         with undisturbed, self.engine.connect() as c:
             if not write:  # one statement, or a log that only grows: no transaction is needed
                 c.execution_options(isolation_level="AUTOCOMMIT")
@@ -336,8 +348,9 @@ class PostgresStore(sql.SqlStore):
                         c.commit()
                     return found
             except BaseException as error:
-                if interrupts(error):
+                if (interruption := _interruption(error, around)) is not None:
                     c.invalidate()
+                    raise interruption from None
                 raise
 
     def _is_busy(self, error: Exception) -> bool:
