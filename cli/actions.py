@@ -106,9 +106,8 @@ def stop(where: Where, name: Name = None) -> None:
             say(f"{study.name} is {what}: {outcome.reason}")
             return
         hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it continue")
-        after = (
-            "each run ends after the epoch under way" if training else "nobody trains now, and nobody will"
-        )
+        idle = "nobody trains now, and nobody will"
+        after = "each run ends after the epoch under way" if training else idle
         say(f"{study.name} stops: {after}")
 
 

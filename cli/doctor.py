@@ -191,9 +191,7 @@ def _imported(name: str) -> Finding:
         backend = next((b for b in _BACKENDS if importlib.util.find_spec(b) is not None), _BACKENDS[0])
         environment["KERAS_BACKEND"] = backend
         if backend != _BACKENDS[0]:
-            advice = (
-                f"unless keras.json names it, set KERAS_BACKEND={backend} before the program imports keras"
-            )
+            advice = f"set KERAS_BACKEND={backend} before the program imports keras, or name it in keras.json"
     program = [sys.executable, "-c", f"import {module}, haltune.callbacks.{own}"]
     try:
         done = subprocess.run(

@@ -128,9 +128,7 @@ _STATES = {
     "stopped": "stopped for now",
 }
 _WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
-_LEAST = (
-    24  # characters of a reason that are shown on a terminal, however narrow; haltune explain has it whole
-)
+_LEAST = 24  # characters of a reason that are shown on a terminal, however narrow
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
 
 

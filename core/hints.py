@@ -240,7 +240,10 @@ def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
     )
     if isinstance(error, AttributeError) and error.obj is config:
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
-    elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
-        near = get_close_matches(error.args[0], config, n=1)
-        if near and near[0] != error.args[0]:
-            error.add_note(f"{named}: trial.config[{near[0]!r}] is near to {error.args[0]!r}")
+    elif (
+        isinstance(error, KeyError)
+        and error.args
+        and isinstance(error.args[0], str)
+        and error.args[0] not in config
+    ):
+        error.add_note(named)

@@ -373,11 +373,9 @@ def _picture(study: Study, busy: Busy, over: str | None) -> Any:
         top = lead_of(study.history) or "no value yet"
     else:
         best = study.best
-        top = (
-            f"best: {best.value:.5g} at epoch {best.epoch:g} of trial {best.trial}"
-            if best
-            else "best: no value yet"
-        )
+        top = "best: no value yet"
+        if best:
+            top = f"best: {best.value:.5g} at epoch {best.epoch:g} of trial {best.trial}"
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
         table.add_column(cell(title), no_wrap=True, overflow="ellipsis")

@@ -100,9 +100,8 @@ class Digest:
     over: bool
     held: bool = False  # over for a while: somebody stopped it
     idle: bool = False  # not over, and nobody trains now
-    left: tuple[float, float] | None = (
-        None  # first and last epoch of trials that were paused and not continued
-    )
+    # first and last epoch of trials that were paused and not continued
+    left: tuple[float, float] | None = None
     lifted: bool = False  # a larger budget may continue them
     kept: KeptCheckpoints | None = None  # where more than a history is known, and there is one
     front: tuple[OnFront, ...] = ()  # of several goals

@@ -43,9 +43,7 @@ class RuleOutcome:
     name: str
     runs: tuple[RunUnderRule, ...]
     best: Best | None  # that it leaves, by the rule of `study.best`
-    regret: (
-        float  # how far that lies behind the log's best, in the metric's units; NaN if one of them is missing
-    )
+    regret: float  # how far that lies behind the log's best, the metric's units; NaN if one is missing
     stopped: int  # runs that it ended
     recorded: float  # epochs of the log
     trained: float  # those of them that it trains

@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "errors": {"display"},
     "above": {"errors"},
     "hints": {"errors"},
-    "old_names": {"errors"},
+    "old_names": {"display", "errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},

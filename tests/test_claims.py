@@ -73,6 +73,7 @@ def test_every_benchmark_that_a_page_names_is_there_and_has_its_claim(claims: Mo
     assert [name for name in named if not (ROOT / name).is_file()] == []
     told_to_run = {
         "benchmarks/speed/decide.py",
+        "benchmarks/speed/frames.py",
         "benchmarks/speed/rollout.py",
     }  # by who reads, on their machine
     assert named - scripts == told_to_run

@@ -32,7 +32,7 @@ from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optu
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
-    """A trial as it is judged: the epochs of its curve within the horizon. Its configuration says nothing here."""
+    """Return a trial as it is judged: the epochs of its curve up to max_epochs, without its configuration."""
     curve = curve_of(trial)
     horizon = problem.max_epochs or math.inf
     epochs = np.array([float(n) for n in curve if n <= horizon])
@@ -58,7 +58,7 @@ class Past:
         return [t for t in self.trials if t.status in status]
 
     def incumbent(self, exclude: int | None = None) -> float:
-        """The best that another came to, raw; NaN when there is none."""
+        """The best final value of another trial, raw; NaN without one."""
         results = [t.result(self.problem.goal) for t in self.trials if t.id != exclude]
         sign = self.problem.goal.sign
         return sign * max((sign * r for r in results if not math.isnan(r)), default=math.nan)
@@ -84,28 +84,28 @@ class Past:
 
 _FALLING = (
     "a learning curve falls well below its best: optimal stopping assumes that curves rise, so such a trial is judged "
-    "on its running best; where the objective returns the best value of a trial, HaltunePruner(of='best') says so"
+    "on its running best. If the objective returns the best value of a trial, use HaltunePruner(of='best')."
 )
 
 
 class HaltunePruner(optuna.pruners.BasePruner):
-    """Prunes a trial when it would not beat the best any more, and says on the trial why.
+    """Pruner for Optuna: prunes a trial that is unlikely to beat the best, and writes the reason on the trial.
 
-    It stops a run when that is worth more than to train on, by curves that are drawn from the run's own epochs and from
-    those of the runs that are over: the rule of `haltune.policies.Halting`, for any sampler, with threads and with
+    It stops a trial if the expected loss of stopping is below that of continuing, by curves simulated from the trial's
+    own epochs and those of ended trials: the rule of `haltune.policies.Halting`, for any sampler, with threads and with
     several processes on one storage. Its last answer stands on the trial, in the attributes "haltune:reason" and
     "haltune:p_beats". Steps are epochs: they may count from 0 or from 1.
 
     Args:
-        max_epochs: Epochs of a full training: how many values a trial reports when it is not pruned.
-        seed: Of the simulated curves: the same trials are judged alike. Default: 0.
-        bounds: (lowest, highest) value that can be reported. Default: None, and the scale is learnt from the trials.
-        of: The epoch whose value a run counts for, its "last" or its "best". Default: "last".
-        stopping: How the stopping problem is set and solved. Default: None, OptimalStopping().
-        min_epochs: Epochs before which no trial is pruned, as MedianPruner's n_warmup_steps. Default: 0.
+        max_epochs: Epochs of a full training: the number of values that an unpruned trial reports.
+        seed: Seed of the simulated curves. Default: 0.
+        bounds: (lowest, highest) value of the objective. Default: None, the scale is learnt from the trials.
+        of: The epoch whose value counts for a trial, its "last" or its "best". Default: "last".
+        stopping: The settings of the stopping problem. Default: None, OptimalStopping().
+        min_epochs: No trial is pruned before this epoch, as MedianPruner's n_warmup_steps. Default: 0.
 
     Raises:
-        InvalidInput: For arguments outside these.
+        InvalidInput: For another value of an argument.
 
     Example:
         >>> import optuna
@@ -163,8 +163,8 @@ class HaltunePruner(optuna.pruners.BasePruner):
             self._warn_once(_FALLING)
         if trial.state is TrialState.RUNNING and (verdict.stops or "p_win" in verdict.evidence):
             p = verdict.evidence.get("p_win")
-            told = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}
-            for name, value in told.items():
+            found = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}
+            for name, value in found.items():
                 study._storage.set_trial_user_attr(
                     trial._trial_id, PREFIX + name, value
                 )  # there is no public way
@@ -175,8 +175,8 @@ class HaltunePruner(optuna.pruners.BasePruner):
         last, horizon = max(curve_of(trial), default=0), problem.max_epochs or 1
         if last > horizon:
             self._warn_once(
-                f"trial {trial.number} reported epoch {last}, and HaltunePruner was told that a training has "
-                f"{horizon}: give it max_epochs={last} or more; steps count epochs. It prunes nothing beyond these"
+                f"Trial {trial.number} reported epoch {last}, but a full training has {horizon} epochs, and later ones "
+                f"are not pruned. Use HaltunePruner(max_epochs={last}) or more; a step is an epoch."
             )
         if not max(1, problem.min_epochs) <= last < horizon:
             return None

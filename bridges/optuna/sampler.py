@@ -92,18 +92,18 @@ def _config(trial: FrozenTrial, translated: Translated) -> dict[str, Any] | None
 
 def choose(study: optuna.Study, trial: FrozenTrial, params: dict[str, Any], translated: Translated) -> None:
     """Tell other workers what a trial will train: Optuna stores a parameter when it is suggested, some time later."""
-    told = {
+    chosen = {
         name: translated.counterparts[name].distribution.to_internal_repr(v) for name, v in params.items()
     }
-    study._storage.set_trial_system_attr(trial._trial_id, _CHOSEN, told)  # there is no public way
+    study._storage.set_trial_system_attr(trial._trial_id, _CHOSEN, chosen)  # there is no public way
 
 
 def _chosen(trial: FrozenTrial, translated: Translated) -> dict[str, Any]:
     if trial.state is not TrialState.RUNNING:
         return {}
     kept = {name: c.distribution for name, c in translated.counterparts.items()}
-    told = trial.system_attrs.get(_CHOSEN, {}).items()
-    return {n: kept[n].to_external_repr(v) for n, v in told if n in kept and kept[n]._contains(v)}
+    chosen = trial.system_attrs.get(_CHOSEN, {}).items()
+    return {n: kept[n].to_external_repr(v) for n, v in chosen if n in kept and kept[n]._contains(v)}
 
 
 def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> Iterator[Event]:
@@ -140,12 +140,12 @@ _RELATIVE, _INDEPENDENT = 1, 2  # streams of randomness
 
 
 class HaltuneSampler(optuna.samplers.BaseSampler):
-    """Chooses what is most promising by the values that trials have reached at all epochs, pruned ones included.
+    """Sampler for Optuna: chooses by the values of all trials at all epochs, pruned ones included.
 
-    The model is that of haltune's default search, `haltune.policies.MultiFidelity`: one Gaussian process of what runs
-    reach at each stage of training, which learns how much early epochs say of the end. Parameters that all trials have
-    are chosen together; what only some have, or have in other ranges, is drawn at random. Each choice follows from the
-    trials in the storage, the number of the new one and the seed, with threads and with several processes, too.
+    The model is that of haltune's default search, `haltune.policies.MultiFidelity`: one Gaussian process of the values
+    at each stage of training, which learns how well early epochs predict the final value. Parameters that all trials
+    have are chosen together; one that only some have, or have in other ranges, is drawn at random. Each choice follows
+    from the trials in the storage, the new trial's number and the seed, also with threads and several processes.
 
     Args:
         max_epochs: Epochs of a full training. Default: None, those of the longest trial so far.

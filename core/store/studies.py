@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.differences import differences
 from haltune._utils.process import checkable, surely_gone
 from haltune.display import one_line
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
@@ -37,7 +36,7 @@ from haltune.log.events import (
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
-from haltune.old_names import renamed
+from haltune.old_names import differences, renamed
 
 from .base import Store
 

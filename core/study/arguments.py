@@ -296,9 +296,6 @@ def _under_way(store: StrPath | Store | None, name: str) -> bool:
         return False  # not made yet; or who opens it says what is wrong
 
 
-_log = logging.getLogger("haltune")
-
-
 class ReportingFunction:
     """`train`, and what it returns reported as the value of a full training, unless it reported itself."""
 

@@ -31,9 +31,9 @@ from haltune.store.base import Conflict, Lease, Release, Store, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.studies import make, widens
 
-_LEAST_JUMP = (
-    5.0  # seconds that are called a jump: a server's time comes by the network, and may be some late
-)
+_log = logging.getLogger("haltune")
+_LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
+_LEAST_JUMP = 5.0  # seconds that are called a jump: a server's time comes by the network, and may be late
 _DRIFT = 1e-3  # of the time between two looks: clocks are set right slowly, too
 
 
@@ -59,7 +59,7 @@ class Watch:
         self._clock, self._tick = clock, tick
         self._began = tick()
         self._last: tuple[float, float, float] | None = (
-            None  # at the last look: ticks around it, the clock between
+            None  # the last look: ticks around it, the clock between
         )
         self.jumps: list[Jump] = []
 
@@ -98,10 +98,6 @@ class Watch:
         if abs(jumped) > _LEAST_JUMP + _DRIFT * most:
             self.jumps.append(Jump(then, now, jumped))
 
-
-_log = logging.getLogger("haltune")
-
-_LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
 
 _of_this_process: WeakSet[Replica] = WeakSet()
 

@@ -169,11 +169,8 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
         pays = "no better than the" if now.stops else "better than the"
         last = f"{short(float(found.raw(now.last)[0]))} expected of the last configuration"
         told = f"After {plural(len(found.assessment.done), 'training')} {worth}, {pays} {last}."
-    where = (
-        f"Along {across}, the others as in the last configuration"
-        if len(names) > 2
-        else "Of each configuration"
-    )
+    along_one = f"Along {across}, the others as in the last configuration"
+    where = along_one if len(names) > 2 else "Of each configuration"
     takes = "cost of a training" if view.unit[1] == "cost" else f"{view.unit[1]} of a training"
     axes: dict[str, Any] = {}
     titles = (f"{view.metric} expected", takes, f"{view.metric}, the price of more counted")
@@ -428,9 +425,7 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
         raise InvalidInput("the space has no parameter that varies: there is no region to draw")
     across = across or next((name for name in names if name != along), names[0])  # the first other there is
     along = next((name for name in ([along, *names] if along else names) if name != across), None)
-    best: dict[
-        tuple[Any, Any], int
-    ] = {}  # of the configurations at each point the one of highest probability
+    best: dict[tuple[Any, Any], int] = {}  # of the configurations at each point the likeliest one
     for i in np.argsort(found.probability, kind="stable").tolist():
         config = found.configs[i]
         if {across, along} <= {*config, None}:

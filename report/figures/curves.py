@@ -190,9 +190,9 @@ def laid_out(facts: Digest) -> dict[str, Any]:
             "xanchor": "right", "yanchor": "bottom" if up else "top", "xshift": 8, "yshift": 5 if up else -5,
             "font": {"color": ACCENT_INK, "size": 15},
         }] if led and best else []  # fmt: skip
-    reached = (
-        f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}" if best else ""
-    )
+    reached = ""
+    if best:
+        reached = f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}"
     return layout(
         "Learning curves",
         f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}"

@@ -197,9 +197,7 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
         said = []
-        for (
-            p
-        ) in mine:  # if a trial did not continue, its rank as of now comes before the reason of that moment
+        for p in mine:  # if it did not continue, its rank as of now comes before the reason of that moment
             now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
             told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)

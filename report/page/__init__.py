@@ -88,9 +88,8 @@ def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> s
     }
     table = words.table(facts, [items[f"row/trial-{id}"] for id in items["order/"]])
     title = f"{escaped(facts.name)}: {escaped(facts.problem.goal.metric)}"
-    embedded = picture_json(
-        {"colours": COLOURS, "items": drawn}
-    )  # JSON that may stand within a script element
+    embedded = picture_json({"colours": COLOURS, "items": drawn})
+    # JSON that may stand within a script element
     for letter, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         embedded = embedded.replace(letter, code)
     return f"""<!DOCTYPE html>

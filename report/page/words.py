@@ -36,10 +36,8 @@ def head(facts: Digest) -> str:
     """The best value, and whether the search is over."""
     found, after = "no value yet", ""
     if facts.best is not None:
-        found, after = (
-            f"<b>{short(facts.best.value)}</b>",
-            f" after {plural(round(facts.best.epoch, 2), 'epoch')}",
-        )
+        found = f"<b>{short(facts.best.value)}</b>"
+        after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}"
         if facts.best.epoch != facts.problem.max_epochs:  # others, at as many epochs, may have had more
             after = f", of trial {facts.best.trial}{after}"
     aim = "highest" if facts.problem.goal.sign > 0 else "lowest"

@@ -268,9 +268,7 @@ def _index(board: Board) -> str:
 
 
 def _page(found: Watched, head: str) -> str:
-    with suppress(
-        HaltuneError
-    ):  # a store that is away: the page is as it was read last, and the stream says so
+    with suppress(HaltuneError):  # a store that is away: the stream says so
         found.look()
     return found.page(head, '<script src="../page.js"></script>')
 

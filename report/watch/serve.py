@@ -23,10 +23,12 @@ import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 TOKEN = "x-haltune-token"
 _TICKET_TIME = 60.0  # seconds in which a browser starts
-_MOST_CONNECTIONS = 500  # a process may have about a thousand files open
+_MOST_CONNECTIONS = 500  # that have shown the token: a process may have about a thousand files open
+_MOST_STRANGERS = 100  # connections that have not shown it
 _GRACE = 0.5  # seconds for requests to end by themselves when the server ends
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -82,7 +84,7 @@ class Guard:
         given, _, rest = scope["path"].lstrip("/").partition("/")
         if scope["method"] == "GET" and self._takes(given):
             return RedirectResponse(f"/{self._token}/{rest}", 303)
-        if not _same(given, self._token):
+        if not self.knows(scope["path"]):
             return PlainTextResponse("there is nothing here; use the address that haltune watch printed", 404)
         if scope["method"] in ("GET", "HEAD"):
             return None
@@ -92,6 +94,10 @@ class Guard:
         if not _same(headers.get(TOKEN, ""), self._token) or foreign:
             return PlainTextResponse("only the page itself may do that", 403)
         return None
+
+    def knows(self, path: str) -> bool:
+        """Return whether a path begins with the token."""
+        return _same(path.lstrip("/").partition("/")[0], self._token)
 
     def _takes(self, given: str) -> bool:
         """Consume the one-time ticket; return whether it was valid."""
@@ -122,8 +128,8 @@ def _same(given: str, token: str) -> bool:
 def server(app: Guard) -> uvicorn.Server:
     """What serves it, quietly."""
     config = uvicorn.Config(
-        app, access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off", ws="none",
-        limit_concurrency=_MOST_CONNECTIONS,
+        app, http=_CountedProtocol, access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off",
+        ws="none",
         log_level="error",  # a warning is what a stranger sent: no line on the terminal for it
     )  # fmt: skip
     return _StreamingServer(config)
@@ -142,3 +148,28 @@ class _StreamingServer(uvicorn.Server):
                 for task in left:
                     task.cancel()
         await super().shutdown(sockets)
+
+
+class _CountedProtocol(H11Protocol):
+    """Connection of a limited number: of those without the token, a new one takes the place of the oldest."""
+
+    _known = False  # True once a request on it has shown the token
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._since = time.monotonic()
+        super().connection_made(transport)
+        self._limit(_MOST_STRANGERS)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._known and self.scope and self.config.app.knows(self.scope["path"]):  # type: ignore[union-attr]
+            self._known = True
+            self._limit(_MOST_CONNECTIONS)
+
+    def _limit(self, most: int) -> None:
+        alike = [
+            c for c in self.connections
+            if isinstance(c, _CountedProtocol) and c._known == self._known and not c.transport.is_closing()
+        ]  # fmt: skip
+        if len(alike) > most:
+            min(alike, key=lambda c: c._since).transport.abort()

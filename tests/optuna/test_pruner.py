@@ -168,7 +168,7 @@ def test_a_curve_that_falls_is_told_once_in_the_words_of_an_optuna_program():
     trial = study.ask()
     for epoch, value in enumerate((0.3, 0.6, 0.2, 0.1)):
         trial.report(value, epoch)
-    with pytest.warns(HaltuneWarning, match=r"falls well below its best.*HaltunePruner\(of='best'\) says so"):
+    with pytest.warns(HaltuneWarning, match=r"falls well below its best.*HaltunePruner\(of='best'\)"):
         trial.should_prune()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -192,7 +192,7 @@ def test_more_steps_than_a_training_has_are_said_once():
         trial.report(0.01, step)
     assert not trial.should_prune()  # its last epoch: trained in full
     trial.report(0.01, 4)
-    with pytest.warns(HaltuneWarning, match=r"reported epoch 5, .* has 4: give it max_epochs=5 or more"):
+    with pytest.warns(HaltuneWarning, match=r"reported epoch 5, .* has 4 epochs.*max_epochs=5"):
         assert not trial.should_prune()
     assert not trial.should_prune()
 

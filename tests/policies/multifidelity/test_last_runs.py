@@ -52,8 +52,8 @@ LIMITS = [
     Budget(time=200),
     Budget(time=60),
     Budget(worker_time=200),
-    Budget(money=5, price=90),  # 200 seconds
-    Budget(cost=200),
+    pytest.param(Budget(money=5, price=90), marks=pytest.mark.slow),  # 200 seconds
+    pytest.param(Budget(cost=200), marks=pytest.mark.slow),
     Budget(epochs=100),
     Budget(time=200, epochs=100),
 ]
@@ -204,7 +204,9 @@ def limits(trainings: int, workers: int, epochs: int) -> list[Budget]:
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2], ids=["epochs", "worker_time", "time"])
-@pytest.mark.parametrize("curve", [rises, crosses, wavers])
+@pytest.mark.parametrize(
+    "curve", [crosses, *(pytest.param(c, marks=pytest.mark.slow) for c in (rises, wavers))]
+)
 @pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])
 def test_of_several_workers_none_is_cut_off_by_the_end(kind: int, curve: Curve, saves: bool) -> None:
     for workers, epochs in ((2, 27), (3, 9), (5, 27)):

@@ -1,6 +1,7 @@
 """The server of the page over a network: what strangers send, streams at its end, stores that go away."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 import threading
@@ -139,6 +140,26 @@ def test_what_a_header_holds_comes_back_in_none(served, head):
     top, _, body = answered(connection).partition(b"\r\n\r\n")
     assert b"200 OK" in top
     assert b"cookie" not in (top + body).lower()
+
+
+def test_connections_without_the_token_keep_nobody_out_who_has_it(served, monkeypatch):
+    monkeypatch.setattr("haltune.report.watch.serve._MOST_STRANGERS", 20)
+    stream = sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1")
+    stream.sendall(b"\r\n")
+    assert b"200 OK" in stream.recv(100)
+    held = [socket.create_connection(("127.0.0.1", served[0]), timeout=60) for _ in range(60)]
+    page = sent(served[0], f"GET /{TOKEN}/ HTTP/1.1")
+    page.sendall(b"Connection: close\r\n\r\n")
+    assert b"200 OK" in answered(page)
+    for connection in held[:40]:  # the oldest are cut
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+    stream.setblocking(False)
+    with pytest.raises(BlockingIOError):  # open
+        while stream.recv(1 << 16):
+            pass
+    for connection in (*held, stream):
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from haltune import Choice, Float, Int, Maximize, Minimize, Problem, Space
-from haltune._utils.differences import differences
 from haltune.log.events import plain
+from haltune.old_names import differences
 
 
 def between(old: Problem, new: Problem) -> list[str]:
