@@ -400,10 +400,10 @@ class Problem(KnowsArguments):
             )
         pythonic(self)
         full, least = self.max_epochs, self.min_epochs
-        if full is not None and not (
-            isinstance(full, int) and not isinstance(full, bool) and 1 <= full <= MOST_EPOCHS
-        ):
-            raise InvalidInput(f"max_epochs is a whole number of epochs, 1 to 10**12, or None; not {full!r}")
+        if full is not None and (isinstance(full, bool) or not isinstance(full, int) or full < 1):
+            raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {full!r}")
+        if full is not None and full > MOST_EPOCHS:
+            raise InvalidInput("max_epochs is at most 10**12. Leave it out to set no limit.")
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             raise InvalidInput(f"min_epochs is a whole number of epochs, 0 or more; not {least!r}")
         if full is not None and least > full:
