@@ -6,6 +6,8 @@ An append succeeds only if no conflicting event was appended since the position 
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,18 @@ def settled(work: Callable[[], T]) -> T:
                 pass
 
 
+class _Patience(threading.local):
+    ends = math.inf  # by time.monotonic
+
+
+_patience = _Patience()
+
+
+def seconds_left() -> float:
+    """Return the seconds after which the `retry` around this call gives up; infinity if there is none."""
+    return max(0.0, _patience.ends - time.monotonic())
+
+
 def retry(
     work: Callable[[], T],
     seconds: float,
@@ -46,7 +60,8 @@ def retry(
     """
     pause, waited = 0.1, 0.0
     while True:
-        began = time.monotonic()
+        began, around = time.monotonic(), _patience.ends
+        _patience.ends = min(around, began + seconds - waited)
         try:
             return work()
         except StoreAway as error:
@@ -55,6 +70,8 @@ def retry(
                 raise
             if first:
                 tell(f"waiting up to {seconds:g} s for the study's server: {error}")
+        finally:
+            _patience.ends = around
         pause = min(pause, seconds - waited)
         sleep(pause)
         waited += pause

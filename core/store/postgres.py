@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from haltune._utils.signals import interrupts, undisturbed
 from haltune.log.events import MOVES, Event
 
 from . import rows, sql
-from .base import CLAIM, Conflict, Lease, Release
+from .base import CLAIM, Conflict, Lease, Release, seconds_left
 
 T = TypeVar("T")
 
@@ -101,14 +102,64 @@ _SESSION = (  # settings that haltune needs, independent of the server, the data
     # no wait is endless, and the transaction of a stopped process ends
     "SET lock_timeout = '3s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '10s'"
 )
+_CONNECTING, _LEAST_CONNECTING = (
+    5,
+    2,
+)  # seconds that a server may take to accept a connection; the driver's least
+_ANSWER, _LEAST_ANSWER = (
+    30.0,
+    5.0,
+)  # seconds that it may take to answer, locks included; if `patience` ends before
 _USUAL = {  # a server that vanished is noticed within half a minute; a URL may change this
-    "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "connect_timeout": _CONNECTING, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }  # fmt: skip
 _BUSY = ("40001", "40P01", "55P03", "57014")  # serialization, deadlock, lock_timeout, canceled
 _GONE = {"OperationalError", "ConnectionTimeout", "AdminShutdown", "CrashShutdown", "CannotConnectNow",
          "TooManyConnections", "InterfaceError"}  # fmt: skip
 _FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "permission denied", "invalid ")
+
+
+@cache
+def _impatient(driver: Any) -> Any:
+    """Return the driver's class of connections, closed by Ctrl-C and if the server does not answer in time.
+
+    A server that is stopped, or whose packets are lost behind a proxy, keeps the connection open. The driver waits for
+    it without end, and after Ctrl-C for 10 s more, because it asks the same server to cancel.
+    """
+
+    class Impatient(driver.Connection):  # type: ignore[misc]
+        def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
+            limit = min(
+                _ANSWER, max(_LEAST_ANSWER, seconds_left() - _LEAST_CONNECTING)
+            )  # one more try follows
+            try:
+                found: T = driver.waiting.wait(_in_time(gen, limit), self.pgconn.socket, *arguments, **named)
+                return found
+            except TimeoutError:
+                self.pgconn.finish()
+                raise driver.OperationalError(f"the server did not answer for {limit:.0f} s") from None
+            except BaseException as error:
+                if interrupts(error):
+                    self.pgconn.finish()
+                raise
+
+    return Impatient
+
+
+def _in_time(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """Do the steps of `gen`, which the driver calls every 0.1 s while nothing arrives. Raises TimeoutError."""
+    end = time.monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > end:
+                raise TimeoutError
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        found: T = done.value
+        return found
 
 
 class ServerClock:
@@ -247,7 +298,12 @@ class PostgresStore(sql.SqlStore):
             given = driver.conninfo.conninfo_to_dict(address)
             name = f"haltune {socket.gethostname()} {os.getpid()}"[:63]
             with undisturbed.heard:
-                c = driver.connect(**{**_USUAL, "application_name": name, **given}, autocommit=True)
+                options = {**_USUAL, "application_name": name, **given}
+                if (left := seconds_left()) < _CONNECTING:
+                    options["connect_timeout"] = max(
+                        _LEAST_CONNECTING, min(int(options["connect_timeout"]), round(left))
+                    )
+                c = _impatient(driver).connect(**options, autocommit=True)
                 try:
                     c.execute(_SESSION + "; SET default_transaction_read_only = on" * self._reading)
                     c.autocommit = False

@@ -2,11 +2,6 @@
 
 The file is in WAL mode: readers never wait, and a writer takes the lock when its transaction begins. SQLite itself
 waits for a lock only briefly, because Ctrl-C cannot interrupt it; then `SqlStore` tries again.
-
-A copy of the file without its journal (the -wal file) lacks the last events, and must say so. Therefore the file holds
-a mark, one row in a table of its own, and the journal holds its removal. A reader of both files, as SQLite is, sees no
-mark. Only a checkpoint writes to the file, so haltune makes checkpoints itself: set the mark, checkpoint, remove the
-mark. The mark is valid for one schema version: `.backup` and VACUUM INTO change the version of their copies.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ import sqlalchemy as sa
 
 from haltune._utils import forks
 from haltune._utils.signals import undisturbed
-from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
+from haltune.errors import InvalidInput, StoreError, StoreReadOnly
 from haltune.log.events import Event
 
 from . import rows, sql
@@ -32,18 +27,6 @@ from .base import Conflict, Lease, Release
 T = TypeVar("T")
 _STEP = 0.1  # seconds that SQLite waits for a lock by itself
 _MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? ORDER BY seq LIMIT 2"
-_PAUSE = 0.05  # seconds before a second look at a file without a journal: a search may start or end meanwhile
-LIMIT = 4 << 20  # bytes of the journal before a checkpoint: SQLite's own thousand pages
-_MARK = (
-    "CREATE TABLE IF NOT EXISTS haltune_journal (apart INTEGER NOT NULL)",
-    "DELETE FROM haltune_journal",
-    "INSERT INTO haltune_journal SELECT schema_version FROM pragma_schema_version",
-)
-_UNMARK = ("UPDATE haltune_journal SET apart = 0",)
-_MARKED = (
-    "SELECT 1 FROM sqlite_master WHERE name = 'haltune_journal'",
-    "SELECT 1 FROM haltune_journal, pragma_schema_version WHERE apart = schema_version",
-)
 
 
 def path_at(address: str) -> str:
@@ -104,9 +87,6 @@ class SqliteStore(sql.SqlStore):
             ) from error
         self.folder = Path(self._path).with_suffix(".checkpoints")
         self._inode: tuple[int, int] | None = None  # device and number of the file, once it is there
-        self._marked = False  # by this process
-        self._limit = LIMIT
-        alone = os.path.exists(path) and not self._journal_size()
         try:
             super().__init__(f"sqlite:///{self._path}", clock or time.time, reading)
         except StoreError as error:
@@ -116,14 +96,6 @@ class SqliteStore(sql.SqlStore):
             raise
         status = os.stat(self._path)
         self._inode = status.st_dev, status.st_ino
-        if alone and self._lacks_journal():
-            time.sleep(_PAUSE)
-        if alone and self._lacks_journal():
-            warn(
-                f"{self.url}: this file was copied or moved without its -wal file while a search used it, so what was "
-                "recorded last is missing. Bring the -wal file back beside it before anything writes to it; copy a "
-                "file in use with sqlite3 search.db '.backup copy.db'"
-            )
 
     def append(
         self,
@@ -193,7 +165,6 @@ class SqliteStore(sql.SqlStore):
                 c = sqlite3.connect(self._path, **options)
                 c.execute("PRAGMA journal_mode=WAL")
                 c.execute("PRAGMA synchronous=NORMAL")
-                c.execute("PRAGMA wal_autocheckpoint=0")
                 c.execute("PRAGMA journal_size_limit=0")  # after a checkpoint the journal is short
                 return c
             # without a journal nobody uses the file: immutable, or SQLite creates files next to it
@@ -212,19 +183,12 @@ class SqliteStore(sql.SqlStore):
         with undisturbed, forks.held_off:
             if self._inode is not None:
                 self._need_same_file()
-            if write and self._inode is not None:
-                size = self._journal_size()
-                if not (self._marked and 0 < size <= self._limit):
-                    self._mark(size)
-            # IMMEDIATE: a transaction that reads first and then writes fails if another one wrote in between
-            return self._in_one("BEGIN IMMEDIATE" if write else "BEGIN", work)
-
-    def _in_one(self, begin: str, work: Callable[[sa.Connection], T]) -> T:
-        with self.engine.connect() as c:  # which rolls back what is not committed
-            c.exec_driver_sql(begin)
-            found = work(c)
-            c.commit()
-            return found
+            with self.engine.connect() as c:  # which rolls back what is not committed
+                # IMMEDIATE: a transaction that reads first and then writes fails if another one wrote in between
+                c.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                found = work(c)
+                c.commit()
+                return found
 
     def _need_same_file(self) -> None:
         """Raise StoreError if the file was deleted or replaced: SQLite would keep writing to the unlinked file."""
@@ -236,32 +200,8 @@ class SqliteStore(sql.SqlStore):
             f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study again"
         )
 
-    def _mark(self, size: int) -> None:
-        """Set the mark in the file by a checkpoint, and remove it in the journal. size: of the journal, in bytes."""
-
-        def run(statements: Sequence[str]) -> Callable[[sa.Connection], object]:
-            return lambda c: [c.exec_driver_sql(statement) for statement in statements]
-
-        checkpoint = "PRAGMA wal_checkpoint(RESTART)"
-        if self._marked and not size:  # the journal was deleted: this process still has it open
-            self._in_one(checkpoint, run(()))
-            self.engine.dispose()
-        self._in_one("BEGIN IMMEDIATE", run(_MARK))
-        self._in_one(checkpoint, run(()))
-        self._in_one("BEGIN IMMEDIATE", run(_UNMARK))
-        # if a reader of an older state blocks the checkpoint, do not try again at each report
-        self._marked, self._limit = True, max(LIMIT, 2 * self._journal_size())
-
-    def _lacks_journal(self) -> bool:
-        """Whether the file has the mark and no journal."""
-
-        def marked(c: sa.Connection) -> bool:
-            return all(c.exec_driver_sql(asked).first() is not None for asked in _MARKED)
-
-        return self._run(marked, write=False) and not self._journal_size()
-
     def _journal_size(self) -> int:
-        """Return bytes; 0 without a journal: nobody uses the file, or it is a copy."""
+        """Return the size of the -wal file in bytes; 0 if there is none."""
         try:
             return os.path.getsize(f"{self._path}-wal")
         except OSError:

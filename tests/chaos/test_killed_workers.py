@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
 import sys
+import time
+import warnings
+from itertools import count
 from pathlib import Path
 
 import chaos
 import pytest
+from filled import fill, report
 
-import haltune.store.open  # noqa: F401  what each worker would have to load
+from haltune.errors import HaltuneWarning
+from haltune.log.events import Reported
+from haltune.store.open import open_store
 
 pytestmark = [
     pytest.mark.skipif(
@@ -73,3 +81,41 @@ def test_a_thousand_kills_lose_nothing_on_sqlite(tmp_path: Path, folder: Path) -
 @pytest.mark.slow
 def test_a_thousand_kills_lose_nothing_on_postgresql(postgres_url: str, folder: Path) -> None:
     survives(postgres_url, folder, MANY)
+
+
+@pytest.mark.parametrize("kills", [40, pytest.param(500, marks=pytest.mark.slow)])
+def test_a_file_opened_after_each_kill_holds_what_was_acknowledged_and_warns_of_nothing(
+    tmp_path: Path, kills: int
+) -> None:
+    path = tmp_path / "a.db"
+    fill(open_store(path), 0)
+    acknowledged = os.open(tmp_path / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def life() -> None:
+        warnings.simplefilter("error")
+        for n in count():
+            store = open_store(path)
+            for k in range(5):
+                epoch = float(os.getpid() * 10**6 + 5 * n + k)
+                store.append("s", [report(epoch, "r" * 20_000)], seen=10**9, about=None)
+                os.write(acknowledged, f"{epoch:.0f}\n".encode())
+            store.close()
+
+    chance = random.Random(0)
+    alive = [chaos.in_fork(life) for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HaltuneWarning)
+        for n in range(kills):
+            time.sleep(chance.uniform(0.0, 0.06))
+            chaos.kill(alive.pop(chance.randrange(2)))
+            store = open_store(path, reading=n % 2 == 0)
+            assert store.names() == ["s"]
+            store.close()
+            alive.append(chaos.in_fork(life))
+    for pid in alive:
+        chaos.kill(pid)
+    kept = [e.epoch for e in open_store(path).read("s") if isinstance(e, Reported)]
+    promised = [float(line) for line in (tmp_path / "acknowledged").read_text().splitlines()]
+    assert len(promised) > kills
+    assert set(promised) <= set(kept)
+    assert len(kept) == len(set(kept)) <= len(promised) + kills + 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -133,6 +134,36 @@ def test_a_study_is_opened_when_its_server_is_back(mortal: Server) -> None:
     with pytest.warns(HaltuneWarning, match="waiting up to 600 s"), away(mortal, 1.0):
         again = opened(url)
     assert [e.value for e in reports(again)] == [0.1]
+
+
+@pytest.mark.parametrize("use", ["ask", "report"])
+def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Server, use: str) -> None:
+    study = opened(mortal.database(), patience=1.0)
+    trial = asked(study)
+    with mortal.silent(), pytest.raises(StoreAway):
+        began = time.monotonic()
+        trial.report(0.1) if use == "report" else study.ask()
+    assert time.monotonic() - began < 25.0  # 7 s; the driver waits without end
+    trial.report(0.2)
+    assert [e.value for e in reports(study)] in ([0.2], [0.1, 0.2])
+
+
+@pytest.mark.parametrize("use", ["ask", "report"])
+def test_ctrl_c_ends_the_wait_for_a_server_that_stops_answering(mortal: Server, use: str) -> None:
+    study = opened(mortal.database(), patience=600.0)
+    trial = asked(study)
+    with mortal.silent(), pytest.raises(KeyboardInterrupt):
+        interrupted: list[float] = []
+
+        def interrupt() -> None:
+            interrupted.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Timer(1.0, interrupt).start()
+        trial.report(0.1) if use == "report" else study.ask()
+    assert time.monotonic() - interrupted[0] < 5.0  # 0.1 s; the driver waits for 10 s
+    trial.report(0.2)
+    assert [e.value for e in reports(study)] in ([0.2], [0.1, 0.2])
 
 
 def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it_runs(mortal: Server) -> None:

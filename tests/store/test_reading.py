@@ -1,4 +1,4 @@
-"""Looking at a store changes nothing and waits for nobody; files that lack their journal are noticed."""
+"""Looking at a store changes nothing and waits for nobody; a file without its journal that holds nothing says so."""
 
 from __future__ import annotations
 
@@ -163,20 +163,6 @@ def test_a_file_that_is_deleted_or_replaced_under_a_search_is_an_error_and_is_no
         searched(path).store.close()
     with pytest.raises(StoreError, match="the file was deleted or replaced while it was in use"):
         trial.report(0.5)
-
-
-@pytest.mark.parametrize("ends", [["-wal"], ["-wal", "-shm"]])
-def test_what_a_deleted_journal_held_is_saved(path: Path, ends: list[str]) -> None:
-    store = open_sql(f"sqlite:///{path}")
-    store.create("s", created())
-    for position in range(1, 9):
-        if position == 5:
-            for end in ends:
-                Path(f"{path}{end}").unlink()
-        store.append("s", [END], seen=position, about=0)
-    assert len(list(open_sql(f"sqlite:///{path}").read("s"))) == 9
-    store.close()
-    assert len(list(open_store(path, reading=True).read("s"))) == 9
 
 
 @linux

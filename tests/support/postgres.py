@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -62,6 +63,24 @@ class Server:
     def stop(self, how: str = "immediate") -> None:
         """End: immediate is what a crash is."""
         self._control("stop", "-m", how)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Within the block no process of the server runs: it accepts connections and data, and answers nothing."""
+        import psycopg
+
+        pids = [int((self._folder / "data" / "postmaster.pid").read_text().split()[0])]
+        with psycopg.connect(self.url("postgres", driver=""), autocommit=True) as c:
+            pids += [
+                pid for (pid,) in c.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            ]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def database(self) -> str:
         """The URL of a new database."""
