@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -401,6 +402,10 @@ class Problem(KnowsArguments):
         full, least = self.max_epochs, self.min_epochs
         if full is not None and (isinstance(full, bool) or not isinstance(full, int) or full < 1):
             raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {full!r}")
+        if full is not None and full > sys.float_info.max:
+            raise InvalidInput(
+                f"max_epochs is at most {sys.float_info.max:.3g}. Leave it out to set no limit."
+            )
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             raise InvalidInput(f"min_epochs is a whole number of epochs, 0 or more; not {least!r}")
         if full is not None and least > full:

@@ -71,12 +71,12 @@ def lead_of(history: History) -> str | None:
 
 
 def shared_error(history: History) -> str | None:
-    """The error with which at least half of the trials, and at least 3, failed. Digits do not tell errors apart."""
+    """The error with which at least half of the trials, and at least 2, failed. Digits do not tell errors apart."""
     failed = history.with_status(Status.FAILED)
     errors = [t.error.strip().partition("\n")[0] for t in failed if t.error and t.error.strip()]
     alike = Counter(re.sub(r"\d+", "", error) for error in errors)
     for kind, count in alike.most_common(1):
-        if count >= max(3, len(history) / 2):
+        if count >= max(2, len(history) / 2):
             example = next(error for error in errors if re.sub(r"\d+", "", error) == kind)
             return f"{count} of {len(history)} trials failed with the same error: {clipped(example, 300)}"
     return None
