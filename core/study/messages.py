@@ -194,7 +194,10 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
         worse = goal.better(t.result(goal), than=best.value)
         of = f", {'complete' if complete else f'at epoch {best.epoch:g}'}" if worse else ""
         return f"best {short(best.value)} (trial {best.trial}{of})"
-    if not goal.better(history.incumbent(exclude=t.id), than=best.value):
+    earlier = (
+        () if complete else t.values
+    )  # a trial that paused with a better value was reported as the best then
+    if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
         return "the best so far"
     others = (u for u in history.trials if u.id != t.id and len(u.values))
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
