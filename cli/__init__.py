@@ -15,7 +15,8 @@ def main() -> None:
     """The command line. Exits with 2 when Typer or Rich is missing."""
     missing = [name for name in ("typer", "rich") if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"haltune needs {' and '.join(missing)} here: {installing('cli')}", file=sys.stderr)
+        extra = "watch" if "watch" in sys.argv[1:2] else "cli"
+        print(f"haltune needs {' and '.join(missing)} here: {installing(extra)}", file=sys.stderr)
         raise SystemExit(2)
     from .app import app
 

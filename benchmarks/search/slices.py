@@ -1,6 +1,6 @@
 """What a page says of parameters, against recorded trainings, where the truth is known.
 
-    python benchmarks/search/slices.py --data DIR [--policy multifidelity ...] [--trials 10 20 50 200] [--seeds 2]
+    python benchmarks/search/slices.py --data DIR [--policy random ...] [--trials 10 20 50 200] [--seeds 2] [--tables 4]
 
 A search of so many trials runs on each table (see kinds.py). Then, of up to six parameters:
 
@@ -10,7 +10,7 @@ A search of so many trials runs on each table (see kinds.py). Then, of up to six
     sure     how often "with 90% probability, no trial would end better by more" is so
 
 The truth of a slice is the mean, over configurations drawn from the space, of the nearest row's final value. Settings
-were chosen on half 0, the first, third, ... task of each suite, among 54 variants; half 1 shows what they are worth
+were chosen on half 0, the first, third, ... task of each suite, among 58 variants; half 1 shows what they are worth
 elsewhere. One search is not random among many: intervals of its slices hold or fail together.
 """
 
@@ -120,11 +120,12 @@ def main() -> None:
     parser.add_argument("--policy", nargs="+", choices=list(POLICIES), default=list(POLICIES))
     parser.add_argument("--trials", nargs="+", type=int, default=[10, 20, 50, 200])
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--tables", type=int, help="the first so many of each suite; all by default")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     args = parser.parse_args()
     jobs, labels = [], []
     for suite, tasks in load_kinds(args.data).items():
-        for number, task in enumerate(tasks):
+        for number, task in enumerate(tasks[: args.tables]):
             for policy in args.policy:
                 for trials in args.trials:
                     if trials < len(task.points) / 2:

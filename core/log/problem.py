@@ -24,6 +24,7 @@ from haltune.space import Space
 from .metric_names import is_learnt
 
 ENDLESS = 1_000_000_000  # epochs that no training reaches
+MOST_EPOCHS = 10**12  # of a full training: beyond, what is reckoned from it leaves the floating-point numbers
 
 
 def _is_number(value: Any) -> bool:
@@ -401,6 +402,8 @@ class Problem(KnowsArguments):
         full, least = self.max_epochs, self.min_epochs
         if full is not None and (isinstance(full, bool) or not isinstance(full, int) or full < 1):
             raise InvalidInput(f"max_epochs is a whole number of epochs, at least 1, or None; not {full!r}")
+        if full is not None and full > MOST_EPOCHS:
+            raise InvalidInput("max_epochs is at most 10**12. Leave it out to set no limit.")
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             raise InvalidInput(f"min_epochs is a whole number of epochs, 0 or more; not {least!r}")
         if full is not None and least > full:

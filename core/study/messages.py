@@ -71,12 +71,12 @@ def lead_of(history: History) -> str | None:
 
 
 def shared_error(history: History) -> str | None:
-    """The error with which at least half of the trials, and at least 3, failed. Digits do not tell errors apart."""
+    """The error with which at least half of the trials, and at least 2, failed. Digits do not tell errors apart."""
     failed = history.with_status(Status.FAILED)
     errors = [t.error.strip().partition("\n")[0] for t in failed if t.error and t.error.strip()]
     alike = Counter(re.sub(r"\d+", "", error) for error in errors)
     for kind, count in alike.most_common(1):
-        if count >= max(3, len(history) / 2):
+        if count >= max(2, len(history) / 2):
             example = next(error for error in errors if re.sub(r"\d+", "", error) == kind)
             return f"{count} of {len(history)} trials failed with the same error: {clipped(example, 300)}"
     return None
@@ -194,7 +194,10 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
         worse = goal.better(t.result(goal), than=best.value)
         of = f", {'complete' if complete else f'at epoch {best.epoch:g}'}" if worse else ""
         return f"best {short(best.value)} (trial {best.trial}{of})"
-    if not goal.better(history.incumbent(exclude=t.id), than=best.value):
+    earlier = (
+        () if complete else t.values
+    )  # a trial that paused with a better value was reported as the best then
+    if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
         return "the best so far"
     others = (u for u in history.trials if u.id != t.id and len(u.values))
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)

@@ -267,7 +267,7 @@ class Trial(Attempt, KnowsAttributes):
         """Record that training failed, with the traceback; again, nothing. `with trial:` does so by itself.
 
         Args:
-            error: The exception.
+            error: The exception. After a StoreError the trial is interrupted, because its training did not fail.
 
         Raises:
             InvalidInput: For what is no exception.
@@ -279,7 +279,10 @@ class Trial(Attempt, KnowsAttributes):
             >>> study.trials[0].error
             'ValueError: the data is gone'
         """
-        self.session.end(self, Status.FAILED, Failure.by(error))
+        if isinstance(error, StoreError):
+            self.interrupt()
+        else:
+            self.session.end(self, Status.FAILED, Failure.by(error))
 
     def __enter__(self) -> Self:
         return self
@@ -294,7 +297,7 @@ class Trial(Attempt, KnowsAttributes):
                 return False
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over: what came after it is not the search's to forgive
-            if interrupts(error):
+            if interrupts(error) or isinstance(error, StoreError):
                 self.interrupt()
                 return False
             explain_misreading(error, self.config)
@@ -351,7 +354,7 @@ class Trial(Attempt, KnowsAttributes):
         Raises:
             InvalidInput: When `write` is no function, or wrote nothing at its path.
             NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
-            LeaseLost: when the trial is another worker's by now.
+            LeaseLost: when the trial is another worker's by now, or has ended.
             Exception: what `write` raises.
 
         Example:
@@ -443,7 +446,8 @@ class Trial(Attempt, KnowsAttributes):
             raise
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"trial {self.id} was offered to another worker: its state is not saved")
+        why = f"has ended ({self.ended})" if self.ended else "was offered to another worker"
+        return LeaseLost(f"trial {self.id} {why}: its state is not saved")
 
     def room_for(self, size: int) -> None:
         """Find out whether a checkpoint could be saved now.

@@ -144,7 +144,7 @@ ONE = Maximize("acc")
             lambda: Problem(SPACE, Maximize("a", of="best"), 3, constraints=[Constraint("recall", at_least=0.5)]),
             "the best epoch may be beyond",
         ),
-        *[(lambda n=n: Problem(SPACE, ONE, n), "max_epochs") for n in (0, -3, 2.5, True, "10", math.inf)],
+        *[(lambda n=n: Problem(SPACE, ONE, n), "max_epochs") for n in (0, -3, 2.5, True, "10", math.inf, 10**12 + 1)],
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(make, said: str) -> None:

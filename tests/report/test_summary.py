@@ -206,7 +206,7 @@ def test_a_search_whose_trials_failed_with_the_same_error_says_so_once_at_its_en
 @pytest.mark.parametrize(
     ("trials", "succeed", "text"),
     [
-        (3, (0,), lambda id: "no"),  # two of three
+        (2, (0,), lambda id: "no"),  # one of two
         (7, (0, 1, 2, 3), lambda id: "no"),  # three of seven
         (5, (0,), lambda id: "an error of its own " + "abcde"[id]),
     ],

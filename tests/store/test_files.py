@@ -19,7 +19,7 @@ from workers import created
 
 from haltune import Budget, Study, Trial, load_study
 from haltune.errors import InvalidInput, StoreError
-from haltune.log.events import Started
+from haltune.log.events import Started, Status
 from haltune.store.open import open_sql, open_store
 from haltune.store.sql import SqlStore
 
@@ -108,6 +108,19 @@ def test_a_full_disk_loses_nothing_recorded_and_the_search_goes_on_when_there_is
     for trial in roomy:
         trial.report(0.5)
     assert len(roomy.trials) == len(kept) + 2
+
+
+def test_a_full_disk_is_no_failure_of_the_training_whose_report_it_refuses(tmp_path: Path) -> None:
+    store = open_sql(f"sqlite:///{tmp_path}/full.db")
+    study = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3))
+    limited(store, 40)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(StoreError, match="disk is full") as raised, trial:
+        trial.report(0.5)
+        trial.report(0.4, metrics={"m" * 10**6: 1.0})
+    assert not getattr(raised.value, "__notes__", [])
+    assert study.trials[0].status is Status.INTERRUPTED
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no file size limits here")

@@ -14,7 +14,7 @@ import pytest
 
 import haltune
 from haltune import Choice, Float, Minimize, Problem, Space, Study, Trial, policies
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import InvalidInput, LeaseLost, StoreError
 from haltune.policies import RandomSearch
 
 PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), 3)
@@ -141,3 +141,19 @@ def test_records_and_the_history_are_pickled_and_copied(tmp_path: Path, copied: 
     assert record.config == study.trials[0].config
     assert list(record.metrics["acc"]) == list(history.trial(0).metrics["acc"]) == [0.25]
     assert copied(study.best).value == 0.5
+
+
+def test_a_state_saved_after_the_end_of_its_trial_is_refused_because_the_trial_has_ended(
+    tmp_path: Path,
+) -> None:
+    trial = asked(opened(tmp_path / "a.db"))
+    trial.report(0.5)
+    trial.finish()
+    with pytest.raises(LeaseLost, match=r"trial 0 has ended \(completed\)"):
+        trial.save(lambda path: path.write_text("state"))
+
+
+def test_more_epochs_than_a_float_holds_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"^max_epochs is at most 10\*\*12"):
+        Study({"x": Float(0.0, 1.0)}, "loss", tmp_path / "a.db", max_epochs=10**400)
+    assert not (tmp_path / "a.db").exists()

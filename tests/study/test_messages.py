@@ -120,6 +120,13 @@ def test_before_there_is_a_complete_trial_the_furthest_leads_and_says_among_how_
     assert not any("the best so far" in line for line in ends)
 
 
+def test_a_trial_that_pauses_with_a_worse_value_than_before_is_not_called_the_best_so_far(said):
+    rungs(lambda trial, epoch: 0.9 - 0.1 * epoch if trial.id == 0 else 0.1)
+    ends = [line.partition("acc ")[2] for line in said() if line.startswith("Trial 0 paused")]
+    assert ends[0].startswith("0.8, the best so far")
+    assert ends[1].startswith("0.7, the highest of 1 at epoch 2")
+
+
 def test_reports_are_logged_when_asked_for(said):
     searched(1, verbose=2)
     reports = [line for line in said() if ", epoch " in line]

@@ -10,11 +10,13 @@ states intervals. Therefore these things differ:
                      its share of the space: a search samples most near its best trials, so among plain ranks the
                      middle of the space would get the value of a good configuration.
     hyperparameters  a few draws from the Gaussian at the mode of their posterior (Laplace), not the mode alone
-    a shared error   of all new configurations, a Gaussian of variance  a^2 + b^2 + c^2:  a is constant; b is the
-                     difference that the shares make to the mean target, an estimate of the bias of the search's
-                     choice; c^2 is the variance of final values that the stages seen leave unexplained, because
-                     trials that were stopped did not get there at random. The deviations themselves are not widened:
-                     a map from scores to values is curved, and wider draws would shift its mean.
+    a shared error   of all new configurations, a Gaussian of variance  a^2 + 2 b^2 + c^2 + d^2 / 2:  a is constant; b
+                     is the standard error of the mean target, doubled because the targets' own deviation is learnt
+                     from the same trials; c is the difference that the shares make to that mean, an estimate of the
+                     bias of the search's choice; d^2 is the variance of final values that the stages seen leave
+                     unexplained, because trials that were stopped did not get there at random. The deviations
+                     themselves are not widened: a map from scores to values is curved, and wider draws would shift
+                     its mean.
     trials           for those seen, deviations times `_WIDER`, because stages and scores are learnt from them
 
 Studies in `learn_from=` are not used: a page describes its own study. Targets of earlier studies are on another scale
@@ -152,17 +154,18 @@ class FinalValues:
         kernels = [mode, *_about(mode, part, _SETTINGS - 1, rng)]
         reached = np.zeros(
             len(reported), dtype=np.intp
-        )  # the stage of each trial: runs are numbered as they are
+        )  # the stage of each trial; runs have the same numbers
         np.maximum.at(reached, seen.run, seen.stage)
         targets = scores.targets(heights)
         choice = shares @ targets - targets.mean()
+        sampling = _SIZE**2 * (shares @ shares)
         unexplained = _SIZE**2 * (shares @ (1.0 - mode.foretells[reached] ** 2))
         return cls(
             goal.sign,
             (low, high),
             goal.sign * bottom if float(known.min()) < bottom else None,
             scores,
-            math.sqrt(_SHARED**2 + choice**2 + unexplained),
+            math.sqrt(_SHARED**2 + 2.0 * sampling + choice**2 + 0.5 * unexplained),
             tuple(StageProcess.of(kernel, seen.at(kept)) for kernel in kernels),
             {reported[number].id: run for run, number in enumerate(np.unique(seen.run[kept]))},
         )
