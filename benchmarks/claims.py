@@ -157,18 +157,9 @@ def table(claims: Sequence[Claim]) -> str:
     rows = ["| Claim | Result | Command | Took | When | Said in |", "| --- | --- | --- | --- | --- | --- |"]
     for claim in claims:
         numbers = "; ".join(map(str, claim.numbers))
-        pages = ", ".join(
-            f"[{Path(name).name}](../{name})" for name in dict.fromkeys(s.file for s in claim.said)
-        )
+        pages = ", ".join(f"[{Path(name).name}](../{name})" for name in dict.fromkeys(s.file for s in claim.said))
         when = f"{claim.date}, {claim.commit}, {claim.machine}"
-        cells = [
-            f"`{claim.id}`: {claim.what}",
-            numbers,
-            f"`{claim.command}`",
-            took(claim.seconds),
-            when,
-            pages,
-        ]
+        cells = [f"`{claim.id}`: {claim.what}", numbers, f"`{claim.command}`", took(claim.seconds), when, pages]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -200,9 +191,7 @@ def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: C
     if args.write:
         README.write_text(written(README.read_text(encoding="utf-8"), claims), encoding="utf-8")
         return 0
-    chosen = [
-        claim for claim in claims if (claim.id in args.ids if args.ids else claim.seconds <= args.within)
-    ]
+    chosen = [claim for claim in claims if (claim.id in args.ids if args.ids else claim.seconds <= args.within)]
     shown = Table("claim", "number", "says", "found", "", title=f"{len(chosen)} of {len(claims)} claims")
     ends: list[str] = []
     for claim in chosen:

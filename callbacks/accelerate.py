@@ -70,12 +70,7 @@ class AcceleratedLoop(TrainingLoop):
     """
 
     def __init__(
-        self,
-        trial: Trial,
-        accelerator: Any,
-        verbose: bool = False,
-        *,
-        now: Callable[[], float] = time.monotonic,
+        self, trial: Trial, accelerator: Any, verbose: bool = False, *, now: Callable[[], float] = time.monotonic
     ) -> None:
         suffix = ".accelerate"
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)

@@ -23,9 +23,7 @@ from .reporter import Reporter
 class Portable:
     """Makes instances over the frameworks' bases, copies and pickles them without framework objects."""
 
-    _homes: ClassVar[
-        tuple[str, ...]
-    ] = ()  # modules that each hold a base class; none if any callable will do
+    _homes: ClassVar[tuple[str, ...]] = ()  # modules that each hold a base class; none if any callable will do
     _base: ClassVar[str] = "Callback"  # its name there
     _install: ClassVar[str] = ""  # the extra of haltune that installs one, or a whole command
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
@@ -61,9 +59,7 @@ class Reporting(Portable):  # not one class with `__new__`, whose signature woul
 
     _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
 
-    def __init__(
-        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all"
-    ) -> None:
+    def __init__(self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all") -> None:
         self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint)
         self._setup()
 

@@ -149,10 +149,7 @@ class HaltuneCallback(Reporting):
 def _last(columns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], int]:
     """The metrics of the last evaluation, by "<data>-<metric>", and how many evaluations there were."""
     metrics = {
-        f"{data}-{metric}": values[-1]
-        for data, named in columns.items()
-        for metric, values in named.items()
-        if values
+        f"{data}-{metric}": values[-1] for data, named in columns.items() for metric, values in named.items() if values
     }
     counts = [len(values) for named in columns.values() for values in named.values()]
     return metrics, max(counts, default=0)

@@ -73,9 +73,7 @@ class HaltuneCallback(Reporting):
         self._fits = self._trained = False  # a fit is under way; an epoch of it was trained
         self._before = 0  # epochs of the fits before this one
         self._records: list[list[float]] = []  # an epoch's columns of the table, of all fits
-        self._resumes = (
-            self.trial.checkpoint is not None and self.trial.ended is None
-        )  # its checkpoint is to be loaded
+        self._resumes = self.trial.checkpoint is not None and self.trial.ended is None  # its checkpoint is to be loaded
 
     # the events, in the order in which fastai calls them
 
@@ -209,8 +207,4 @@ def _plain(value: Any) -> Any:
         return value.detach()
     if hasattr(value, "dtype"):
         return value.item()  # of NumPy, by a schedule
-    return (
-        [_plain(inner) for inner in value]
-        if hasattr(value, "__iter__") and not isinstance(value, str)
-        else value
-    )
+    return [_plain(inner) for inner in value] if hasattr(value, "__iter__") and not isinstance(value, str) else value

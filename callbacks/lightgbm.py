@@ -76,12 +76,7 @@ class HaltuneCallback(Reporting):
     _before = 0  # rounds of this trial trained before this training
 
     def __init__(
-        self,
-        trial: Trial,
-        monitor: str | None = None,
-        verbose: bool = False,
-        record: str = "all",
-        every: int = 1,
+        self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
     ) -> None:
         if not (isinstance(every, int) and every > 0):
             raise InvalidInput(f"every={every!r}: report every so many rounds, 1 or more")
@@ -100,9 +95,7 @@ class HaltuneCallback(Reporting):
         epoch = self._before + env.iteration - env.begin_iteration + 1
         last = env.iteration + 1 == env.end_iteration
         if not epoch % self.every or last:
-            rows = (
-                env.evaluation_result_list or ()
-            )  # (data, metric, value, larger is better, deviation of folds)
+            rows = env.evaluation_result_list or ()  # (data, metric, value, larger is better, deviation of folds)
             metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
             value = metrics[full_name(self.monitor, metrics, "lgb.train", _SETS)]
             self._reporter.report(value, epoch, metrics, lap=lap)

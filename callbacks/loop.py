@@ -105,11 +105,7 @@ class TrainingLoop:
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None
-            if (
-                self._save is not None
-                and not (self._reporter.pausing or interruption.waits)
-                and self._reporter.keeps
-            ):
+            if self._save is not None and not (self._reporter.pausing or interruption.waits) and self._reporter.keeps:
                 self._keep()
             self._reporter.end_of_fit()
 
@@ -225,11 +221,7 @@ class TrainingLoop:
 
     def _random(self, checkpoint: str | Path) -> Path:
         rank = this().place.rank
-        return (
-            Path(checkpoint, f"{rank}{_RANDOM}")
-            if self._together
-            else Path(f"{checkpoint}{_RANDOM}{rank or ''}")
-        )
+        return Path(checkpoint, f"{rank}{_RANDOM}") if self._together else Path(f"{checkpoint}{_RANDOM}{rank or ''}")
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:

@@ -375,9 +375,7 @@ class Reporter:
     def release(self) -> None:
         """No fit is under way: stop the heartbeat."""
         enough, self._enough = self._enough, None
-        if (
-            enough is not None and os.getpid() == self._process
-        ):  # a fork has no such thread, perhaps a locked event
+        if enough is not None and os.getpid() == self._process:  # a fork has no such thread, perhaps a locked event
             enough.set()
 
     def _close(self, closing: Callable[[], None]) -> None:
@@ -442,9 +440,7 @@ class Reporter:
             always = isinstance(error, NotSupported)
             why = str(error) if always else f"its state could not be saved ({one_line(error)})"
             if keeps:
-                self.advise(
-                    f"The model of trial {self.trial.id}, the best so far, is not kept: {why}", "kept"
-                )
+                self.advise(f"The model of trial {self.trial.id}, the best so far, is not kept: {why}", "kept")
             else:
                 self.decline(why, over, always)
         else:
@@ -631,9 +627,7 @@ def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | Non
 
 def two_callbacks(where: str) -> InvalidInput:
     """Return the error for two callbacks of haltune in one fit."""
-    return InvalidInput(
-        f"{where} holds two HaltuneCallbacks, and each would report every epoch. Delete one of them."
-    )
+    return InvalidInput(f"{where} holds two HaltuneCallbacks, and each would report every epoch. Delete one of them.")
 
 
 def _named(value: Any) -> str:

@@ -205,9 +205,7 @@ def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, 
     if "trees" not in straight.state:  # boosters draw from generators of their own
         parts["random state"] = (straight.randomness, broken.randomness)
     if not (straight.state and broken.state):
-        kind = (
-            "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
-        )
+        kind = "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
         unknown = f"make_run returned {kind}. Let it return the trainer, the model, or a dict of arrays."
         return ResumeCheck(epochs, middle, tuple(parts), (unknown,))
     found = [f"{part}: {what}" for part, pair in parts.items() if (what := _differing(*pair)) is not None]

@@ -148,9 +148,7 @@ def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
             f"scoring={scoring!r} is one number, and a report has {len(others) + 1}, {', '.join((metric, *others))}: "
             "give fit(..., scoring=) a function (estimator, x, y) -> {name: number}"
         )
-    scorers = {
-        name: check_scoring(estimator, _named(trial, name, name == metric)) for name in (metric, *others)
-    }
+    scorers = {name: check_scoring(estimator, _named(trial, name, name == metric)) for name in (metric, *others)}
     return lambda *arguments: {name: scorer(*arguments) for name, scorer in scorers.items()}
 
 

@@ -260,9 +260,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
-        raise missing(
-            self.monitor, self._logged, "in this fit", how, guess=False
-        )  # training's loss is not meant
+        raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # training's loss is not meant
 
 
 def _steps_in_epoch(args: Any, loader: Any) -> int | None:
@@ -390,9 +388,7 @@ def hyperparameter_search(
     search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
     compute = compute_objective or default_compute_objective
     folder = Path(trainer.args.output_dir)
-    sets = (
-        len(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else 1
-    )  # each evaluated by itself
+    sets = len(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else 1  # each evaluated by itself
     for trial in search:
         with trial:
             name = f"run-{trial.id}" if hp_name is None else hp_name(trial)
@@ -431,8 +427,7 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
     trainer.add_callback(callback)
     try:
         fields = {
-            name: type(old)(given[name]) if isinstance(old, Enum) else given[name]
-            for name, old in before.items()
+            name: type(old)(given[name]) if isinstance(old, Enum) else given[name] for name, old in before.items()
         }
         _set(trainer, fields)
         trainer.model_init = lambda: init(trial) if _takes_a_trial(init) else init()
@@ -475,9 +470,7 @@ def _check(trainer: Any, space: Any, direction: Any) -> None:
             f"model anew for each run, not {trainer!r}"
         )
     if trainer.args.eval_strategy == "no":
-        raise InvalidInput(
-            "runs are compared by what they evaluate: TrainingArguments(eval_strategy='epoch')"
-        )
+        raise InvalidInput("runs are compared by what they evaluate: TrainingArguments(eval_strategy='epoch')")
     if trainer.args.deepspeed:
         raise NotSupported(
             "with DeepSpeed a Trainer cannot be set anew for each run here: make one for each, in a loop over a "
@@ -489,9 +482,7 @@ def _check_read(trainer: Any, space: Space) -> None:
     """Raise InvalidInput for parameters that are not read, and for those that are the same for all trials."""
     for name in ("num_train_epochs", "max_steps", "output_dir"):
         if name in space.names:
-            raise InvalidInput(
-                f"{name!r} is no parameter of a search: it is one for all runs, which it compares"
-            )
+            raise InvalidInput(f"{name!r} is no parameter of a search: it is one for all runs, which it compares")
     others = [name for name in space.names if not hasattr(trainer.args, name)]
     if others and not _takes_a_trial(trainer.model_init):
         raise InvalidInput(

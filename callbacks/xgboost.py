@@ -97,9 +97,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
-        metrics = named(
-            (data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows
-        )
+        metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
         self._reporter.heed(self._before + epoch + 1)

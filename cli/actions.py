@@ -38,9 +38,7 @@ from haltune.trackers.tracker import Tracker
 from .common import STOPPED, Name, Where, errors, find, say, study_of
 from .study_file import read
 
-Fresh = Annotated[
-    bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
 Command = Annotated[list[str], typer.Argument(help="after --: the program that trains", show_default=False)]
 
 
@@ -48,16 +46,10 @@ def run(
     command: Command,
     study: Annotated[Path, typer.Option(help="the study file", show_default=False)],
     workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
-    gpus: Annotated[
-        str, typer.Option(help="'auto', 'none', or a list such as 0,1 to share among workers")
-    ] = "auto",
+    gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1 to share among workers")] = "auto",
     trial_timeout: Annotated[str | None, typer.Option(help="a run may take so long, such as 30min")] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(help="a run may take so much memory, such as 8GB")
-    ] = None,
-    logs: Annotated[
-        Path | None, typer.Option(help="the folder for what runs print; else beside the store")
-    ] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="a run may take so much memory, such as 8GB")] = None,
+    logs: Annotated[Path | None, typer.Option(help="the folder for what runs print; else beside the store")] = None,
     fresh: Fresh = False,
 ) -> None:
     """Train a search's trials: [bold]haltune run --study digits.toml -- python train.py[/]
@@ -113,9 +105,7 @@ def stop(where: Where, name: Name = None) -> None:
 
 def enqueue(
     where: Where,
-    values: Annotated[
-        list[str], typer.Argument(help="the whole configuration: lr=0.01 width=32", show_default=False)
-    ],
+    values: Annotated[list[str], typer.Argument(help="the whole configuration: lr=0.01 width=32", show_default=False)],
     name: Name = None,
     again: Annotated[bool, typer.Option("--again", help="though it was begun already, or waits")] = False,
 ) -> None:
@@ -124,9 +114,7 @@ def enqueue(
         store, name = find(where, name, writing=True)
         study = follow_study(store, name)
         over = study.outcome.over and not study.history.held
-        lifted = (
-            f"; the search is over ({study.outcome.reason}), and a larger budget takes it up" if over else ""
-        )
+        lifted = f"; the search is over ({study.outcome.reason}), and a larger budget takes it up" if over else ""
         waits = study.enqueue(store, dict(map(_setting, values)), again)
         say(
             f"it waits to be trained{if_allowed(study.problem)}{lifted}"
@@ -156,9 +144,7 @@ def _let_go_on(study: RecordedStudy, budget: Budget) -> str:
         more = "If its budget ended it, a larger one continues it: set it in the program or the study file."
         return f"{study.name} is over, nothing continues: {study.outcome.reason}. {more}"
     told = "continues" if lifted else "was not stopped"
-    return (
-        f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
-    )
+    return f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
 
 
 def _reopened(where: str, name: str, budget: Budget | None) -> Study:
@@ -170,9 +156,7 @@ def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     if problem.space.constraints:
         raise NotSupported("the space has constraints, which a log does not keep: resume by your own program")
     if budget is None and policy.endless:
-        raise InvalidInput(
-            f"{type(policy).__name__} never ends by itself: give --time 2h, --trials or --epochs"
-        )
+        raise InvalidInput(f"{type(policy).__name__} never ends by itself: give --time 2h, --trials or --epochs")
     return Study(problem, policy, store, name, budget=budget)
 
 
@@ -201,9 +185,7 @@ def watch(
     ] = _LOCAL[0],
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            help="keep the address's token in this file, so that pages connect again after a restart"
-        ),
+        typer.Option(help="keep the address's token in this file, so that pages connect again after a restart"),
     ] = None,
     open: Annotated[bool, typer.Option(help="open it in a browser")] = True,
 ) -> None:
@@ -213,9 +195,7 @@ def watch(
             from haltune.report.watch.app import Board, application
             from haltune.report.watch.serve import server
         except ImportError:
-            raise ImportError(
-                f"haltune watch serves with Starlette and uvicorn: {installing('watch')}"
-            ) from None
+            raise ImportError(f"haltune watch serves with Starlette and uvicorn: {installing('watch')}") from None
         listening = _socket(host, port)
         token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)
         places = Board(lambda: _places(where, name))
@@ -226,10 +206,7 @@ def watch(
             address += "0/"
         say(f"{plural(len(listed), 'study', 'studies')}: {address}")
         if host not in _LOCAL:
-            say(
-                "whoever reaches this machine and has the address may look and act; nothing is encrypted",
-                err=True,
-            )
+            say("whoever reaches this machine and has the address may look and act; nothing is encrypted", err=True)
         say("Ctrl-C ends it; the search continues without it")
         app = application(places, token, (host, *names_of(host)))
         if open:  # whatever a program is started with, all users of the machine may read
@@ -257,15 +234,11 @@ def kept_token(path: Path) -> str:
         with path.open(encoding="ascii") as file:
             held, token = os.fstat(file.fileno()), file.read(300).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(
-            f"cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}"
-        ) from error
+        raise InvalidInput(f"cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}") from error
     if os.name == "posix" and held.st_uid not in (os.getuid(), 0):
         raise InvalidInput(f"{path} belongs to another user, who may read the token in it: name another file")
     if os.name == "posix" and held.st_mode & 0o077:
-        raise InvalidInput(
-            f"others may read the token in {path}: chmod 600 {path}, or remove it for a new one"
-        )
+        raise InvalidInput(f"others may read the token in {path}: chmod 600 {path}, or remove it for a new one")
     if not re.fullmatch(r"[\w-]{20,200}", token, re.ASCII):
         raise InvalidInput(f"{path} holds no token of 20 letters and digits or more: remove it for a new one")
     return token
@@ -309,14 +282,10 @@ _REFRESH = 2.0  # seconds
 
 def track(
     where: Where,
-    mlflow: Annotated[
-        str | None, typer.Option(help="MLflow's server or database: sqlite:///mlflow.db")
-    ] = None,
+    mlflow: Annotated[str | None, typer.Option(help="MLflow's server or database: sqlite:///mlflow.db")] = None,
     experiment: Annotated[str | None, typer.Option(help="of MLflow; the study's name")] = None,
     wandb: Annotated[str | None, typer.Option(help="a project of Weights & Biases")] = None,
-    offline: Annotated[
-        bool, typer.Option(help="Weights & Biases writes files here, and asks nobody")
-    ] = False,
+    offline: Annotated[bool, typer.Option(help="Weights & Biases writes files here, and asks nobody")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="a folder for TensorBoard")] = None,
     once: Annotated[bool, typer.Option(help="as far as the search is by now")] = False,
     name: Name = None,
@@ -340,9 +309,7 @@ def track(
         say(f"told of {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
 
 
-maps = typer.Typer(
-    no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead than on the fly."
-)
+maps = typer.Typer(no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead than on the fly.")
 
 
 @maps.callback()

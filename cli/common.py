@@ -53,9 +53,7 @@ def as_json(told: Any) -> str:
 
 
 @contextmanager
-def errors(
-    interrupted: str = "haltune: left at once; the same command continues where it was",
-) -> Iterator[None]:
+def errors(interrupted: str = "haltune: left at once; the same command continues where it was") -> Iterator[None]:
     """Print haltune's own errors, and `interrupted` after Ctrl-C, as one message; exit with their code."""
     try:
         yield

@@ -194,9 +194,7 @@ def _imported(name: str) -> Finding:
             advice = f"set KERAS_BACKEND={backend} before the program imports keras, or name it in keras.json"
     program = [sys.executable, "-c", f"import {module}, haltune.callbacks.{own}"]
     try:
-        done = subprocess.run(
-            program, capture_output=True, text=True, timeout=_IMPORTING, env=environment, check=False
-        )
+        done = subprocess.run(program, capture_output=True, text=True, timeout=_IMPORTING, env=environment, check=False)
     except subprocess.TimeoutExpired:
         told = f"{name} takes over {_IMPORTING:g} s to import"
         return Finding("frameworks", False, told, "install it again")
@@ -212,9 +210,7 @@ def _imported(name: str) -> Finding:
     return Finding("frameworks", False, f"{name}{version} cannot be used: {last}", advice)
 
 
-def rehearse(
-    problem: Problem, command: Sequence[str], folder: Path, epochs: int, **options: Any
-) -> Iterator[Finding]:
+def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int, **options: Any) -> Iterator[Finding]:
     """Findings on a program: the log of each training stays in `folder`.
 
     A budget of one epoch ends the training as Ctrl-C does: saved, and given back. A larger one takes it up again.
@@ -266,9 +262,7 @@ def _trained(
     folder.mkdir()
     for end in ends:
         budget = Budget(epochs=end)
-        study = Study(
-            problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0
-        )
+        study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0)
         run_script(study, command, progress=False, **options)
     return study
 
@@ -279,9 +273,7 @@ def _differs(one: TrialRecord, other: TrialRecord) -> str:
         told = [", ".join(f"{e:g}" for e in t.epochs) or "none" for t in (one, other)]
         return f"the epochs reported are {told[0]} and {told[1]}"
     columns = {"the value": (one.values, other.values)}
-    columns |= {
-        f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics
-    }
+    columns |= {f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics}
     for i, epoch in enumerate(one.epochs):
         for what, (a, b) in columns.items():
             if a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
@@ -294,9 +286,7 @@ _MARKS = {True: "ok  ", False: "BAD ", None: "--  "}
 
 def doctor(
     where: Where,
-    command: Annotated[
-        list[str] | None, typer.Argument(help="after --: a program to rehearse a pause with")
-    ] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="after --: a program to rehearse a pause with")] = None,
     name: Name = None,
     epochs: Annotated[int, typer.Option(min=2, help="how far the program trains in the rehearsal")] = 3,
     format: As = Format.table,

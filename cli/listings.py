@@ -121,12 +121,7 @@ def _say_status(study: RecordedStudy, told: dict[str, Any]) -> None:
         say(f"enqueued: {settings(config)}")
 
 
-_STATES = {
-    "continues": "continues",
-    "idle": "nobody trains now",
-    "over": "over",
-    "stopped": "stopped for now",
-}
+_STATES = {"continues": "continues", "idle": "nobody trains now", "over": "over", "stopped": "stopped for now"}
 _WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
 _LEAST = 24  # characters of a reason that are shown on a terminal, however narrow
 Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
@@ -147,9 +142,7 @@ def trials(
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(
-            help="only those of this outcome, or of this status of JSON and CSV", show_default=False
-        ),
+        typer.Option(help="only those of this outcome, or of this status of JSON and CSV", show_default=False),
     ] = None,
 ) -> None:
     """All trials, a line each; with --top so many of the best, or the first of them as they are sorted."""
@@ -216,9 +209,7 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False, expand=narrow)
     for title in titles:
         table.add_column(cell(title), no_wrap=title != "configuration")
-    table.add_column(
-        cell("ended because"), style="dim", no_wrap=True, min_width=_LEAST, ratio=1 if narrow else None
-    )
+    table.add_column(cell("ended because"), style="dim", no_wrap=True, min_width=_LEAST, ratio=1 if narrow else None)
     for t, row in zip(found, rows, strict=True):
         results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
@@ -429,10 +420,7 @@ def _parquet(rows: list[dict[str, Any]], out: Path) -> None:
 
 def _column(values: list[Any]) -> list[Any]:
     """Values of one type: numbers that JSON lacks as numbers, lists and values of mixed types as text."""
-    values = [
-        float(v) if v in ("nan", "inf", "-inf") else str(v) if isinstance(v, list | dict) else v
-        for v in values
-    ]
+    values = [float(v) if v in ("nan", "inf", "-inf") else str(v) if isinstance(v, list | dict) else v for v in values]
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool} or kinds <= {int} or kinds <= {str}:
         return values
@@ -488,14 +476,12 @@ def figure(
     where: Where,
     what: Annotated[FigureName, typer.Argument(help="which of them", show_default=False)],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="its file: .html, .json, .png, .svg or .pdf", show_default=False),
+        Path, typer.Option("--out", "-o", help="its file: .html, .json, .png, .svg or .pdf", show_default=False)
     ],
     name: Name = None,
     width: Annotated[int, typer.Option(help="of an image, pixels", min=100, max=10_000)] = 1100,
     height: Annotated[
-        int | None,
-        typer.Option(help="likewise; else its own, or 620", min=100, max=10_000, show_default=False),
+        int | None, typer.Option(help="likewise; else its own, or 620", min=100, max=10_000, show_default=False)
     ] = None,
 ) -> None:
     """One figure of a search as a file: a page that can be zoomed, or an image."""

@@ -210,9 +210,7 @@ class _Reader:
         self.known(("budget",), budget, [f.name for f in fields(Budget)])
         for name, limit in budget.items():
             self.at(("budget", name), Budget, **({name: limit} | ({"price": 1.0} if name == "money" else {})))
-        return StudyFile(
-            self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study)
-        )
+        return StudyFile(self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study))
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
         for name, value in study.items():
@@ -278,9 +276,7 @@ class _Reader:
             old, (name, table) = name, old_names.policy_now(name, table)
             warn(f"The policy {old} is called {name} now, with {old_names.POLICIES[old][1]}.")
         if name not in names:
-            raise self.error(
-                (*where, "name"), f"no policy {name!r}{_meant(name, names)}; there are {', '.join(names)}"
-            )
+            raise self.error((*where, "name"), f"no policy {name!r}{_meant(name, names)}; there are {', '.join(names)}")
         kind = getattr(policies, name)
         before = getattr(kind.__init__, "old_names", ())
         self.known(where, table, [*(f.name for f in fields(kind) if f.init), *before])
@@ -330,9 +326,7 @@ def _domain(value: Any) -> Domain:
     options, allowed = {name: option for name, option in value.items() if name != kind}, _DOMAINS[kind]
     for name, option in options.items():
         if name not in allowed:
-            raise InvalidInput(
-                f"unknown option {name!r}{_meant(name, allowed)}; {kind} has {', '.join(allowed)}"
-            )
+            raise InvalidInput(f"unknown option {name!r}{_meant(name, allowed)}; {kind} has {', '.join(allowed)}")
         if name != "when" and not isinstance(option, bool):
             raise InvalidInput(f"{name} = {option!r}: true or false")
     if isinstance(when := options.get("when"), Mapping):

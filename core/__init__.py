@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from haltune.policies.truvar.belief import Level
 
 _DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
-_ROOMS = {
-    "policies.bobos.optimal_stopping": ("OptimalStopping",),
-    "policies.truvar.belief": ("Level",),
-}
+_ROOMS = {"policies.bobos.optimal_stopping": ("OptimalStopping",), "policies.truvar.belief": ("Level",)}
 __getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
 
 __all__ = [

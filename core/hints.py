@@ -19,9 +19,7 @@ R = TypeVar("R")
 Rows = tuple[tuple[str, str, str], ...]  # owners, their words that do not exist, the answer
 
 _GOAL = "the goal says it: Maximize('val_acc') or Minimize('val_loss')"
-_BUDGET = (
-    "the budget belongs to the study: Study(..., budget='100 trials'), '30min', or both, '100 trials, 30min'"
-)
+_BUDGET = "the budget belongs to the study: Study(..., budget='100 trials'), '30min', or both, '100 trials, 30min'"
 _STEP = (
     "there are no steps: Choice(range(low, high + 1, step), ordered=True) lists the values, and Int(low, high, "
     "log=True) spreads them by magnitude"
@@ -30,9 +28,7 @@ _WARM_UP = "Study(..., min_epochs=5) sets the epochs before which no policy stop
 _SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max_epochs=30)"
 _KEPT = "the best model is kept, study.best.checkpoint; Study(..., keep_checkpoints=3) keeps three"
 _SUGGEST = "the space is defined once, Study({'lr': Float(1e-4, 1e-1)}, ...): here read trial.config['lr']"
-_CALLBACK = (
-    "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
-)
+_CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
 NO_TRIAL = (
@@ -196,9 +192,7 @@ def answering(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **named)
         except TypeError as error:
-            if (
-                error.__traceback__ is not None and error.__traceback__.tb_next is None
-            ):  # the call was refused
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call was refused
                 _check(name, function, named)
             raise
 
@@ -235,15 +229,8 @@ def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Seque
 
 def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
     """Add to an error of reading a configuration how it is read."""
-    named = (
-        f"haltune: a configuration is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
-    )
+    named = f"haltune: a configuration is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
     if isinstance(error, AttributeError) and error.obj is config:
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
-    elif (
-        isinstance(error, KeyError)
-        and error.args
-        and isinstance(error.args[0], str)
-        and error.args[0] not in config
-    ):
+    elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in config:
         error.add_note(named)

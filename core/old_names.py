@@ -65,9 +65,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
         for old in names.keys() & options.keys():
             if (new := names[old]) in options:
                 raise InvalidInput(f"{name}({old}=..., {new}=...) are one option. Give {new}= alone.")
-            every = (
-                " Study(..., min_epochs=) sets the minimum of every policy." if old == "min_epochs" else ""
-            )
+            every = " Study(..., min_epochs=) sets the minimum of every policy." if old == "min_epochs" else ""
             warn(f"{name}({old}=) is called {new}= now. Write {name}({new}={options[old]!r}).{every}")
             options[new] = options.pop(old)
         made(self, *args, **options)
@@ -85,9 +83,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
     """One sentence for each entry that differs between two JSON objects."""
     kinds = old.get("policy"), new.get("policy")
     if kinds[0] != kinds[1] and all(isinstance(kind, str) for kind in kinds):
-        return [
-            f"{where}policy: recorded {kinds[0]!r}, given {kinds[1]!r}"
-        ]  # options of one are none of the other
+        return [f"{where}policy: recorded {kinds[0]!r}, given {kinds[1]!r}"]  # options of one are none of the other
     found: list[str] = []
     for key in [*old, *(k for k in new if k not in old)]:
         name = f"{where}{key}"
@@ -99,9 +95,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
             found += differences(parts[0] or {}, parts[1] or {}, f"{name}.")
             found += _order(old[key], new[key], name)
         elif old[key] != new[key] and (old[key], new[key]) != _DEFAULTS.get(key):
-            found.append(
-                f"{name}: recorded {clipped(repr(old[key]), 80)}, given {clipped(repr(new[key]), 80)}"
-            )
+            found.append(f"{name}: recorded {clipped(repr(old[key]), 80)}, given {clipped(repr(new[key]), 80)}")
     return found
 
 

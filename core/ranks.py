@@ -648,9 +648,7 @@ class Reader:
                 f"It was never met, and {others} there of other starts: ranks that start "
                 f"one by one, or each through another program, meet when {FOLDER} names one folder for them all. "
             )
-        return text + (
-            f"Do all ranks run the same script, with the same study? {TIMEOUT}=seconds sets the patience"
-        )
+        return text + (f"Do all ranks run the same script, with the same study? {TIMEOUT}=seconds sets the patience")
 
 
 def _converted(held: Callable[[], Any]) -> Any:

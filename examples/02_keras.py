@@ -53,6 +53,4 @@ with live(study):
             )  # fmt: skip
 print(summary(study), f"curves: {write(study, 'digits_keras.html')}", sep="\n")
 if study.best:
-    print(
-        "the best network:", study.best.load_model().evaluate(x[1200:], y[1200:], verbose=0, return_dict=True)
-    )
+    print("the best network:", study.best.load_model().evaluate(x[1200:], y[1200:], verbose=0, return_dict=True))

@@ -16,9 +16,7 @@ from haltune.policies import TruVaR
 
 TRIALS, EPOCHS, CHECKS = (int(n) for n in sys.argv[1:] or (40, 10, 12))
 LEVELS, GOOD = [Level("1 seed"), Level("3 seeds", cost=3)], 0.85
-QUIET = dict.fromkeys(
-    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-)
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 

@@ -19,11 +19,7 @@ TIME = sys.argv[1] if len(sys.argv) > 1 else "5min"  # or: python examples/10_bu
 EPOCHS = int(sys.argv[2]) if len(sys.argv) > 2 else 15
 
 rates = {"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7)}
-sizes = {
-    "depth": Int(1, 4),
-    "width": Int(8, 512, log=True),
-    "batch": Int(8, 256, log=True),
-}  # what time goes to
+sizes = {"depth": Int(1, 4), "width": Int(8, 512, log=True), "batch": Int(8, 256, log=True)}  # what time goes to
 
 
 def network(lr, dropout, depth, width, **_):

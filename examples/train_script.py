@@ -27,9 +27,7 @@ if trial.checkpoint:  # it was paused, or interrupted
 
 
 def train(epoch):
-    torch.manual_seed(
-        epoch
-    )  # so that a training that goes on shuffles and drops out as one that never paused
+    torch.manual_seed(epoch)  # so that a training that goes on shuffles and drops out as one that never paused
     model.train()
     for rows in torch.randperm(1200).split(config["batch"]):
         optimizer.zero_grad()

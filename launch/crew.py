@@ -125,9 +125,7 @@ class Crew:
     ) -> None:
         """early: start the children first, and ask for one when it is ready; else start them for what was asked."""
         if not isinstance(study, Study):
-            raise InvalidInput(
-                f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')"
-            )
+            raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
         study.store.address()
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
@@ -148,9 +146,7 @@ class Crew:
         self._study.session.waits = False  # for a server that is away: it looks after its runs meanwhile
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for slot in self._slots:
             if slot.trial is not None:  # the crew leaves in the middle of it
                 self._dismiss(slot)
@@ -177,9 +173,7 @@ class Crew:
                     raise KeyboardInterrupt
                 if interrupts.count and not self._marker.exists():
                     self._leave("stopped by Ctrl-C; the same program continues where it was")
-                    _log.warning(
-                        "finishing the epochs under way and saving them; Ctrl-C once more leaves at once"
-                    )
+                    _log.warning("finishing the epochs under way and saving them; Ctrl-C once more leaves at once")
                 self._fill()
                 self._watch()
                 show([(slot.number, slot.trial) for slot in self._slots], self._over)
@@ -320,9 +314,7 @@ class Interrupts:
             self._before = {s: signal.signal(s, self._count) for s in _SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -335,9 +327,7 @@ Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
 
 
 @contextmanager
-def progress_of(
-    study: Study, wanted: bool | None, console: Any = None
-) -> Iterator[Callable[[Busy, str | None], None]]:
+def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Iterator[Callable[[Busy, str | None], None]]:
     """Yield what shows the workers' trials: a table on a terminal; elsewhere nothing, because the study logs."""
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:

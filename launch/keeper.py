@@ -92,12 +92,7 @@ class PagedLog:
         return list(islice(self._store.read(name, start, stop), PAGE))
 
     def append(
-        self,
-        name: str,
-        events: Sequence[ev.Event],
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None,
+        self, name: str, events: Sequence[ev.Event], seen: int, about: int | None, lease: Lease | Release | None
     ) -> int:
         conflicts = about is None or about >= 0  # else what is there already must be looked for
         if not conflicts and (found := self._found(name, events, seen)) is not None:

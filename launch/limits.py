@@ -99,11 +99,7 @@ def how_it_died(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hints = {
-        "SIGKILL": " (out of memory?)",
-        "SIGSEGV": " (a fault in compiled code)",
-        "SIGABRT": " (aborted)",
-    }
+    hints = {"SIGKILL": " (out of memory?)", "SIGSEGV": " (a fault in compiled code)", "SIGABRT": " (aborted)"}
     return f"was killed by {name}{hints.get(name, '')}"
 
 
@@ -122,16 +118,12 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
         if named is not None:
             return [part.strip() for part in named.split(",") if part.strip() not in ("", "-1")]
         try:
-            listing = subprocess.run(
-                ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=False
-            )
+            listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return []
         return [str(i) for i, line in enumerate(listing.stdout.splitlines()) if line.startswith("GPU ")]
     if isinstance(gpus, str) or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
-        raise InvalidInput(
-            f"gpus={gpus!r}: 'auto', None, or a list such as [0, 1] of devices to share among workers"
-        )
+        raise InvalidInput(f"gpus={gpus!r}: 'auto', None, or a list such as [0, 1] of devices to share among workers")
     return [str(g) for g in gpus]
 
 

@@ -389,9 +389,7 @@ def _job(
     arguments = {name: value for name, value in vars(study.settings).items() if name != "store"}
     url, holder = study.store.url, study.session.holder
     try:
-        return ray.put(
-            Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared)
-        )
+        return ray.put(Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared))
     except (TypeError, AttributeError) as error:
         raise InvalidInput(
             f"Ray cannot send the training, or the study's functions, to its nodes: {error}. What cannot be pickled, "

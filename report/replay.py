@@ -144,9 +144,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def replay(
-    study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | Mapping[str, Policy[Any]]
-) -> Replay:
+def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | Mapping[str, Policy[Any]]) -> Replay:
     """A study's recorded curves decided again under other stopping rules: what they would have saved, and got wrong.
 
     Nothing is trained, proposed or written. Configurations and their order are the log's; each report that was
@@ -223,11 +221,7 @@ def _run(t: TrialRecord, log: Replayed, lived: Replayed) -> RunUnderRule:
     """`t` is the run as the log holds it."""
     problem, verdict = log.history.problem, lived.ended.get(t.id)
     incumbent = lived.incumbents.get(t.id, math.nan)  # without one, as for the first run, it is no case
-    wins = (
-        not math.isnan(incumbent)
-        and t.complete
-        and problem.goal.better(t.result(problem.goal), than=incumbent)
-    )
+    wins = not math.isnan(incumbent) and t.complete and problem.goal.better(t.result(problem.goal), than=incumbent)
     ended = verdict or t.complete or t.partial or t.status is Status.FAILED or problem.max_epochs is None
     trained, recorded = lived.trained.get(t.id, 0.0), log.trained.get(t.id, 0.0)
     return RunUnderRule(
@@ -253,7 +247,5 @@ def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
             names = [title, *(f"{title} ({n})" for n in range(2, len(found) + 2))]
             found[next(n for n in names if n not in found and n != LOG)] = rule
     if not found:
-        raise InvalidInput(
-            "replay(study, policy): give the stopping rules to be tried, one policy or several"
-        )
+        raise InvalidInput("replay(study, policy): give the stopping rules to be tried, one policy or several")
     return found

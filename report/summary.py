@@ -113,9 +113,7 @@ def trained_again_line(facts: Digest) -> str:
     return f", {counted(round(facts.again, 1))} more lost and trained again" if facts.again else ""
 
 
-def sparkline(
-    trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS
-) -> str:
+def sparkline(trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS) -> str:
     """The curve as one line of text, at most `width` characters: column k holds the last report of its epochs.
 
     span: the scores drawn lowest and highest. last: the epoch at the right end. Columns without a

@@ -23,9 +23,7 @@ settings.register_profile(
     "repeatable", max_examples=QUICK, derandomize=True, database=None, deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
-settings.register_profile(
-    "fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=4 * USUAL
-)
+settings.register_profile("fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=4 * USUAL)
 settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads the other one
 
 
@@ -36,9 +34,7 @@ def _imports_are_no_garbage() -> None:
 
 
 ROOT = Path(__file__).parent.parent
-CACHES = re.compile(
-    r"(^|/)(__pycache__|\.(pytest|mypy|ruff)_cache|\.hypothesis|\.venv|build|dist|[^/]*\.egg-info)/"
-)
+CACHES = re.compile(r"(^|/)(__pycache__|\.(pytest|mypy|ruff)_cache|\.hypothesis|\.venv|build|dist|[^/]*\.egg-info)/")
 
 
 def _untracked() -> set[str]:

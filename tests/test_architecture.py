@@ -202,19 +202,7 @@ def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
 
 
 def test_importing_haltune_imports_no_policy_and_no_framework() -> None:
-    others = (
-        "torch",
-        "lightning",
-        "keras",
-        "tensorflow",
-        "jax",
-        "ray",
-        "plotly",
-        "rich",
-        "typer",
-        "pandas",
-        "optuna",
-    )
+    others = ("torch", "lightning", "keras", "tensorflow", "jax", "ray", "plotly", "rich", "typer", "pandas", "optuna")
     policy = "m.startswith('haltune.policies.') and m != 'haltune.policies.from_spec'"
     wrong = f"[m for m in sys.modules if {policy} or m in {others}]"
     code = f"import sys, haltune; print({wrong})"

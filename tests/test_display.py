@@ -130,13 +130,7 @@ def texts(told):
     """All texts in what JSON held."""
     if isinstance(told, dict):
         told = [*told, *told.values()]
-    return (
-        [told]
-        if isinstance(told, str)
-        else [t for v in told for t in texts(v)]
-        if isinstance(told, list)
-        else []
-    )
+    return [told] if isinstance(told, str) else [t for v in told for t in texts(v)] if isinstance(told, list) else []
 
 
 def printed(*arguments, color=True):
@@ -183,9 +177,7 @@ def test_csv_for_programs_loses_nothing(study, tmp_path):
 
 def test_the_tables_that_renew_themselves_show_names_as_typed(study):
     for terminal in (True, False):
-        console = rich_console.Console(
-            file=io.StringIO(), force_terminal=terminal, color_system=None, width=300
-        )
+        console = rich_console.Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=300)
         with live(study, console):
             pass
         text = console.file.getvalue()

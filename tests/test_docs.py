@@ -41,9 +41,7 @@ def test_every_block_is_python(block):
 
 
 def test_the_scripts_beside_other_tools_search():
-    ran = blocks(
-        COMING, lambda text: not text.startswith((*OTHERS, BRIDGE, SEARCH, *TUNERS)) and not of_keras(text)
-    )
+    ran = blocks(COMING, lambda text: not text.startswith((*OTHERS, BRIDGE, SEARCH, *TUNERS)) and not of_keras(text))
     for block in ran:
         trained = []
 
@@ -66,11 +64,7 @@ def test_an_optuna_program_is_switched_by_a_line_and_its_past_is_taken_along(tmp
     monkeypatch.chdir(tmp_path)
     theirs = the("import optuna", COMING)
     switched, taken, shown = blocks(COMING, lambda text: text.startswith(BRIDGE))
-    names = {
-        "__name__": "__main__",
-        "make_model": lambda lr, width: lr,
-        "train_one_epoch": lambda lr: 1 / (1 + lr),
-    }
+    names = {"__name__": "__main__", "make_model": lambda lr, width: lr, "train_one_epoch": lambda lr: 1 / (1 + lr)}
     few = {"n_trials=20": "n_trials=3"}
     theirs.run(names, few)
     switched.run(names, few)
@@ -117,9 +111,7 @@ def test_a_tune_program_is_switched_by_two_arguments(tmp_path, monkeypatch):
     few = {"num_samples=20": "num_samples=2", "max_concurrent_trials=4": "max_concurrent_trials=1"}
     ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
-        names = the(TUNERS[0], COMING).run(
-            {"tune": tune, "train": train}, {"max_epochs=30": "max_epochs=3"} | few
-        )
+        names = the(TUNERS[0], COMING).run({"tune": tune, "train": train}, {"max_epochs=30": "max_epochs=3"} | few)
     finally:
         ray.shutdown()
     assert len(names["search"].study.trials) == 2
@@ -171,17 +163,13 @@ def test_the_readme_is_read_in_three_minutes():
 
 
 def test_the_table_names_every_policy():
-    lines = (
-        (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
-    )
+    lines = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
     table = "\n".join(line for line in lines if line.startswith("| `"))
     assert {name for name in haltune.policies.POLICY_NAMES if f"| `{name}(" not in table} == set()
 
 
 def test_the_extras_are_there():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     whole = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     named = {extra for group in re.findall(r"\.\[([a-z,]+)\]", whole) for extra in group.split(",")}
     assert named >= {"lightning", "keras", "report", "cli", "postgres", "ray", "demo", "dev"}

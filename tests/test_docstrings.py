@@ -31,9 +31,7 @@ def test_the_example_runs_as_it_is_printed(used: Any) -> None:
     assert doctest.DocTestRunner().run(found[0], out=told.append).failed == 0, "".join(told)
 
 
-@pytest.mark.parametrize(
-    "used", [used for used in USED if used is not policies.Policy], ids=lambda u: u.__name__
-)
+@pytest.mark.parametrize("used", [used for used in USED if used is not policies.Policy], ids=lambda u: u.__name__)
 def test_every_option_has_its_line(used: Any) -> None:
     text = inspect.getdoc(used) or ""
     sections = dict(re.findall(r"^(Args|Raises|Example):\n((?:[ ].*\n?|\n)+)", text, flags=re.M))

@@ -137,16 +137,7 @@ def test_a_script_trains_by_itself_and_as_the_trials_of_a_study_file(tmp_path):
     text = (EXAMPLES / "digits.toml").read_text(encoding="utf-8")
     small = text.replace("trials = 20", "trials = 3").replace("max_epochs = 9", "max_epochs = 3")
     (tmp_path / "digits.toml").write_text(small, encoding="utf-8")
-    command = [
-        "run",
-        "--study",
-        "digits.toml",
-        "--workers",
-        "2",
-        "--",
-        sys.executable,
-        EXAMPLES / "train_script.py",
-    ]
+    command = ["run", "--study", "digits.toml", "--workers", "2", "--", sys.executable, EXAMPLES / "train_script.py"]
     done = subprocess.run(
         [sys.executable, "-m", "haltune.cli", *map(str, command)], cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=600,
@@ -189,9 +180,7 @@ def reports(folder, name):
 
 
 def test_each_example_keeps_its_study_in_a_file_of_its_own():
-    texts = [
-        path.read_text(encoding="utf-8") for path in EXAMPLES.iterdir() if path.suffix in (".py", ".toml")
-    ]
+    texts = [path.read_text(encoding="utf-8") for path in EXAMPLES.iterdir() if path.suffix in (".py", ".toml")]
     files = [name for text in texts for name in set(re.findall(r"[\w.]+\.db", text))]
     assert len(files) == len(set(files)) == 11
 

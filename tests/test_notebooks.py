@@ -64,9 +64,7 @@ def forms(cell: dict[str, Any]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_a_kernel_prints_what_the_notebook_is_shown_to_print(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_prints_what_the_notebook_is_shown_to_print(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers may end otherwise on another machine."""
     pytest.importorskip("nbclient", reason="nbclient is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")

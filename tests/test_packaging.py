@@ -21,26 +21,8 @@ from haltune.above import above
 from haltune.errors import NotSupported
 
 ROOT = Path(__file__).resolve().parents[1]
-SHELVES = {
-    "tests",
-    "examples",
-    "benchmarks",
-    "docs",
-    "build",
-    "dist",
-}  # folders that are not part of the package
-FRAMEWORKS = [
-    "torch",
-    "tensorflow",
-    "keras",
-    "jax",
-    "lightning",
-    "sklearn",
-    "ray",
-    "optuna",
-    "mlflow",
-    "wandb",
-]
+SHELVES = {"tests", "examples", "benchmarks", "docs", "build", "dist"}  # folders that are not part of the package
+FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "lightning", "sklearn", "ray", "optuna", "mlflow", "wandb"]
 HEAVY = [*FRAMEWORKS, "sqlalchemy", "plotly", "rich", "pandas", "scipy.stats"]
 
 SEARCH = """
@@ -138,9 +120,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=folder)
     python = python_of(folder)
     run(*pip("--python", python), "install", "--no-deps", "--no-index", wheel, cwd=folder)
-    site = Path(
-        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
-    )
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     (metadata,) = importlib.metadata.distributions(name="haltune", path=[str(site)])
     link_installed(metadata.requires or [], site)
     return site
@@ -175,13 +155,9 @@ def closure(requirements: list[str]) -> Iterator[importlib.metadata.Distribution
 def link_installed(requirements: list[str], folder: Path) -> None:
     """Put what the requirements bring, and nothing else of this environment, into the folder."""
     for found in closure(requirements):
-        for name in {
-            file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")
-        }:
+        for name in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
             if not (folder / name).exists():
-                (folder / name).symlink_to(
-                    Path(str(found.locate_file(name))), (found.locate_file(name)).is_dir()
-                )
+                (folder / name).symlink_to(Path(str(found.locate_file(name))), (found.locate_file(name)).is_dir())
 
 
 def test_a_wheel_works_in_an_empty_environment_with_its_own_requirements_only(
@@ -310,9 +286,7 @@ def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_mark
     drawn = "haltune/report/page/assets"
     assets = {f"{drawn}/{file.name}" for file in (ROOT / "report/page/assets").iterdir()}
     assert (len(maps), len(assets)) == (2, 11)
-    assert ours | maps | assets | {"haltune/py.typed"} == {
-        name for name in inside if ".dist-info/" not in name
-    }
+    assert ours | maps | assets | {"haltune/py.typed"} == {name for name in inside if ".dist-info/" not in name}
     assert any(name.endswith("licenses/LICENSE") for name in inside)
 
 
@@ -328,9 +302,7 @@ def test_what_the_core_asks_for_above_it_is_there() -> None:
         "haltune.launch.processes:run", "haltune.callbacks.keras.saving:load_model",
         "haltune.callbacks.keras.saving:load_best", "haltune.report.page:write",
     }  # fmt: skip
-    with pytest.raises(
-        NotSupported, match=r"study\.sing: .*not installed as a package.*; call haltune\.song\(study\)"
-    ):
+    with pytest.raises(NotSupported, match=r"study\.sing: .*not installed as a package.*; call haltune\.song\(study\)"):
         above("song", "study.sing", "haltune.song(study)")
 
 
@@ -345,9 +317,7 @@ def test_the_version_is_the_same_in_the_code_the_metadata_and_the_changelog() ->
     newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
     assert said == version
     assert newest.split()[1] == version
-    tags = subprocess.run(
-        ["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout
+    tags = subprocess.run(["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     if of := [tag for tag in tags.split() if re.fullmatch(r"v\d+(\.\d+)*", tag)]:  # this commit is a release
         assert of == [f"v{version}"]
         assert "unreleased" not in newest
@@ -355,10 +325,7 @@ def test_the_version_is_the_same_in_the_code_the_metadata_and_the_changelog() ->
 
 def test_every_requirement_of_every_extra_is_pinned_in_the_constraints() -> None:
     project = pyproject()["project"]
-    asked = [
-        *project["dependencies"],
-        *(r for extra in project["optional-dependencies"].values() for r in extra),
-    ]
+    asked = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {pin.name: pin.specifier for pin in map(Requirement, filter(lambda line: line[:1] != "#", lines))}
     for requirement in map(Requirement, asked):

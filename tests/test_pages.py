@@ -115,7 +115,5 @@ def test_the_lines_of_fsdp_pause_and_resume(tmp_path):
 
 
 def test_every_page_with_a_program_is_run():
-    pages = {
-        page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md") if blocks(page)
-    }
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md") if blocks(page)}
     assert pages == set(PROGRAMS) | set(IN_A_PROCESS) | ELSEWHERE

@@ -100,13 +100,9 @@ def test_every_link_leads_to_a_file_and_an_anchor(site: Path, read: dict[str, Re
 
 
 def test_no_page_asks_another_host(site: Path, read: dict[str, Read]) -> None:
-    assert {
-        f"{page}: {url}" for page, found in read.items() for url in found.asked if elsewhere(url)
-    } == set()
+    assert {f"{page}: {url}" for page, found in read.items() for url in found.asked if elsewhere(url)} == set()
     sheets = {path.name: path.read_text(encoding="utf-8") for path in site.rglob("*.css")}
-    assert {
-        name for name, text in sheets.items() if re.search(r"(url\(|@import\s*)[\"']?(https?:)?//", text)
-    } == set()
+    assert {name for name, text in sheets.items() if re.search(r"(url\(|@import\s*)[\"']?(https?:)?//", text)} == set()
     # what Material's script could load from elsewhere is asked for by these alone
     texts = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
     assert not any('class="mermaid"' in text or "data-md-component=source" in text for text in texts)
@@ -117,20 +113,14 @@ def test_every_public_name_has_its_entry(site: Path, read: dict[str, Read]) -> N
     names = {f"{module}.{name}" for module, listed in shown() for name in listed}
     errors = importlib.import_module("haltune.errors")
     raised = {
-        name
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, Exception | Warning)
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception | Warning)
     }
-    names |= {
-        f"haltune.{name}" if f"haltune.{name}" in names else f"haltune.errors.{name}" for name in raised
-    }
+    names |= {f"haltune.{name}" if f"haltune.{name}" in names else f"haltune.errors.{name}" for name in raised}
     assert len(names) > 100
     assert names - anchors == set(), "each needs a line `::: its.name` on a page of docs/reference/"
     pages = (site / "reference").glob("*.html")  # a function and its module may have one name
     assert [page.name for page in pages if "doc-symbol-module" in page.read_text(encoding="utf-8")] == []
-    assert {
-        anchor for anchor in anchors if re.match(r"haltune[\w.]*\._", anchor)
-    } == set()  # nothing that is private
+    assert {anchor for anchor in anchors if re.match(r"haltune[\w.]*\._", anchor)} == set()  # nothing that is private
 
 
 def shown() -> Iterator[tuple[str, list[str]]]:
@@ -152,9 +142,7 @@ def test_what_the_pages_import_has_its_entry(read: dict[str, Read]) -> None:
     imported = set()
     for page in PAGES:
         for block in blocks(page):
-            for module, names in re.findall(
-                r"^from (haltune[\w.]*) import (\([^)]*\)|[^\n]*)", block.text, re.M
-            ):
+            for module, names in re.findall(r"^from (haltune[\w.]*) import (\([^)]*\)|[^\n]*)", block.text, re.M):
                 imported |= {f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r"#.*", "", names))}
     assert len(imported) > 30
     assert imported - anchors == set(), "each needs a line `::: its.name` on a page of docs/reference/"
@@ -180,9 +168,7 @@ def test_each_figure_is_small_and_drawn_by_a_script_for_a_page() -> None:
     assert {path.stem for path in FIGURES.glob("*.py")} == {*drawn, "drawing"}
     measured = {path.stem for path in (EXPERIMENTS / "figures").glob("*.svg")}
     assert _shown(list(EXPERIMENTS.glob("*.md"))) == measured
-    sizes = [
-        path.stat().st_size for folder in (FIGURES, EXPERIMENTS / "figures") for path in folder.glob("*.svg")
-    ]
+    sizes = [path.stat().st_size for folder in (FIGURES, EXPERIMENTS / "figures") for path in folder.glob("*.svg")]
     assert max(sizes) < 60_000
 
 
@@ -193,22 +179,16 @@ def test_each_figure_of_an_experiment_has_its_command_on_the_page() -> None:
             assert (ROOT / script).is_file(), f"{page.name}: {script}"
         commands = re.findall(r"python benchmarks/\w+/(\w+)\.py [^\n]*--svg", text)
         for name in _shown([page]):
-            assert any(name.startswith(script) for script in commands), (
-                f"{page.name}: {name}.svg has no command"
-            )
+            assert any(name.startswith(script) for script in commands), f"{page.name}: {name}.svg has no command"
 
 
 def _shown(pages: list[Path]) -> set[str]:
-    return {
-        name for page in pages for name in re.findall(r"figures/(\w+)\.svg", page.read_text(encoding="utf-8"))
-    }
+    return {name for page in pages for name in re.findall(r"figures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["autobct", "bobos", "default", "hyperband", "stopping", "truvar"])
-def test_a_figure_is_drawn_anew_with_the_same_words(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_drawn_anew_with_the_same_words(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers may end otherwise on another machine."""
     monkeypatch.syspath_prepend(str(FIGURES))
     monkeypatch.setattr(importlib.import_module("drawing"), "FOLDER", tmp_path)
@@ -229,9 +209,7 @@ def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path) -> 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for width, scheme in ((1280, "light"), (390, "dark")):
-            context = browser.new_context(
-                viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-            )
+            context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
             page = context.new_page()
             page.on("console", lambda message: said.append(message.text))
             page.on("pageerror", lambda error: said.append(str(error)))
@@ -244,9 +222,7 @@ def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path) -> 
             if width == 1280:
                 page.wait_for_load_state("load")
                 page.click("input[name=query]")
-                page.locator("input[name=query]").press_sequentially(
-                    "deadline", delay=20
-                )  # it listens to keys
+                page.locator("input[name=query]").press_sequentially("deadline", delay=20)  # it listens to keys
                 page.wait_for_selector(".md-search-result__link", state="attached")
                 first = page.query_selector(".md-search-result__link")
                 assert "howto/deadline.html" in str(first and first.get_attribute("href"))

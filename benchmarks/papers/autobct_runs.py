@@ -51,9 +51,7 @@ def told(rows: Sequence[Row]) -> str:
     for n, (h, t, mean, worth, *u) in enumerate(rows, 1):
         spent += t
         lines.append(
-            f"{n:3d} {h:6.3f} {t:6.3f} {spent:6.3f} "
-            + " ".join(f"{x:5.2f}" for x in u)
-            + f" {mean:6.3f} {worth:6.3f}"
+            f"{n:3d} {h:6.3f} {t:6.3f} {spent:6.3f} " + " ".join(f"{x:5.2f}" for x in u) + f" {mean:6.3f} {worth:6.3f}"
         )
     return "\n".join(lines)
 
@@ -102,9 +100,7 @@ def grid(
     return made
 
 
-def belief(
-    panels: Sequence[Panel], prior: Prior, seen: Sequence[Row], titles: Sequence[str], control: str
-) -> None:
+def belief(panels: Sequence[Panel], prior: Prior, seen: Sequence[Row], titles: Sequence[str], control: str) -> None:
     """Means and central 95% of score and cost over one control, each in its panel, and what was seen."""
     u = np.linspace(0.0, 1.0, 51)
     phi = prior.on(u[:, None])
@@ -124,9 +120,7 @@ def ticks(ends: tuple[float, float]) -> list[float]:
     return [float(v) for v in np.arange(np.ceil(ends[0] / step - 1e-9) * step, ends[1] + 1e-9, step)]
 
 
-def surface(
-    panel: Panel, values: np.ndarray, ends: tuple[float, float], title: str, seen: Sequence[Row]
-) -> None:
+def surface(panel: Panel, values: np.ndarray, ends: tuple[float, float], title: str, seen: Sequence[Row]) -> None:
     """Values (k, k) on the square of two controls, the darker the higher; and where was trained."""
     k = len(values)
     panel.axes(title, "u1, learning rate", "u2, batch", (0, 0.5, 1), (0, 0.5, 1))

@@ -78,9 +78,7 @@ def moved(rows: Sequence[Row]) -> None:
     for n in range(len(rows) + 1):
         when = f"after {n}" if n else "prior"
         panels, seen = [made[0][n], made[1][n]], rows[:n]
-        belief(
-            panels, after(preset("D.1"), seen), seen, [f"Score, {when}", f"Cost, {when}"], "u, 1 to 100 trees"
-        )
+        belief(panels, after(preset("D.1"), seen), seen, [f"Score, {when}", f"Cost, {when}"], "u, 1 to 100 trees")
     write(sheet)
 
 
@@ -110,9 +108,7 @@ def main():
     unit = float(np.median([train({"trees": TREES}, seed)[1] for seed in range(3)]))
     print(f"100 trees take {unit:.2f} s: cost 1")
     policy = AutoBCT(prior="D.1", worst=0.5, best=1.0, seconds=(0.0, unit), **METHODS[options.method])
-    found = kept(
-        options, options.runs, lambda seed: search(PROBLEM, policy, seed, lambda c, s: train(c, s)[:2])
-    )
+    found = kept(options, options.runs, lambda seed: search(PROBLEM, policy, seed, lambda c, s: train(c, s)[:2]))
     print(f"\nrun 0\n{told(found[0]['rows'])}\nthe last sentence: {found[0]['reason']}\n")
     concluded([of["rows"] for of in found])
     if options.svg:

@@ -74,9 +74,7 @@ def training(seed: int, file: Path) -> Training:
         layers: list[nn.Module] = []
         for channels in (1, filters, filters):
             layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
-        return nn.Sequential(
-            *layers, nn.Flatten(), nn.Linear(4 * filters, units), nn.ReLU(), nn.Linear(units, 10)
-        )
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * filters, units), nn.ReLU(), nn.Linear(units, 10))
 
     def errors(config: dict[str, Any]) -> Iterator[float]:
         draw = torch.Generator().manual_seed(seed)

@@ -105,9 +105,7 @@ def report(seeds: Sequence[list[Trained]]) -> None:
     for word, m, s in zip(words, table.mean(axis=0), spread, strict=True):
         print(f"{word:30s}{m:8.2f} ± {s:.2f}")
     won = [f"{100 * (run.incumbent - run.curve[-1]):.2f}" for runs in seeds for run in runs if run.wrong]
-    print(
-        f"in all {len(won)} of {table[:, 1].sum():.0f} stops were wrong: by {', '.join(won) or '0'} points of error"
-    )
+    print(f"in all {len(won)} of {table[:, 1].sum():.0f} stops were wrong: by {', '.join(won) or '0'} points of error")
 
 
 def draw_problem(runs: Sequence[Trained]) -> None:
@@ -231,9 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cache = given.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         epochs = HORIZON * given.trainings
-        found = kept(
-            given, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)]
-        )
+        found = kept(given, given.seeds, lambda seed: [asdict(run) for run in search(seed, data, cache, epochs)])
     seeds = [[Trained(**run) for run in runs] for runs in found]
     report(seeds)
     if given.svg:

@@ -115,10 +115,7 @@ def reached(mean: Array, level: float) -> int | None:
 
 def report(runs: dict[str, list[Run]]) -> None:
     """The table by both measures, and the fate of the fixed K1."""
-    table(
-        "the best last epoch of a trial",
-        {name: np.array([r.errors for r in of]) for name, of in runs.items()},
-    )
+    table("the best last epoch of a trial", {name: np.array([r.errors for r in of]) for name, of in runs.items()})
     table("the lowest of any epoch", {name: np.array([r.lowest for r in of]) for name, of in runs.items()})
     print(f"\n{'a search':22s} trials  in full  ms of deciding a trial")
     for name, of in runs.items():
@@ -179,11 +176,7 @@ def draw(runs: dict[str, list[Run]], path: Path) -> None:
             x=[*epochs, *epochs[::-1]], y=[*(mean - spread), *(mean + spread)[::-1]], fill="toself", mode="none",
             fillcolor=colour, opacity=0.12, hoverinfo="skip", showlegend=False, legendgroup=name,
         )  # fmt: skip
-        line = {
-            "color": colour,
-            "width": 3 if name == BASE else 2,
-            "dash": "dot" if name == FIXED else "solid",
-        }
+        line = {"color": colour, "width": 3 if name == BASE else 2, "dash": "dot" if name == FIXED else "solid"}
         figure.add_scatter(x=epochs, y=mean, name=name, line=line, legendgroup=name)
     top = 100 * float(np.mean([run.errors[2 * HORIZON - 1] for run in runs[BASE]]))
     figure.update_layout(
@@ -209,13 +202,7 @@ def draw_svg(runs: dict[str, list[Run]]) -> None:
     made = panel(sheet, 46, 690, (0, int(at[-1])), y, rows=2)
     title = f"Logistic regression on 10,000 digits, {len(runs[BASE])} seeds"
     marks = np.arange(y[0], y[1] + 1e-9, 0.5 if y[1] - y[0] < 4 else 1.0).tolist()
-    made.axes(
-        title,
-        "epochs, all trials together",
-        "best-found validation error, %",
-        range(0, at[-1] + 1, 250),
-        marks,
-    )
+    made.axes(title, "epochs, all trials together", "best-found validation error, %", range(0, at[-1] + 1, 250), marks)
     means(made, at, shown)
     legend(sheet, shown, 46)
     write(sheet)

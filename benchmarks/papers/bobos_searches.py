@@ -98,10 +98,7 @@ def search(problem: Problem, policy: Policy[Any], seed: int, epochs: int, traini
 
 
 def all_methods(
-    seed: int,
-    methods: Mapping[str, tuple[Problem, Policy[Any]]],
-    epochs: int,
-    training: Callable[[int], Training],
+    seed: int, methods: Mapping[str, tuple[Problem, Policy[Any]]], epochs: int, training: Callable[[int], Training]
 ) -> dict[str, Any]:
     """Every method's search of a seed, one after the other, so that they share what is trained; as JSON holds it."""
     warnings.simplefilter("ignore")
@@ -133,10 +130,7 @@ def mean(values: Array) -> tuple[Array, Array]:
 
 def row(name: str, values: Array, scale: float = 1.0) -> str:
     """Means with their standard errors: a line of a table."""
-    cells = (
-        f"{scale * m:9.2f} ± {scale * s:4.2f}" if m == m else 16 * " "
-        for m, s in zip(*mean(values), strict=True)
-    )
+    cells = (f"{scale * m:9.2f} ± {scale * s:4.2f}" if m == m else 16 * " " for m, s in zip(*mean(values), strict=True))
     return f"{name:26s}" + "".join(cells)
 
 
@@ -151,16 +145,12 @@ def print_errors(runs: Mapping[str, list[Run]], base: str) -> None:
         for name, of in runs.items():
             spent = [getattr(run, axis) for run in of]
             print(row(name, along(spent, [run.best for run in of], np.array(marks)), 100))
-    print(
-        f"\n{'a search':26s}{'trials':>8s}{'in full':>9s}{'CPU s':>8s}{'deciding':>10s}   less than {base}, points"
-    )
+    print(f"\n{'a search':26s}{'trials':>8s}{'in full':>9s}{'CPU s':>8s}{'deciding':>10s}   less than {base}, points")
     ends = np.array([run.best[int(total) - 1] for run in runs[base]])
     for name, of in runs.items():
         counts = np.mean([(r.trials, r.full, r.seconds[-1], r.deciding) for r in of], axis=0)
         m, s = mean(100 * (ends - np.array([run.best[int(total) - 1] for run in of]))[:, None])
-        print(
-            f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}{m[0]:12.2f} ± {s[0]:.2f}"
-        )
+        print(f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}{m[0]:12.2f} ± {s[0]:.2f}")
 
 
 @dataclass(frozen=True)
@@ -191,9 +181,7 @@ class Experiment:
             draw_errors(runs, self.name, self.told, f"{self.title}, {counted(given.seeds)}", self.y)
 
 
-def draw_errors(
-    runs: Mapping[str, list[Run]], name: str, told: str, title: str, y: tuple[float, float]
-) -> None:
+def draw_errors(runs: Mapping[str, list[Run]], name: str, told: str, title: str, y: tuple[float, float]) -> None:
     """Best-found validation error in % by run time, as in figures 2 and 4, and by epochs; y: what is drawn of it."""
     from drawn import Sheet, legend, means, panel, write
 

@@ -105,9 +105,7 @@ def swims(seed: int) -> Any:
         before = float(world.qpos[0])
         world.ctrl[:] = action
         mujoco.mj_step(model, world, nstep=FRAMES)
-        return (float(world.qpos[0]) - before) / (FRAMES * model.opt.timestep) - CONTROL * float(
-            action @ action
-        )
+        return (float(world.qpos[0]) - before) / (FRAMES * model.opt.timestep) - CONTROL * float(action @ action)
 
     return rewards
 
@@ -123,8 +121,7 @@ def search(method: Method, seed: int, trainings: int, swum: Trainings) -> Run:
         with trial:
             for epoch in trial.epochs():
                 gained = np.sum(
-                    [swum.at(trial.config, (epoch - 1) * parts + part + 1)[0] for part in range(parts)],
-                    axis=0,
+                    [swum.at(trial.config, (epoch - 1) * parts + part + 1)[0] for part in range(parts)], axis=0
                 )
                 value, total = returns.get(trial.id, (0.0, 0.0))
                 value += weights[epoch - 1] * float(np.clip(gained / (TOP * each), 0.0, 1.0).mean())

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 
-def command_line(
-    doc: str | None, runs: int, data: str | None = None, word: str = "seeds"
-) -> argparse.ArgumentParser:
+def command_line(doc: str | None, runs: int, data: str | None = None, word: str = "seeds") -> argparse.ArgumentParser:
     """A parser of `--seeds` (or another word for runs), `--keep`, `--svg` and, where a file is needed, `--data`."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument(f"--{word}", type=int, default=runs)

@@ -68,13 +68,7 @@ def _wide(name: str) -> float:
 
 
 def panel(
-    sheet: Sheet,
-    left: float,
-    wide: float,
-    x: tuple[float, float],
-    y: tuple[float, float],
-    rows: int = 1,
-    **more: Any,
+    sheet: Sheet, left: float, wide: float, x: tuple[float, float], y: tuple[float, float], rows: int = 1, **more: Any
 ) -> Panel:
     """As `Sheet.panel`, with room for a legend of so many rows beneath it."""
     made = sheet.panel(left, wide, x, y, **more)

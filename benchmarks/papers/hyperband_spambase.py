@@ -34,16 +34,7 @@ from typing import Any
 import numpy as np
 from command_line import command_line, data_file
 from kept import kept
-from kernel_least_squares import (
-    FEATURES,
-    FEATURES_SPACE,
-    SPACE,
-    TRAINING,
-    Mails,
-    errors,
-    errors_by_features,
-    load,
-)
+from kernel_least_squares import FEATURES, FEATURES_SPACE, SPACE, TRAINING, Mails, errors, errors_by_features, load
 from races import Axes, Measure, Progress, Runs, draw, figure, mean_reaches, table
 
 from haltune import Budget, Minimize, Problem, Space, Study
@@ -97,9 +88,7 @@ class Run:
 
 def search(kind: Kind, policy: Policy, budget: Budget | None, mails: Mails, seed: int) -> Run:
     """One search through a study. Policies without rungs train on everything."""
-    problem = Problem(
-        kind.space, Minimize("validation error", bounds=(0, 1)), max_epochs=1
-    )  # it reports once
+    problem = Problem(kind.space, Minimize("validation error", bounds=(0, 1)), max_epochs=1)  # it reports once
     study = Study(problem, policy, seed=seed, budget=budget, verbose=0)
     run = Run({SECONDS: Progress(), kind.counted: Progress()}, defaultdict(list))
     begin, counted = time.process_time(), 0.0
@@ -221,9 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ticks = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30] if given.features else [0.03, 0.1, 0.3, 1, 3, 10, 30, 60]
         ticks = [*(tick for tick in ticks if tick < 0.7 * budget), float(f"{budget:.2g}")]
         axes = Axes("seconds of one CPU", ticks, (6, 8, 10, 15, 20, 30, 40), "log")
-        figure(
-            runs, "hyperband_spambase_features" if given.features else "hyperband_spambase_mails", title, axes
-        )
+        figure(runs, "hyperband_spambase_features" if given.features else "hyperband_spambase_mails", title, axes)
 
 
 def of_cost(every: Sequence[dict[str, Run]], cost: str, full: int) -> tuple[Runs, float]:

@@ -58,9 +58,7 @@ class Mails:
     test: Array  # (701, 57)
     test_labels: Array
     seed: int = 0  # of the order, and of random features
-    scaled: dict[str, tuple[Array, Array]] = field(
-        default_factory=dict
-    )  # training and held out, by preprocessor
+    scaled: dict[str, tuple[Array, Array]] = field(default_factory=dict)  # training and held out, by preprocessor
 
     def in_order(self, seed: int) -> "Mails":
         """The same split, the training mails in an order of this seed."""

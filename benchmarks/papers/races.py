@@ -83,10 +83,7 @@ def table(runs: Runs, marks: Sequence[float], unit: str, measure: Measure) -> st
     lines = [f"{measure} error of the incumbent in %, {seeds} seeds", f"{'':26s}{head}"]
     for name, of in runs.items():
         mean, spread = mean_of(of, np.array(marks), measure)
-        cells = (
-            f"{100 * m:8.2f} ± {100 * s:3.2f}" if m == m else " " * 14
-            for m, s in zip(mean, spread, strict=True)
-        )
+        cells = (f"{100 * m:8.2f} ± {100 * s:3.2f}" if m == m else " " * 14 for m, s in zip(mean, spread, strict=True))
         lines.append(f"{name:26s}" + "".join(cells))
     return "\n".join(lines)
 
@@ -143,9 +140,7 @@ def figure(runs: Runs, name: str, title: str, axes: Axes) -> None:
         errors[method] = np.where(over, np.nan, 100.0 * np.array([run.at(spent, "test") for run in of]))
     told = f"{title}: the test error of {', '.join(runs)} against what was spent."
     sheet = Sheet(name, told, width=760, height=420)
-    made = panel(
-        sheet, 56, 680, ends, (axes.ys[0], axes.ys[-1]), rows=2, log_x=axes.scale == "log", log_y=True
-    )
+    made = panel(sheet, 56, 680, ends, (axes.ys[0], axes.ys[-1]), rows=2, log_x=axes.scale == "log", log_y=True)
     made.axes(title, axes.x, "test error of the best so far, %", axes.xs, axes.ys)
     means(made, spent, errors)
     legend(sheet, runs)

@@ -50,9 +50,7 @@ class Waves:
 
     def at(self, places: Array) -> Array:
         """(..., ) of variance 1 at places (..., 2)."""
-        return np.asarray(
-            np.cos(places @ self.frequencies.T + self.phases).sum(axis=-1) * math.sqrt(2.0 / WAVES)
-        )
+        return np.asarray(np.cos(places @ self.frequencies.T + self.phases).sum(axis=-1) * math.sqrt(2.0 / WAVES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = found.parse_args(arguments)
     panels = compare(partial(search, sensors=args.sensors), args)
     if args.svg:
-        axes = Axes(
-            f"5: {args.sensors} sensors", BUDGET, "distance moved", "least error, share of a typical one"
-        )
+        axes = Axes(f"5: {args.sensors} sensors", BUDGET, "distance moved", "least error, share of a typical one")
         draw("rollout_sensors", panels, {"sensors": axes})
 
 

@@ -77,10 +77,7 @@ class Clock:
 
 def measured(learner: Learner, data: Path) -> tuple[Array, Array]:
     """Errors and seconds of all configurations, in the order of the grid."""
-    found = {
-        learner.key(config): (error, spent)
-        for config, error, spent in learner.trained(learner, Mails.read(data))
-    }
+    found = {learner.key(config): (error, spent) for config, error, spent in learner.trained(learner, Mails.read(data))}
     pairs = np.array([found[learner.key(config)] for config in learner.configs()])
     return pairs[:, 0], pairs[:, 1]
 
@@ -120,13 +117,7 @@ def search(task: Task, file: Path) -> Array:
     budget = Budget(time=grid.budget, trials=len(grid.errors))  # none is trained twice
     with alone():
         study = Study(
-            problem,
-            POLICIES[policy](),
-            MemoryStore(clock),
-            seed=seed,
-            budget=budget,
-            monotonic=clock,
-            verbose=0,
+            problem, POLICIES[policy](), MemoryStore(clock), seed=seed, budget=budget, monotonic=clock, verbose=0
         )
         return progress(study, train, grid.budget)
 

@@ -51,9 +51,7 @@ def search(task: Task) -> Array:
         trial.report(value, cost=paid)
         return value, paid
 
-    return progress(
-        Study(PROBLEM, POLICIES[policy](), seed=seed, budget=Budget(cost=BUDGET), verbose=0), train, BUDGET
-    )
+    return progress(Study(PROBLEM, POLICIES[policy](), seed=seed, budget=Budget(cost=BUDGET), verbose=0), train, BUDGET)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

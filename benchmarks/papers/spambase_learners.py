@@ -81,9 +81,7 @@ def neighbours(learner: Learner, mails: Mails) -> Measured:
         dimensions = max(1, math.ceil(57 * config["share"] - 1e-9))
         kind = GaussianRandomProjection if config["projection"] == "gaussian" else SparseRandomProjection
         projection = kind(dimensions, random_state=0).fit(mails.train)
-        model = KNeighborsClassifier(
-            config["neighbours"], weights=config["weights"], metric=config["distance"]
-        )
+        model = KNeighborsClassifier(config["neighbours"], weights=config["weights"], metric=config["distance"])
         model.fit(projection.transform(mails.train), mails.labels)
         error = mails.error(model.predict(projection.transform(mails.held_out)))
         yield config, error, time.process_time() - begin
@@ -107,9 +105,7 @@ def trees(learner: Learner, mails: Mails) -> Measured:
 def forests(learner: Learner, mails: Mails) -> Measured:
     """All sizes of a depth and a split in one training."""
     for depth, split in product(learner.levels["depth"], learner.levels["split"]):
-        model = RandomForestClassifier(
-            warm_start=True, max_depth=depth, min_samples_split=split, random_state=0
-        )
+        model = RandomForestClassifier(warm_start=True, max_depth=depth, min_samples_split=split, random_state=0)
         seconds, votes, voted = 0.0, np.zeros(len(mails.held_out)), 0
         for count in learner.levels["trees"]:
             begin = time.process_time()
@@ -143,11 +139,7 @@ def tree_of(deepest: int) -> Learner:
 
 def forest_of(largest: int) -> Learner:
     """Random forests up to a number of trees."""
-    levels: dict[str, list[Any]] = {
-        "trees": counts(largest, 22),
-        "depth": counts(64, 10),
-        "split": scale(0.1, 1.0, 10),
-    }
+    levels: dict[str, list[Any]] = {"trees": counts(largest, 22), "depth": counts(64, 10), "split": scale(0.1, 1.0, 10)}
     return Learner(levels, forests)
 
 

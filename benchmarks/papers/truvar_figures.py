@@ -6,9 +6,7 @@ import numpy as np
 from drawn import Panel
 
 
-def field(
-    panel: Panel, values: Sequence[float], side: int, cuts: Sequence[float], name: str = "three"
-) -> None:
+def field(panel: Panel, values: Sequence[float], side: int, cuts: Sequence[float], name: str = "three") -> None:
     """What lies above each of these values, darker above the next; values (side * side,), the first axis slow.
 
     Neighbours along the first axis are one rectangle: a file of 2,500 of them would be large.

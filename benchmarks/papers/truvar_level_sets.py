@@ -46,9 +46,7 @@ def synthetic(seed: int) -> World:
 
 def mixed(world: World, seed: int, limit: float, **options: object) -> Run:
     """TruVaR, which chooses the level."""
-    policy = TruVaR(
-        threshold=world.threshold, levels=LEVELS, kernel=world.kernel, grid=SIDE, initial=0, **options
-    )
+    policy = TruVaR(threshold=world.threshold, levels=LEVELS, kernel=world.kernel, grid=SIDE, initial=0, **options)
     return search(policy, world, seed, limit, lambda c, p, level: COSTS[level], NOISES)
 
 
@@ -85,13 +83,9 @@ def by_level(runs: list[Run]) -> np.ndarray:
     """(windows, levels) mean cost at each level while the total was within each window."""
 
     def spent(run: Run, low: int, high: int, level: str) -> float:
-        return float(
-            run.costs[(run.spent > low) & (run.spent <= high) & (np.array(run.levels) == level)].sum()
-        )
+        return float(run.costs[(run.spent > low) & (run.spent <= high) & (np.array(run.levels) == level)].sum())
 
-    return np.array(
-        [[np.mean([spent(r, *window, v.name) for r in runs]) for v in LEVELS] for window in WINDOWS]
-    )
+    return np.array([[np.mean([spent(r, *window, v.name) for r in runs]) for v in LEVELS] for window in WINDOWS])
 
 
 def show_levels(name: str, runs: list[Run]) -> None:
@@ -103,13 +97,9 @@ def show_levels(name: str, runs: list[Run]) -> None:
 
 def draw(found: dict[str, list[Run]], world: World) -> None:
     """Figures 2c, 4a and 4b."""
-    sheet = drawn.Sheet(
-        "truvar_level_sets", "F1 over cost, a function, and the cost at each noise level", 900, 370
-    )
+    sheet = drawn.Sheet("truvar_level_sets", "F1 over cost, a function, and the cost at each noise level", 900, 370)
     panel = drawn.panel(sheet, 56, 350, (0, LIMIT), (0, 1))
-    panel.axes(
-        "2c: functions that reach the threshold", "cost", "F1", range(0, 601, 100), (0, 0.25, 0.5, 0.75, 1)
-    )
+    panel.axes("2c: functions that reach the threshold", "cost", "F1", range(0, 601, 100), (0, 0.25, 0.5, 0.75, 1))
     marks = np.arange(0, 601, 5)
     drawn.means(panel, marks, scores(filled(found), marks))
     place = drawn.panel(sheet, 456, 216, (0, 1), (0, 1))

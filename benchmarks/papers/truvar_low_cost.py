@@ -57,9 +57,7 @@ def diagnosis(run: Run, marks: Sequence[int]) -> dict[str, list[float]]:
     levels = np.array(run.levels)
     cheap = np.isin(levels, [None, "cheap"])
     return {
-        "cost at the cheap level, share": [
-            float((run.costs * cheap)[:n].sum() / run.spent[n - 1]) for n in seen
-        ],
+        "cost at the cheap level, share": [float((run.costs * cheap)[:n].sum() / run.spent[n - 1]) for n in seen],
         "still in the first stage": [float(run.stages[n - 1] == 1) for n in seen],
         f"observations where f is {HIGH} or more": [float((run.truths[:n] >= HIGH).mean()) for n in seen],
         "deviation where f is above 2.25": [float(run.unsure[n - 1]) for n in seen],
@@ -93,9 +91,7 @@ def show_floor() -> None:
     floor = 1.0 / math.log(SIDE**2)
     least = 2.25 / (1.0 - floor)
     share = norm.sf(least) / norm.sf(2.25)
-    print(
-        f"\nThe first stage asks for variances of {floor:.3f}: the mean is then expected above 2.25 where f is above"
-    )
+    print(f"\nThe first stage asks for variances of {floor:.3f}: the mean is then expected above 2.25 where f is above")
     print(f"{least:.2f}, which {share:.0%} of the values above 2.25 are.")
 
 
@@ -109,9 +105,7 @@ def draw(found: dict[str, list[Run]]) -> None:
     panel = drawn.panel(sheet, 500, 380, (0, LIMIT), (0, 1))
     title = "deviation of the belief where f is above 2.25"
     panel.axes("How unsure the level set is", "cost", title, range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
-    unsure = {
-        n: np.array([[r.at(m, "unsure", 1.0) for m in marks] for r in runs]) for n, runs in found.items()
-    }
+    unsure = {n: np.array([[r.at(m, "unsure", 1.0) for m in marks] for r in runs]) for n, runs in found.items()}
     drawn.means(panel, marks, unsure)
     drawn.legend(sheet, found)
     drawn.write(sheet)

@@ -40,9 +40,7 @@ class Run:
 
     spent: np.ndarray
     f1: np.ndarray
-    unsure: (
-        np.ndarray
-    )  # mean deviation of the belief where the truth is above the threshold, NaN where it is nowhere
+    unsure: np.ndarray  # mean deviation of the belief where the truth is above the threshold, NaN where it is nowhere
     costs: np.ndarray
     truths: np.ndarray  # without noise
     way: np.ndarray  # (observations, 2)
@@ -66,9 +64,7 @@ class KeptRuns(Kept):
 
     def run(self, key: str, make: Callable[[], Run]) -> Run:
         """A Run."""
-        row = self(
-            key, lambda: {k: v if isinstance(v, list) else v.tolist() for k, v in vars(make()).items()}
-        )
+        row = self(key, lambda: {k: v if isinstance(v, list) else v.tolist() for k, v in vars(make()).items()})
         return Run(**{k: v if k in ("levels", "stages") else np.array(v) for k, v in row.items()})
 
 
@@ -123,11 +119,7 @@ def row(name: str, values: Sequence[float]) -> None:
 
 def means(name: str, values: np.ndarray) -> None:
     """A line of the means of (runs, marks) values and their standard errors."""
-    errors = (
-        values.std(axis=0, ddof=1) / np.sqrt(len(values))
-        if len(values) > 1
-        else np.full(values.shape[1], np.nan)
-    )
+    errors = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1], np.nan)
     cells = [f"{mean:.3f}±{error:.3f}" for mean, error in zip(values.mean(axis=0), errors, strict=True)]
     print(f"{name:34s}" + "".join(f"{cell:>13s}" for cell in cells), flush=True)
 

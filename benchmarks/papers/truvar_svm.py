@@ -68,9 +68,7 @@ class Table:
         now, best, found = 0.0, np.inf, []
         with alone():
             problem = Problem(self.space, Minimize("error"), 1)
-            study = Study(
-                problem, policy, seed=seed, budget=Budget(trials=trials), monotonic=lambda: now, verbose=0
-            )
+            study = Study(problem, policy, seed=seed, budget=Budget(trials=trials), monotonic=lambda: now, verbose=0)
         for trial in study:
             error, spent = self.rows[self.space.key(trial.config)]
             now += spent
@@ -121,28 +119,18 @@ def means(name: str, errors: np.ndarray) -> None:
     if len(errors) > DECIDED + 1:
         parts[f"  of them, {DECIDED} to {len(errors) - 1}"] = errors[DECIDED:]
     for label, part in parts.items():
-        spread = (
-            part.std(axis=0, ddof=1) / np.sqrt(len(part)) if len(part) > 1 else np.full(part.shape[1], np.nan)
-        )
+        spread = part.std(axis=0, ddof=1) / np.sqrt(len(part)) if len(part) > 1 else np.full(part.shape[1], np.nan)
         cells = [f"{mean:.4f}±{error:.4f}" for mean, error in zip(part.mean(axis=0), spread, strict=True)]
         print(f"{label:34s}  " + "".join(f"{cell:>16s}" for cell in cells), flush=True)
 
 
 def draw(found: dict[str, np.ndarray]) -> None:
     """Figure 3c."""
-    sheet = drawn.Sheet(
-        "truvar_svm", "The best validation error over evaluations, of three methods", 760, 370
-    )
+    sheet = drawn.Sheet("truvar_svm", "The best validation error over evaluations, of three methods", 760, 370)
     panel = drawn.panel(sheet, 70, 670, (0, max(MARKS)), (0.24, 0.265))
     seeds = len(next(iter(found.values())))
     title = f"3c: structured SVM on a grid, {seeds} random starts"
-    panel.axes(
-        title,
-        "evaluations",
-        "best validation error",
-        range(0, 61, 10),
-        (0.24, 0.245, 0.25, 0.255, 0.26, 0.265),
-    )
+    panel.axes(title, "evaluations", "best validation error", range(0, 61, 10), (0.24, 0.245, 0.25, 0.255, 0.26, 0.265))
     drawn.means(panel, np.arange(1, max(MARKS) + 1), found)
     drawn.legend(sheet, found)
     drawn.write(sheet)

@@ -39,9 +39,7 @@ SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
 CONFIGS = SPACE.mesh(SIDE)
 PLACES = {key: i for i, key in enumerate(SPACE.keys(CONFIGS))}
 POINTS = SPACE.encode_many(CONFIGS)
-Method = Callable[
-    [np.ndarray, int, int], tuple[np.ndarray, bool]
-]  # values, seed, evaluations -> regrets, lost
+Method = Callable[[np.ndarray, int, int], tuple[np.ndarray, bool]]  # values, seed, evaluations -> regrets, lost
 
 
 def function(seed: int) -> np.ndarray:
@@ -163,9 +161,7 @@ def row(name: str, regrets: np.ndarray, errors: np.ndarray, marks: list[int], mo
 
 def draw(found: dict[str, np.ndarray]) -> None:
     """Medians, and means without the best and the worst 5% at each time, as in the paper."""
-    sheet = drawn.Sheet(
-        "truvar_synthetic", "Median and trimmed mean of the regret over evaluations", 900, 370
-    )
+    sheet = drawn.Sheet("truvar_synthetic", "Median and trimmed mean of the regret over evaluations", 900, 370)
     count = next(iter(found.values())).shape[1]
     for left, title, of in (
         (56, "3a: median", lambda r: np.median(r, axis=0)),

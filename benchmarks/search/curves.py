@@ -49,9 +49,7 @@ def one(name: str, task: Task, seed: int, snapped: bool, budgets: tuple[int, ...
 def show(name: str, regrets: np.ndarray, seconds: float, by_task: list[Task] | None) -> None:
     """The row of a method, the published one beneath it."""
     method, row, (tasks, seeds, budgets) = METHODS[name], Row.of(regrets), regrets.shape
-    print(
-        f"{name:34s} {seeds:5d}  {row.text()}  {1e3 * seconds / tasks / seeds:6.0f} ms a search", flush=True
-    )
+    print(f"{name:34s} {seeds:5d}  {row.text()}  {1e3 * seconds / tasks / seeds:6.0f} ms a search", flush=True)
     if method.published:
         beside = row.against(method.published[:budgets], method.seeds)
         print(f"{'  published':34s} {method.seeds:5d}  {beside}")

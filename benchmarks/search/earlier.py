@@ -90,11 +90,7 @@ def main() -> None:
             rows = []
             for suite, tasks in suites.items():
                 halved = range(args.half or 0, len(tasks), 1 + (args.half is not None))
-                jobs = [
-                    (tasks[i], (*tasks[i + 1 :], *tasks[:i]), of, seed, budgets)
-                    for i in halved
-                    for seed in seeds
-                ]
+                jobs = [(tasks[i], (*tasks[i + 1 :], *tasks[:i]), of, seed, budgets) for i in halved for seed in seeds]
                 regrets = np.array(pool.starmap(one, jobs, chunksize=1))
                 regrets = regrets.reshape(len(halved), args.seeds, len(budgets))
                 rows.append(Row.of(regrets).means)

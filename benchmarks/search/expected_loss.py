@@ -108,19 +108,14 @@ def main() -> None:
         threshold = float(errors[rng.permutation(len(errors))[:10], -1].min())
         for mode, (draw, losses, visits) in MODES.items():
             known, fresh = (draw(y, horizon, COUNT, np.random.default_rng([nth, k])).kept() for k in (1, 2))
-            if (
-                min(known.count, fresh.count) < 2000
-                or not 0.002 < np.mean(known.values[-1] < threshold) < 0.98
-            ):
+            if min(known.count, fresh.count) < 2000 or not 0.002 < np.mean(known.values[-1] < threshold) < 0.98:
                 continue
             for name, solver in RULES.items():
                 table = solver(known, y, threshold, losses, visits)
                 found.setdefault((mode, name), []).append(followed(table, y, fresh))
     for (mode, name), rows in found.items():
         loss, epoch = np.mean(rows, axis=0)
-        print(
-            f"{mode:9s} {name:22s} {len(rows):3d} problems  mean loss {loss:6.2f}  ends at epoch {epoch:.1f}"
-        )
+        print(f"{mode:9s} {name:22s} {len(rows):3d} problems  mean loss {loss:6.2f}  ends at epoch {epoch:.1f}")
 
 
 if __name__ == "__main__":

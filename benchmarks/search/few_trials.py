@@ -45,9 +45,7 @@ def found(name: str, task: Task, trials: int, seed: int) -> tuple[float, float, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of learning_curves.npz and training_curves.npz")
-    parser.add_argument(
-        "--policy", nargs="+", choices=list(METHODS), default=["multifidelity", "random", "gpucb"]
-    )
+    parser.add_argument("--policy", nargs="+", choices=list(METHODS), default=["multifidelity", "random", "gpucb"])
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--half", type=int, choices=(0, 1), default=0, help="of the tasks of each suite")

@@ -73,9 +73,7 @@ def searched(policy: Any, task: Task, seed: int) -> Iterator[tuple[float, bool]]
 def row(name: str, found: list[tuple[float, bool]]) -> str:
     """Per stated probability how often it came true; and the Brier score, that of stating 0.5 being 0.25."""
     p, came = (np.array(column, dtype=float) for column in zip(*found, strict=True))
-    cells = [
-        f"said {q:.2f} came {came[p == q].mean():.2f} ({(p == q).sum():3d})" for q in np.unique(p) if q > 0
-    ]
+    cells = [f"said {q:.2f} came {came[p == q].mean():.2f} ({(p == q).sum():3d})" for q in np.unique(p) if q > 0]
     return f"{name:14s} Brier {np.square(p - came).mean():.3f}   {'   '.join(cells)}"
 
 

@@ -84,9 +84,7 @@ class Bench:
         reference = np.quantile(every, 0.25, axis=0)
         unit = every.max(axis=0) - reference
         scaled = (every - reference) / unit
-        found = [
-            np.array([w[1:] for w in self.whole if w[0] <= b * self.horizon]).reshape(-1, 2) for b in BUDGETS
-        ]
+        found = [np.array([w[1:] for w in self.whole if w[0] <= b * self.horizon]).reshape(-1, 2) for b in BUDGETS]
         volumes = [hypervolume((f - reference) / unit, np.zeros(2)) for f in found]
         return np.array(volumes) / hypervolume(scaled, np.zeros(2))
 
@@ -98,9 +96,7 @@ def of(policy: Callable[[], object]) -> Callable[[Bench, int], None]:
         task = bench.task
         problem = Problem(task.space, [Maximize("score", (0, 1)), Minimize("seconds")], bench.horizon)
         with alone():
-            study = Study(
-                problem, OnRows(policy(), task), seed=seed, budget=Budget(epochs=bench.limit), verbose=0
-            )
+            study = Study(problem, OnRows(policy(), task), seed=seed, budget=Budget(epochs=bench.limit), verbose=0)
         rows: dict[int, int] = {}
         for trial in study:
             if trial.id not in rows:
@@ -174,17 +170,12 @@ def main() -> None:
     args = parser.parse_args()
     timed = [t for tasks in load_kinds(args.data).values() for t in tasks if t.seconds is not None]
     halves = (0, 1) if args.half is None else (args.half,)
-    print(
-        f"share of the hypervolume, {args.seeds} seeds, after trainings  "
-        + "  ".join(f"{b:<11d}" for b in BUDGETS)
-    )
+    print(f"share of the hypervolume, {args.seeds} seeds, after trainings  " + "  ".join(f"{b:<11d}" for b in BUDGETS))
     with get_context("spawn").Pool(args.processes) as pool:
         for name in args.method:
             for half in halves:
                 tasks, seeds = timed[half::2], range(args.first_seed, args.first_seed + args.seeds)
-                found = pool.starmap(
-                    one, [(name, task, seed) for task in tasks for seed in seeds], chunksize=1
-                )
+                found = pool.starmap(one, [(name, task, seed) for task in tasks for seed in seeds], chunksize=1)
                 shares = np.array([s for s, _ in found]).reshape(len(tasks), args.seeds, -1)
                 took = np.mean([t for _, t in found])
                 print(f"{row(f'{name}, half {half}', shares)}  {took:.1f} s a search", flush=True)

@@ -49,9 +49,7 @@ def of_suites(found: dict[str, np.ndarray]) -> Row:
     return Row(means.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(rows), rows[0].seeds)
 
 
-def show(
-    name: str, suites: dict[str, list[Task]], found: dict[str, np.ndarray], by_task: bool, halves: bool
-) -> None:
+def show(name: str, suites: dict[str, list[Task]], found: dict[str, np.ndarray], by_task: bool, halves: bool) -> None:
     """The rows of a method."""
     print(f"{name:36s} {of_suites(found).text()}  mean of suites")
     worst = np.array([Row.of(regrets).means for regrets in found.values()]).max(axis=0)
@@ -76,16 +74,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--workers", type=int, default=1, help="that train at a time, each an epoch in turn")
     parser.add_argument(
-        "--budgets",
-        nargs="+",
-        type=int,
-        default=BUDGETS,
-        help="full trainings; the last is what is known of it",
+        "--budgets", nargs="+", type=int, default=BUDGETS, help="full trainings; the last is what is known of it"
     )
     parser.add_argument("--by-task", action="store_true")
-    parser.add_argument(
-        "--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them"
-    )
+    parser.add_argument("--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them")
     args = parser.parse_args()
     suites = {
         suite: halved

@@ -34,11 +34,7 @@ import numpy as np
 from recorded import found
 
 EPOCHS = 27
-TOLD = {
-    "haltune": "haltune, no policy named",
-    "optuna": "Optuna, TPE and MedianPruner",
-    "random": "random, in full",
-}
+TOLD = {"haltune": "haltune, no policy named", "optuna": "Optuna, TPE and MedianPruner", "random": "random, in full"}
 Train = Callable[[dict[str, Any], int, list[Any], Any], None]  # config, number, callbacks, checkpoint
 
 
@@ -107,10 +103,7 @@ def training(folder: str | None) -> Train:
 
         def configure_optimizers(self) -> Any:
             sgd = torch.optim.SGD(
-                self.parameters(),
-                self.config["lr"],
-                self.config["momentum"],
-                weight_decay=self.config["decay"],
+                self.parameters(), self.config["lr"], self.config["momentum"], weight_decay=self.config["decay"]
             )
             return [sgd], [torch.optim.lr_scheduler.CosineAnnealingLR(sgd, EPOCHS)]
 
@@ -137,9 +130,7 @@ def by_haltune(fit: Train, clock: Clock, seed: int, folder: Path, policy: Any = 
     }  # fmt: skip
     goal, database = Minimize("val_error", bounds=(0, 1), of="best"), folder / f"{time.time_ns()}.db"
     budget = f"{clock.minutes}min"
-    study = Study(
-        space, goal, database, max_epochs=EPOCHS, budget=budget, seed=seed, policy=policy, verbose=0
-    )
+    study = Study(space, goal, database, max_epochs=EPOCHS, budget=budget, seed=seed, policy=policy, verbose=0)
     for trial in study:
         with trial:
             fit(trial.config, trial.id, [clock.watch(trial.id), HaltuneCallback(trial)], trial.checkpoint)
@@ -205,22 +196,16 @@ def show(runs: dict[str, np.ndarray], at: np.ndarray, paths: dict[str, list[Path
     )
     for method, values in runs.items():
         where = [int(np.searchsorted(at, at[-1] * share)) for share in shares]
-        error = (
-            values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(len(at), np.nan)
-        )
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(len(at), np.nan)
         cells = "  ".join(f"{100 * values[:, i].mean():5.2f}±{100 * error[i]:<5.2f}" for i in where)
         files = [json.loads(path.read_text(encoding="utf-8"))["seen"] for path in paths[method]]
-        trials, epochs = (
-            np.mean([of(seen) for seen in files]) for of in (lambda s: len({r[2] for r in s}), len)
-        )
+        trials, epochs = (np.mean([of(seen) for seen in files]) for of in (lambda s: len({r[2] for r in s}), len))
         print(f"{TOLD[method]:42s}  {cells}   {trials:.0f} configurations, {epochs:.0f} epochs")
     for level in (0.03, 0.027):
         for method, values in runs.items():
             mean, *each = (_when(curve, level, at) for curve in (values.mean(axis=0), *values))
             by_seed = ", ".join(f"{minutes:.1f}" for minutes in each)
-            print(
-                f"{method} is at {100 * level:g}% after {mean:.1f} minutes in the mean, seed by seed {by_seed}"
-            )
+            print(f"{method} is at {100 * level:g}% after {mean:.1f} minutes in the mean, seed by seed {by_seed}")
     for method, of in paths.items():
         seen = [json.loads(path.read_text(encoding="utf-8"))["seen"] for path in of]
         counts = [len({row[2] for row in rows if row[3] == EPOCHS}) for rows in seen]
@@ -243,9 +228,7 @@ def draw(runs: dict[str, np.ndarray], at: np.ndarray) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "papers"))
     from drawn import Sheet, legend, means, panel, write
 
-    sheet = Sheet(
-        "live_cnn", "The least validation error so far by the clock, of each search, in the mean over seeds."
-    )
+    sheet = Sheet("live_cnn", "The least validation error so far by the clock, of each search, in the mean over seeds.")
     where = panel(sheet, 56, 690, (0, at[-1] / 60), (1.5, 12), log_y=True)
     where.axes(
         f"A small CNN, by the clock, {len(next(iter(runs.values())))} seeds",
@@ -267,9 +250,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--into", type=Path, default=Path("build/live_cnn"))
-    parser.add_argument(
-        "--processes", type=int, default=2, help="searches at a time: as many as there are quiet cores"
-    )
+    parser.add_argument("--processes", type=int, default=2, help="searches at a time: as many as there are quiet cores")
     parser.add_argument("--svg", action="store_true")
     parser.add_argument("--one", nargs=3, metavar=("METHOD", "SEED", "FILE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -278,10 +259,7 @@ def main() -> None:
         return
     found(args.data, "mnist_10k.npz")
     args.into.mkdir(parents=True, exist_ok=True)
-    paths = {
-        m: [args.into / f"{m}-{seed}-{args.minutes:g}min.json" for seed in range(args.seeds)]
-        for m in args.method
-    }
+    paths = {m: [args.into / f"{m}-{seed}-{args.minutes:g}min.json" for seed in range(args.seeds)] for m in args.method}
 
     def run(job: tuple[str, int]) -> None:
         path = paths[job[0]][job[1]]

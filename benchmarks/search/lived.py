@@ -48,9 +48,7 @@ class Life:
     incumbent: float
     before: list[np.ndarray]  # the earlier runs' errors, as far as they were trained
     seed: list[int]
-    said: list[tuple[float, bool]] = field(
-        default_factory=list
-    )  # stated probability of a win, and whether it wins
+    said: list[tuple[float, bool]] = field(default_factory=list)  # stated probability of a win, and whether it wins
 
     @property
     def horizon(self) -> int:
@@ -279,9 +277,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=os.environ.get("HALTUNE_DATA"), help="folder of the curves")
     parser.add_argument("--orders", type=int, default=20)
-    parser.add_argument(
-        "--half", type=int, choices=(0, 1), help="of the tasks; default: both, one after the other"
-    )
+    parser.add_argument("--half", type=int, choices=(0, 1), help="of the tasks; default: both, one after the other")
     parser.add_argument("--rules", nargs="*", help="some of them; default: all")
     parser.add_argument("--paths", type=int, help="simulated paths; default: the mode's own")
     parser.add_argument("--K1", type=float, help="of optimal stopping; default: the mode's own")

@@ -72,9 +72,7 @@ class Hyperband:
         trial = study.ask()
         for epoch, error in enumerate(errors.tolist(), 1):
             trial.report(error, epoch)
-            if (
-                trial.should_prune() and obeys and epoch < len(errors)
-            ):  # asked all the same: it counts its rungs so
+            if trial.should_prune() and obeys and epoch < len(errors):  # asked all the same: it counts its rungs so
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
                 return epoch
         study.tell(trial, float(errors[-1]))

@@ -70,9 +70,7 @@ def _scheduler(name: str, meter: Meter, seed: int) -> Any:
     horizon = meter.task.scores.shape[1]
     space = {f"u{i}": uniform(0.0, 1.0) for i in range(meter.task.points.shape[1])}
     if newer:
-        return made(
-            space, metric="score", do_minimize=False, time_attr="epoch", max_t=horizon, random_seed=seed
-        )
+        return made(space, metric="score", do_minimize=False, time_attr="epoch", max_t=horizon, random_seed=seed)
     return made(
         space | {"epochs": horizon}, metric="score", mode="max", resource_attr="epoch", max_resource_attr="epochs",
         grace_period=1, reduction_factor=3, random_seed=seed, **options,

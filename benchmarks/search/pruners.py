@@ -45,11 +45,7 @@ def sampler(name: str, epochs: int, seed: int) -> Any:
     """A sampler by its name."""
     from haltune.optuna import HaltuneSampler
 
-    return (
-        HaltuneSampler(seed=seed, max_epochs=epochs)
-        if name == "haltune"
-        else optuna.samplers.TPESampler(seed=seed)
-    )
+    return HaltuneSampler(seed=seed, max_epochs=epochs) if name == "haltune" else optuna.samplers.TPESampler(seed=seed)
 
 
 def one(name: str, chooses: str, task: Task, seed: int, trials: int, snapped: bool) -> list[float]:

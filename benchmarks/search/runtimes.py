@@ -49,12 +49,8 @@ METHODS = {
     "random": Method(RandomSearch, {"svm": (0.391, 0.289, 0.153), "logreg": (0.568, 0.355, 0.135)}),
     "gpucb": Method(GPUCB),
     "ei": Method(EI, {"svm": (0.308, 0.094, 0.051), "logreg": (0.659, 0.362, 0.136)}),
-    "ei-per-cost": Method(
-        lambda: EI(cost="per"), {"svm": (0.311, 0.084, 0.033), "logreg": (0.482, 0.152, 0.013)}
-    ),
-    "ei-cooled": Method(
-        lambda: EI(cost="cooled"), {"svm": (0.369, 0.079, 0.012), "logreg": (0.588, 0.184, 0.070)}
-    ),
+    "ei-per-cost": Method(lambda: EI(cost="per"), {"svm": (0.311, 0.084, 0.033), "logreg": (0.482, 0.152, 0.013)}),
+    "ei-cooled": Method(lambda: EI(cost="cooled"), {"svm": (0.369, 0.079, 0.012), "logreg": (0.588, 0.184, 0.070)}),
     "rollout": Method(Rollout),
     "rollout-4": Method(lambda: Rollout(4)),
     "rollout-paper": Method(lambda: Rollout(cooled=False)),

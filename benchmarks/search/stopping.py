@@ -159,11 +159,7 @@ def line(name: str, tasks: list[tuple[np.ndarray, np.ndarray, np.ndarray]], hori
     saves = [100 * (1.0 - s.mean() / horizon) for s, _, _ in tasks]
     cost = 1e3 * np.concatenate([t[2] for t in tasks]).mean() / len(OTHERS)
     limit = ACCEPTED.get(name)
-    verdict = (
-        ""
-        if limit is None
-        else ("  accepted" if wrong <= limit[0] and saved >= limit[1] else "  NOT accepted")
-    )
+    verdict = "" if limit is None else ("  accepted" if wrong <= limit[0] and saved >= limit[1] else "  NOT accepted")
     return (
         f"{name:24s} {100 * wrong:5.1f} ± {100 * error:3.1f} ({min(by_task):4.1f} to {max(by_task):4.1f})"
         f"  {100 * saved:5.1f} ({min(saves):4.1f} to {max(saves):4.1f})  {cost:7.1f}{verdict}"
@@ -172,9 +168,7 @@ def line(name: str, tasks: list[tuple[np.ndarray, np.ndarray, np.ndarray]], hori
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--data", default=os.environ.get("HALTUNE_DATA"), help="folder of learning_curves.npz"
-    )
+    parser.add_argument("--data", default=os.environ.get("HALTUNE_DATA"), help="folder of learning_curves.npz")
     parser.add_argument("--configurations", type=int, default=50, help="runs per task")
     parser.add_argument("--paths", type=int, help="simulated paths; default: the mode's own")
     parser.add_argument("--seed", type=int, default=0)
@@ -186,9 +180,7 @@ def main() -> None:
     tasks = [sample(table, args.configurations, [args.seed, k]) for k, table in enumerate(tables.values())]
     winners = np.concatenate([[run.errors[-1] < run.incumbents for run in runs] for runs in tasks])
     best = (1.0 - winners.mean()) * (1.0 - FIRST / 51)
-    print(
-        f"{len(tasks)} tasks, {winners.size} cases, {winners.sum()} winners; foresight would save {100 * best:.1f}%"
-    )
+    print(f"{len(tasks)} tasks, {winners.size} cases, {winners.sum()} winners; foresight would save {100 * best:.1f}%")
     print(f"{'rule':24s} {'wrong % ± se (by task)':30s}  saved % (by task)    ms a training")
     for name, rule in rules(args.paths).items():
         print(line(name, [measure(rule, runs) for runs in tasks], 51), flush=True)

@@ -28,9 +28,7 @@ class Row:
 
     def text(self) -> str:
         """Every budget's mean and error."""
-        return "  ".join(
-            f"{mean:.3f}±{error:.3f}" for mean, error in zip(self.means, self.errors, strict=True)
-        )
+        return "  ".join(f"{mean:.3f}±{error:.3f}" for mean, error in zip(self.means, self.errors, strict=True))
 
     def against(self, published: Sequence[float | None], seeds: int) -> str:
         """A published row beneath: its means, and how many errors of the difference lie between.
@@ -39,11 +37,7 @@ class Row:
         """
         own = np.sqrt(1.0 + self.seeds / seeds) * self.errors
         cells = [
-            " " * 11
-            if there is None
-            else f"{there:.3f} {(mean - there) / e:+4.1f}e"
-            if e > 0
-            else f"{there:.3f}      "
+            " " * 11 if there is None else f"{there:.3f} {(mean - there) / e:+4.1f}e" if e > 0 else f"{there:.3f}      "
             for mean, there, e in zip(self.means, published, own, strict=True)
         ]
         return "  ".join(cells)

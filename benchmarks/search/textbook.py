@@ -41,9 +41,7 @@ class Reading:
     name: str
     rounding: Literal["nearest", "down"] = "nearest"  # of r_i
     sizes: Sizes = "line2"
-    drawn: Literal["points", "rows", "again"] = (
-        "points"  # nearest untried row of a uniform point, or uniform rows
-    )
+    drawn: Literal["points", "rows", "again"] = "points"  # nearest untried row of a uniform point, or uniform rows
     order: Literal[1, -1] = 1  # -1: the least exploratory bracket first
     resume: bool = True
     rungs_only: bool = False  # incumbents are scores at the ends of rungs, not at any epoch
@@ -144,18 +142,13 @@ def main() -> None:
     tasks = load(options.data)
     if options.replayed:
         worst = replayed(tasks, options.replayed)
-        print(
-            f"haltune's searches, replayed: {len(tasks) * options.replayed}, regrets differ by {worst:.1g} at most"
-        )
+        print(f"haltune's searches, replayed: {len(tasks) * options.replayed}, regrets differ by {worst:.1g} at most")
     print(
-        f"{'regret after trainings':32s} "
-        + " ".join(f"{b:<11d}" for b in BUDGETS)
-        + "   of 20   .134 or more   fits"
+        f"{'regret after trainings':32s} " + " ".join(f"{b:<11d}" for b in BUDGETS) + "   of 20   .134 or more   fits"
     )
     print(f"{'published':32s} " + " ".join(f"{value:<11.3f}" for value in PUBLISHED))
     rows = {
-        kind: [[drawn(t, kind, s) for s in range(options.seeds)] for t in tasks]
-        for kind in ("points", "rows", "again")
+        kind: [[drawn(t, kind, s) for s in range(options.seeds)] for t in tasks] for kind in ("points", "rows", "again")
     }
     for reading in READINGS:
         of = rows[reading.drawn]

@@ -158,9 +158,7 @@ class Haltune:
     def plain(self, epochs: int, fits: int) -> tuple[list[float], list[float]]:
         """Milliseconds of the reports of a plain loop's epochs: without a solve, and with one."""
         took: tuple[list[float], list[float]] = [], []
-        with patch.object(
-            OptimalStopping, "solve_at", autospec=True, side_effect=OptimalStopping.solve_at
-        ) as solves:
+        with patch.object(OptimalStopping, "solve_at", autospec=True, side_effect=OptimalStopping.solve_at) as solves:
             for _ in range(fits):
                 with self.study.ask() as trial:
                     for epoch in trial.epochs():
@@ -240,9 +238,7 @@ class Nothing:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--earlier", type=int, default=20)
     parser.add_argument("--fits", type=int, default=5)
@@ -252,9 +248,7 @@ def main() -> None:
     arms: list[Any] = [Nothing, Haltune]
     if importlib.util.find_spec("optuna_integration") is not None:
         arms.append(Optuna)
-    print(
-        f"{options.fits} fits of {options.epochs} epochs after {options.earlier} earlier trials; ms an epoch"
-    )
+    print(f"{options.fits} fits of {options.epochs} epochs after {options.earlier} earlier trials; ms an epoch")
     with tempfile.TemporaryDirectory() as folder:
         made = [arm(folder, options.epochs, options.earlier) for arm in arms]
         runs = [[arm.fit(options.epochs) for arm in made] for _ in range(1 + options.fits)][1:]

@@ -53,9 +53,7 @@ def timed_proposal(replica: Replica) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=400)
     replica = filled(parser.parse_args().trials)
     SPACE.sample(1, np.random.default_rng(0), "sobol")  # imports scipy.stats, once a process

@@ -27,9 +27,7 @@ from haltune.policies import BOBOS, MultiFidelity, RandomSearch
 
 POLICIES: dict[str, Callable[[], Any]] = {"random": RandomSearch, "bobos": BOBOS, "default": MultiFidelity}
 ROOT = Path(__file__).resolve().parents[2]
-_known: dict[
-    str, str | None
-] = {}  # a code's file -> its path from the repository's root; None: not of haltune
+_known: dict[str, str | None] = {}  # a code's file -> its path from the repository's root; None: not of haltune
 
 
 class Walk:

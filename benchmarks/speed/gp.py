@@ -66,9 +66,7 @@ def botorch(X: np.ndarray, y: np.ndarray) -> Posterior:
     model = SingleTaskGP(torch.tensor(X), torch.tensor(y)[:, None], outcome_transform=None)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     kernel = Kernel("se", 1.0, model.covar_module.lengthscale.detach().numpy().ravel())
-    return condition_on(
-        kernel, X, y, noise=model.likelihood.noise.item(), constant=model.mean_module.constant.item()
-    )
+    return condition_on(kernel, X, y, noise=model.likelihood.noise.item(), constant=model.mean_module.constant.item())
 
 
 def sklearn(X: np.ndarray, y: np.ndarray) -> Posterior:
@@ -111,23 +109,15 @@ def compare(n: int, repeats: int) -> None:
         seconds.append(spent)
         ratio = "" if against is None else f"{seconds[against] / spent:7.1f} x"
         objective = "" if priors is FLAT else f"{log_posterior(found, priors):12.3f}"
-        print(
-            f"{n:5d}  {name:24s} {spent:9.3f} s {ratio:9s} {found.log_marginal_likelihood:12.3f} {objective}"
-        )
+        print(f"{n:5d}  {name:24s} {spent:9.3f} s {ratio:9s} {found.log_marginal_likelihood:12.3f} {objective}")
 
 
 def decisions(n: int, repeats: int) -> None:
     """Prediction, conditioning and a proposal in a mixed space, after n reports (2,000 of them kept)."""
-    space = Space(
-        {f"x{i}": Float(0, 1) for i in range(5)} | {"n": Int(1, 64, log=True), "c": Choice(["a", "b", "c"])}
-    )
+    space = Space({f"x{i}": Float(0, 1) for i in range(5)} | {"n": Int(1, 64, log=True), "c": Choice(["a", "b", "c"])})
     configs = space.sample(n, np.random.default_rng(0))
     X = space.encode_many(configs)
-    y = (
-        -((X[:, :5] - 0.4) ** 2).sum(axis=1)
-        + 0.1 * X[:, 6]
-        + 0.01 * np.random.default_rng(1).standard_normal(n)
-    )
+    y = -((X[:, :5] - 0.4) ** 2).sum(axis=1) + 0.1 * X[:, 6] + 0.01 * np.random.default_rng(1).standard_normal(n)
     learning, model = timed(lambda: fit(X, y), 1)
     where = np.random.default_rng(3).random((1000, space.dim))
     predicting, _ = timed(lambda: model.predict(where), repeats)
@@ -143,9 +133,7 @@ def decisions(n: int, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 200, 500])
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()

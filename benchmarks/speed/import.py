@@ -36,9 +36,7 @@ def main() -> None:
     sample()
     base, added, cpu, modules = zip(*(sample() for _ in range(samples)), strict=True)
     print(f"numpy, scipy.linalg, scipy.optimize   {1e3 * statistics.median(base):7.1f} ms")
-    print(
-        f"import haltune adds                   {1e3 * statistics.median(added):7.1f} ms   (target: under 60)"
-    )
+    print(f"import haltune adds                   {1e3 * statistics.median(added):7.1f} ms   (target: under 60)")
     print(f"  processor time, when others compete {1e3 * statistics.median(cpu):7.1f} ms")
     print(f"  slowest of {samples:<3}                      {1e3 * max(added):7.1f} ms; {modules[0]} modules")
 

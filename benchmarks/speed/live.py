@@ -47,9 +47,7 @@ def report(path: str, seconds: float) -> None:
         time.sleep(1.5)
 
 
-def watched(
-    path: Path, trials: int, pages: int, seconds: float
-) -> tuple[list[float], list[dict[str, float]]]:
+def watched(path: Path, trials: int, pages: int, seconds: float) -> tuple[list[float], list[dict[str, float]]]:
     """Seconds until each report was seen on the page in front, and milliseconds of each interaction on the first."""
     from playwright.sync_api import sync_playwright
 
@@ -104,9 +102,7 @@ def main() -> None:
     )
     for what in hands[0]:
         took = [visit[what] for visit in hands]
-        print(
-            f"  {what:<28} {statistics.median(took):6.0f} ms, at most {max(took):.0f}   (target: under 100)"
-        )
+        print(f"  {what:<28} {statistics.median(took):6.0f} ms, at most {max(took):.0f}   (target: under 100)")
 
 
 if __name__ == "__main__":

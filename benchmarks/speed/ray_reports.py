@@ -40,15 +40,11 @@ class Report:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--reports", type=int, default=500, help="of each worker")
     given = parser.parse_args()
-    ray.init(
-        num_cpus=given.workers, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False
-    )
+    ray.init(num_cpus=given.workers, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), given.reports)
@@ -59,13 +55,9 @@ def main() -> None:
     times = 1000 * np.concatenate([f[2:] for f in found])
     together = max(f[0] for f in found), min(f[1] for f in found)
     everything = sum(len(f) - 2 for f in found) / (max(f[1] for f in found) - min(f[0] for f in found))
-    print(
-        f"{given.workers} workers on {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: {len(times)} reports"
-    )
+    print(f"{given.workers} workers on {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: {len(times)} reports")
     print("ms a report: " + ", ".join(f"p{p} {np.percentile(times, p):.1f}" for p in (50, 95, 99)))
-    print(
-        f"{everything:.0f} reports a second; all workers at once for {max(0.0, together[1] - together[0]):.1f} s"
-    )
+    print(f"{everything:.0f} reports a second; all workers at once for {max(0.0, together[1] - together[0]):.1f} s")
 
 
 if __name__ == "__main__":

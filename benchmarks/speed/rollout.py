@@ -45,13 +45,7 @@ def history(trials: int):
     clock = Clock()
     problem = Problem(SPACE, Maximize("f"), max_epochs=1)
     study = Study(
-        problem,
-        RandomSearch(),
-        MemoryStore(clock),
-        seed=0,
-        budget=Budget(trials=trials),
-        monotonic=clock,
-        verbose=0,
+        problem, RandomSearch(), MemoryStore(clock), seed=0, budget=Budget(trials=trials), monotonic=clock, verbose=0
     )
     for trial in study:
         x = SPACE.encode(trial.config)
@@ -115,10 +109,7 @@ def main() -> None:
     ours(10, 2, 1)  # imports, and memory that is touched first
     for horizon in args.horizons:
         first, again = ours(args.trials, horizon, args.repeats)
-        print(
-            f"Rollout({horizon}), {args.trials} trials: {first:.3f} s with fits, {again:.3f} s without",
-            flush=True,
-        )
+        print(f"Rollout({horizon}), {args.trials} trials: {first:.3f} s with fits, {again:.3f} s without", flush=True)
     for ahead in args.peer:
         seconds = peer(args.trials, ahead)
         said = "is not installed: pip install 'haltune[bench]'" if seconds is None else f"{seconds:.2f} s"

@@ -20,17 +20,7 @@ import numpy as np
 
 from haltune import Float, Maximize, Problem, Resume, Space, Start, Verdict
 from haltune.log.decisions import Action
-from haltune.log.events import (
-    Budgeted,
-    Checkpointed,
-    Created,
-    Ended,
-    Event,
-    Reported,
-    Resumed,
-    Started,
-    Status,
-)
+from haltune.log.events import Budgeted, Checkpointed, Created, Ended, Event, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.policies import Hyperband, Ladder, SuccessiveHalving
 from haltune.study.attempt import Report
@@ -69,11 +59,7 @@ class Simulation:
         began = time.process_time()
         answer = question()
         took = time.process_time() - began
-        self.spent, self.slowest, self.decisions = (
-            self.spent + took,
-            max(self.slowest, took),
-            self.decisions + 1,
-        )
+        self.spent, self.slowest, self.decisions = (self.spent + took, max(self.slowest, took), self.decisions + 1)
         return answer
 
     def ask(self, at: float) -> int | None:
@@ -107,9 +93,7 @@ class Simulation:
         if epoch < EPOCHS:
             verdict = self.decide(lambda: self.policy.judge(self.state, history, longer, rng))
         self.apply(
-            Reported(
-                at=at, trial=id, attempt=trial.attempt, verdict=verdict, seen=history.position, **vars(report)
-            )
+            Reported(at=at, trial=id, attempt=trial.attempt, verdict=verdict, seen=history.position, **vars(report))
         )
         if verdict.action is Action.CONTINUE and epoch < EPOCHS:
             return True
@@ -142,9 +126,7 @@ def search(policy: Any, trials: int, workers: int) -> list[tuple[int, int, float
 
 def main() -> None:
     """Print the tables; exits with 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=64)
     options = parser.parse_args()
@@ -152,18 +134,12 @@ def main() -> None:
     for name, make in SEARCHES.items():
         search(make(options.trials), min(200, options.trials), options.workers)  # imports, caches
         print(f"\n{name}, {options.workers} workers")
-        print(
-            f"{'trials':>8}{'decisions':>11}{'total s':>10}{'ms a decision':>15}{'lately':>8}{'slowest ms':>12}"
-        )
+        print(f"{'trials':>8}{'decisions':>11}{'total s':>10}{'ms a decision':>15}{'lately':>8}{'slowest ms':>12}")
         before = (0, 0.0)
-        for trials, decisions, seconds, slowest in search(
-            make(options.trials), options.trials, options.workers
-        ):
+        for trials, decisions, seconds, slowest in search(make(options.trials), options.trials, options.workers):
             latest = 1e3 * (seconds - before[1]) / (decisions - before[0])
             mean = 1e3 * seconds / decisions
-            print(
-                f"{trials:>8}{decisions:>11}{seconds:>10.2f}{mean:>15.3f}{latest:>8.3f}{1e3 * slowest:>12.1f}"
-            )
+            print(f"{trials:>8}{decisions:>11}{seconds:>10.2f}{mean:>15.3f}{latest:>8.3f}{1e3 * slowest:>12.1f}")
             before = (decisions, seconds)
             if mean >= 1.0 or latest >= 1.0:
                 missed.append(f"{name} at {trials} trials")

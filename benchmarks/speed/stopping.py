@@ -46,9 +46,7 @@ def main() -> None:
         return lambda: sampler(seen, HORIZON, args.paths, np.random.default_rng(0))
 
     def solution(mode: str, incumbent: float) -> Callable[[], object]:
-        settings = OptimalStopping(
-            "faithful" if mode == "faithful" else "robust", paths=args.paths, cells=100
-        )
+        settings = OptimalStopping("faithful" if mode == "faithful" else "robust", paths=args.paths, cells=100)
         losses = settings.losses()
         return lambda: settings.solve_at(seen, HORIZON, incumbent, losses, np.random.default_rng(0))
 

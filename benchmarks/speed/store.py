@@ -53,10 +53,7 @@ def verdict(id: int, epoch: int) -> Verdict:
     """Words and numbers of which no two are alike, as BO-BOS gives them."""
     p = 1.0 / (1.0 + id + epoch / 51.0)
     return go_on(
-        f"P(beats 0.912) = {p:.3g} at epoch {epoch}",
-        probability=p,
-        loss_of_stopping=5 * p,
-        loss_of_going_on=2 * p,
+        f"P(beats 0.912) = {p:.3g} at epoch {epoch}", probability=p, loss_of_stopping=5 * p, loss_of_going_on=2 * p
     )
 
 
@@ -177,9 +174,7 @@ def in_fresh_process(name: str, url: str) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--only", choices=list(MEASURES), help=argparse.SUPPRESS)

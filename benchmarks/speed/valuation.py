@@ -32,9 +32,7 @@ def decisions(dim, depth, repeats):
     for _ in range(repeats):
         believed = prior
         for u in rng.integers(len(controls.points), size=3):
-            believed = believed.observe(
-                prior.on(controls.points[[u]])[0], rng.normal(0.5, 0.2), rng.uniform(0, 1)
-            )
+            believed = believed.observe(prior.on(controls.points[[u]])[0], rng.normal(0.5, 0.2), rng.uniform(0, 1))
         began = time.process_time()
         values(grid_belief(believed, prior.on(controls.points), 0.16), depth, ONE if dim == 1 else TWO)
         spent.append(1e3 * (time.process_time() - began))

@@ -79,16 +79,12 @@ def show(name: str, field: object, noise: float, over: np.ndarray, repeats: int)
     acquire = milliseconds(lambda: truncated_reduction(field.rows, field.variance, flat, over), repeats)  # type: ignore[attr-defined]
     update = milliseconds(lambda: field.observe(count // 2, 0.0, 1e6), repeats)  # type: ignore[attr-defined]
     share = float((over > 0).mean())
-    times = "".join(
-        f"{median:9.2f} ({fastest:.2f})" for median, fastest in (update, acquire, update + acquire)
-    )
+    times = "".join(f"{median:9.2f} ({fastest:.2f})" for median, fastest in (update, acquire, update + acquire))
     print(f"{name:46s} {share:12.0%} {times} ms", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", type=int, default=50)
     parser.add_argument("--evaluations", type=int, default=100)
     parser.add_argument("--large", action="store_true")

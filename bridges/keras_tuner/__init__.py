@@ -103,9 +103,7 @@ def _declared(name: str, kinds: list[Any]) -> Domain:
     for hp in kinds:
         when: dict[str, list[Any]] = {}
         for condition in hp.conditions:
-            when[condition.name] = [
-                v for v in condition.values if v in when.get(condition.name, condition.values)
-            ]
+            when[condition.name] = [v for v in condition.values if v in when.get(condition.name, condition.values)]
         whens.append(when)
     if any(d != domains[0] for d in domains):  # which have no conditions yet
         raise InvalidSpace(f"{name!r} has different ranges in several scopes. Give each a name of its own.")
@@ -132,11 +130,7 @@ def _domain(name: str, hp: Any) -> Domain:
     why = ""
     if kind not in ("Choice", "Int", "Float"):
         why = f"{kind} is not known here; Float, Int, Choice, Boolean and Fixed are"
-    elif (
-        kind != "Choice"
-        and hp.step is not None
-        and not (kind == "Int" and hp.step == 1 and hp.sampling == "linear")
-    ):
+    elif kind != "Choice" and hp.step is not None and not (kind == "Int" and hp.step == 1 and hp.sampling == "linear"):
         values = [int(v) if kind == "Int" else float(f"{v:.12g}") for v in hp.values]
         if len(values) > MOST_VALUES:
             why = f"more than {MOST_VALUES} steps. Leave step= out, and round in build(hp)"
@@ -200,9 +194,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
     def _search_what_was_found(self) -> None:
         """Widen the study by what trials declared since, in a HyperModel's fit: earlier trials had the default."""
         known = {hp.name for hp in self._searched.space}
-        defaults = {
-            hp.name: hp.default for hp in reversed(self.hyperparameters.space) if hp.name not in known
-        }
+        defaults = {hp.name: hp.default for hp in reversed(self.hyperparameters.space) if hp.name not in known}
         if not defaults:
             return
         self._searched, self._study = self.get_space(), None
@@ -429,10 +421,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         try:
             yield
         except BaseException as error:
-            if (
-                interrupts(error)
-                or self.oracle._run_times[trial.trial_id] < self.oracle.max_retries_per_trial
-            ):
+            if interrupts(error) or self.oracle._run_times[trial.trial_id] < self.oracle.max_retries_per_trial:
                 held.interrupt()
             else:
                 held.fail(error)

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from .sampler import HaltuneSampler
     from .studies import from_study, to_study
 
-_ROOMS = {
-    "studies": ("from_study", "to_study"),
-    "pruner": ("HaltunePruner",),
-    "sampler": ("HaltuneSampler",),
-}
+_ROOMS = {"studies": ("from_study", "to_study"), "pruner": ("HaltunePruner",), "sampler": ("HaltuneSampler",)}
 if not TYPE_CHECKING:  # a type checker reports unknown names
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 

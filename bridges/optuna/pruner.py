@@ -149,9 +149,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         }
         self._seed = seed
         self._stopper = Stopper(stopping or OptimalStopping())
-        self._known: dict[
-            Any, TrialRecord
-        ] = {}  # of trials that are over: the stopper tells them apart as objects
+        self._known: dict[Any, TrialRecord] = {}  # of trials that are over: the stopper tells them apart as objects
         self._said: set[str] = set()
         self._lock = Lock()  # for the trials of several threads
 
@@ -165,9 +163,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
             p = verdict.evidence.get("p_win")
             found = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}
             for name, value in found.items():
-                study._storage.set_trial_user_attr(
-                    trial._trial_id, PREFIX + name, value
-                )  # there is no public way
+                study._storage.set_trial_user_attr(trial._trial_id, PREFIX + name, value)  # there is no public way
         return verdict.stops
 
     def _verdict(self, study: optuna.Study, trial: FrozenTrial) -> Verdict | None:
@@ -202,9 +198,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
             warn(text)
 
     def __repr__(self) -> str:
-        return (
-            f"HaltunePruner({', '.join(f'{n}={v!r}' for n, v in self._arguments.items() if v is not None)})"
-        )
+        return f"HaltunePruner({', '.join(f'{n}={v!r}' for n, v in self._arguments.items() if v is not None)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(HaltunePruner, **self._arguments), ()

@@ -27,13 +27,7 @@ from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import (
-    CurveRows,
-    StageKernel,
-    Stages,
-    candidates,
-    first_untried,
-)
+from haltune.policies.multifidelity.stage_process import CurveRows, StageKernel, Stages, candidates, first_untried
 
 from .spaces import (
     ENDS,
@@ -67,9 +61,7 @@ class CurveHistory:
     rows: CurveRows
 
     @classmethod
-    def of(
-        cls, problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int
-    ) -> CurveHistory:
+    def of(cls, problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int) -> CurveHistory:
         """Of trials that are over, or run; of those that lie in the space."""
         known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
         known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # these are pending
@@ -92,9 +84,7 @@ def _config(trial: FrozenTrial, translated: Translated) -> dict[str, Any] | None
 
 def choose(study: optuna.Study, trial: FrozenTrial, params: dict[str, Any], translated: Translated) -> None:
     """Tell other workers what a trial will train: Optuna stores a parameter when it is suggested, some time later."""
-    chosen = {
-        name: translated.counterparts[name].distribution.to_internal_repr(v) for name, v in params.items()
-    }
+    chosen = {name: translated.counterparts[name].distribution.to_internal_repr(v) for name, v in params.items()}
     study._storage.set_trial_system_attr(trial._trial_id, _CHOSEN, chosen)  # there is no public way
 
 
@@ -234,11 +224,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         return Problem(translated.space, kind("value"), self._max_epochs or longest(trials))
 
     def _chosen(
-        self,
-        problem: Problem,
-        translated: Translated,
-        trials: Sequence[FrozenTrial],
-        rng: np.random.Generator,
+        self, problem: Problem, translated: Translated, trials: Sequence[FrozenTrial], rng: np.random.Generator
     ) -> dict[str, Any] | None:
         """The candidate of the highest upper bound that was not tried; None while too little is known, or all was."""
         known = CurveHistory.of(problem, trials, translated, self._seed)

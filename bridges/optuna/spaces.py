@@ -239,14 +239,10 @@ def _both(one: Distribution, other: Distribution) -> Distribution:
         return FloatDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
     if isinstance(one, IntDistribution) and isinstance(other, IntDistribution) and one.log == other.log:
         return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
-    raise InvalidSpace(
-        f"{one!r} in one trial and {other!r} in another are different parameters. Rename one of them."
-    )
+    raise InvalidSpace(f"{one!r} in one trial and {other!r} in another are different parameters. Rename one of them.")
 
 
-def _condition(
-    name: str, trials: Sequence[FrozenTrial], counterparts: dict[str, Counterpart]
-) -> dict[str, Any] | None:
+def _condition(name: str, trials: Sequence[FrozenTrial], counterparts: dict[str, Counterpart]) -> dict[str, Any] | None:
     """Return the condition of a parameter that some trials lack; None if no other parameter decides it."""
     kinds: tuple[type, ...] = (Choice, Int)
     for kind in kinds:

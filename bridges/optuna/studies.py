@@ -65,9 +65,7 @@ _DIRECTION = optuna.study.StudyDirection
 
 
 def to_study(
-    study: StudyView | Store | str | os.PathLike[str],
-    storage: Any = None,
-    name: str | None = None,
+    study: StudyView | Store | str | os.PathLike[str], storage: Any = None, name: str | None = None
 ) -> optuna.Study:
     """Copy a study into a storage of Optuna, so that optuna-dashboard and other tools can open it.
 
@@ -139,9 +137,7 @@ def _empty(study: StudyView, storage: Any, name: str) -> optuna.Study:
     return made
 
 
-def _trial(
-    t: TrialRecord, study: StudyView, translated: Translated, ended: float | None
-) -> optuna.trial.FrozenTrial:
+def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: float | None) -> optuna.trial.FrozenTrial:
     problem = study.history.problem
     results = t.results(problem)
     values = [results[goal.metric] for goal in problem.goals]
@@ -199,9 +195,7 @@ def _left_out(study: StudyView) -> list[str]:
     if any(t.metrics for t in study.trials):
         lines.append("curves of other metrics: the last value of each is an attribute")
     if again:
-        lines.append(
-            f"earlier attempts of {plural(again, 'trial')} that resumed from a checkpoint, or started again"
-        )
+        lines.append(f"earlier attempts of {plural(again, 'trial')} that resumed from a checkpoint, or started again")
     if paused:
         lines.append(f"that {plural(paused, 'paused trial')} may resume: their state is PRUNED")
     space = study.history.problem.space
@@ -281,15 +275,11 @@ def _goals(study: optuna.Study, curves: Sequence[Curve]) -> tuple[list[Goal], li
     best = [found for found in whole if not alike((max if largest[0] else min)(found[0]), found[1])]
     if last and not best:
         return [kinds[0](metric, of="best")], []
-    odd = (
-        f"{plural(len(last), 'trial')} ended with another value than at the last step: it replaces that value"
-    )
+    odd = f"{plural(len(last), 'trial')} ended with another value than at the last step: it replaces that value"
     return [kinds[0](metric)], [odd] * bool(last)
 
 
-_REASON = (
-    "enqueued by you, in the place of: drawn at random"  # as a study of the policy, and a replay, writes it
-)
+_REASON = "enqueued by you, in the place of: drawn at random"  # as a study of the policy, and a replay, writes it
 _STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.INTERRUPTED}
 
 

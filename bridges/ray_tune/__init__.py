@@ -167,9 +167,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         self._policy, self._store = policy, store
         self._options: Params = {"seed": seed, "name": name, "learn_from": learn_from}
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         """See ray.tune.search.Searcher: takes space, metric, mode and num_samples from the Tuner."""
         found = space_of(config)
         if self._space is not None and found is not None:
@@ -193,9 +191,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         """See ray.tune.search.Searcher: record it; HaltuneScheduler has asked for a verdict before."""
         self.take(trial_id, result, judge=False)
 
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         whole = {self.time_attr: self._max_epochs}  # Repeater reports the mean alone
         self.take(trial_id, {**whole, **(result or {})}, judge=False)
         self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut=True)
@@ -321,9 +317,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """See ray.tune.schedulers.TrialScheduler. Raises InvalidInput if it cannot decide."""
         found = getattr(tune_controller, "search_alg", None) if self._search is None else None
-        while found is not None and not isinstance(
-            found, HaltuneSearch
-        ):  # within wrappers, such as a limiter
+        while found is not None and not isinstance(found, HaltuneSearch):  # within wrappers, such as a limiter
             found = getattr(found, "searcher", None)
         if found is not None:
             given = (self._max_epochs, self._min_epochs or None, self._stopping, self._store)

@@ -60,9 +60,7 @@ def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
 def _domain(domain: Any) -> Domain:
     if isinstance(domain, theirs.FiniteRange):
         if domain.size > MOST_VALUES:
-            raise InvalidSpace(
-                f"more than {MOST_VALUES} values. Write uniform or randint, and round in your training."
-            )
+            raise InvalidSpace(f"more than {MOST_VALUES} values. Write uniform or randint, and round in your training.")
         return choice_of(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
     if isinstance(domain, theirs.Ordinal):
         return choice_of(domain.categories, theirs.Domain, _KNOWN, ordered=True)
@@ -135,9 +133,7 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         mode = "min" if do_minimize else "max"
         goal = goal_of("HaltuneScheduler", metric, mode, bounds, of)
         if not isinstance(config_space, Mapping):
-            raise InvalidInput(
-                f"Cannot read config_space={config_space!r}. Use a dict of Syne Tune's domains."
-            )
+            raise InvalidInput(f"Cannot read config_space={config_space!r}. Use a dict of Syne Tune's domains.")
         self.config_space, self.metric, self.mode = dict(config_space), metric, mode
         self.time_attr, self._pauses = time_attr, bool(pauses)
         self._problem = Problem(space_of(config_space), goal, epochs, min_epochs=min_epochs)

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from .tracker import track
     from .wandb import WandB
 
-_ROOMS = {
-    "tracker": ("track",),
-    "mlflow": ("MLflow",),
-    "tensorboard": ("TensorBoard",),
-    "wandb": ("WandB",),
-}
+_ROOMS = {"tracker": ("track",), "mlflow": ("MLflow",), "tensorboard": ("TensorBoard",), "wandb": ("WandB",)}
 if not TYPE_CHECKING:  # a type checker reports unknown names
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 

@@ -15,11 +15,7 @@ from haltune.study.view import RecordedStudy
 
 from .tracker import Bookmark, Point, Search
 
-_OVER = {
-    Status.COMPLETED: "STATUS_SUCCESS",
-    Status.STOPPED: "STATUS_SUCCESS",
-    Status.FAILED: "STATUS_FAILURE",
-}
+_OVER = {Status.COMPLETED: "STATUS_SUCCESS", Status.STOPPED: "STATUS_SUCCESS", Status.FAILED: "STATUS_FAILURE"}
 
 
 def write_runs(study: RecordedStudy, folder: Path) -> Path:
@@ -91,9 +87,7 @@ class TensorBoard:
     def start(self, trial: TrialRecord) -> None:
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-        start = plugin_data_pb2.SessionStartInfo(
-            start_time_secs=trial.started, group_name=f"trial-{trial.id}"
-        )
+        start = plugin_data_pb2.SessionStartInfo(start_time_secs=trial.started, group_name=f"trial-{trial.id}")
         for name, value in trial.config.items():
             if isinstance(value, bool):
                 start.hparams[name].bool_value = value

@@ -194,9 +194,7 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
         over.set()
         thread.join(_END_SECONDS)
         if thread.is_alive():
-            warn(
-                f"A tracker does not answer within {_END_SECONDS:.0f} s. Track the search again to send the rest."
-            )
+            warn(f"A tracker does not answer within {_END_SECONDS:.0f} s. Track the search again to send the rest.")
 
 
 class Mirror:
@@ -241,9 +239,7 @@ class Mirror:
         if self._turn is None or self._turn.mine():
             return True
         if not self._waits:
-            _log.info(
-                "Another program here sends %r to %s. This one takes over when it ends.", self._name, kind
-            )
+            _log.info("Another program here sends %r to %s. This one takes over when it ends.", self._name, kind)
         self._waits = True
         return False
 
@@ -254,10 +250,7 @@ class Mirror:
                 return
             outcome, several = self._read.outcome, bool(self._read.history.problem.further)
             best = None if several else self._read.best
-            tags = {
-                "haltune.outcome": outcome.reason,
-                "haltune.trials": plural(len(self._read.trials), "trial"),
-            }
+            tags = {"haltune.outcome": outcome.reason, "haltune.trials": plural(len(self._read.trials), "trial")}
             if best is not None:
                 tags |= {"haltune.best_trial": str(best.trial), "haltune.best_value": repr(best.value)}
             if several:
@@ -297,9 +290,7 @@ class Mirror:
                 self._runs[event.trial].saved = event.epoch
             case ev.Reported():
                 run = self._runs[event.trial]
-                if (
-                    event.attempt == run.attempt and event.epoch > run.epoch
-                ):  # else superseded, or seen before
+                if event.attempt == run.attempt and event.epoch > run.epoch:  # else superseded, or seen before
                     run.epoch = event.epoch
                     metric = self._read.history.problem.goal.metric
                     if new and not event.copied:

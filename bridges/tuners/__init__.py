@@ -63,18 +63,12 @@ def check_epochs(who: str, max_epochs: Any, min_epochs: Any = 0) -> int:
     check_whole(who, 1, max_epochs=max_epochs)
     check_whole(who, 0, min_epochs=min_epochs)
     if min_epochs > max_epochs:
-        raise InvalidInput(
-            f"{who}: min_epochs={min_epochs} is more than max_epochs={max_epochs}. Lower min_epochs."
-        )
+        raise InvalidInput(f"{who}: min_epochs={min_epochs} is more than max_epochs={max_epochs}. Lower min_epochs.")
     return int(max_epochs)
 
 
 def read_result(
-    result: Mapping[str, Any] | None,
-    metric: Any,
-    epoch: str,
-    is_own: Callable[[str], bool],
-    seconds: str = "",
+    result: Mapping[str, Any] | None, metric: Any, epoch: str, is_own: Callable[[str], bool], seconds: str = ""
 ) -> dict[str, Any] | None:
     """Return the arguments of `Conductor.report`; None if the metric or the epoch is missing, or is no number.
 
@@ -158,9 +152,7 @@ class Conductor:
             if "warning" in verdict.evidence:
                 self._warn_once(str(verdict.evidence["warning"]))
             if verdict.action is Action.PAUSE and self.pauses:
-                trial.save(
-                    lambda path: path.write_text(name, encoding="utf-8")
-                )  # the other tuner has the state
+                trial.save(lambda path: path.write_text(name, encoding="utf-8"))  # the other tuner has the state
             elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
                 trial.go_on()

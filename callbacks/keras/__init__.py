@@ -128,9 +128,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.restore_randomness(self.model, self._resumed)
             except (OSError, BadZipFile) as error:  # deleted since the model was loaded
                 why = f"the random state in {self._resumed} cannot be read ({error})"
-                reporter.warn_once(
-                    "random", f"{why}: dropout and shuffling do not continue as they would have"
-                )
+                reporter.warn_once("random", f"{why}: dropout and shuffling do not continue as they would have")
         reporter.defer(Interruption.within("fit", "keras."))
         if reporter.verdict is not None:
             self.model.stop_training |= _OURS

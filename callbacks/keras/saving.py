@@ -81,9 +81,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
         _CHOSEN[trial] = Loading(options=dict(options))
         return None if trial.checkpoint is None else _load(trial.checkpoint, "trial", options)
     if options:
-        raise InvalidInput(
-            f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}"
-        )
+        raise InvalidInput(f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}")
     model = _made(make_model, trial.config)
     _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
     if trial.checkpoint is not None:

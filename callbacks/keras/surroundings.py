@@ -81,9 +81,7 @@ def refuse_many_processes() -> None:
         cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         tasks = sum(len(cluster.get(job, ())) for job in ("chief", "worker", "master"))
     jax, keras = sys.modules.get("jax"), sys.modules.get("keras")
-    ask_jax = (
-        jax is not None and keras is not None and keras.backend.backend() == "jax"
-    )  # the question claims devices
+    ask_jax = jax is not None and keras is not None and keras.backend.backend() == "jax"  # the question claims devices
     found = {
         "TF_CONFIG with {} workers": tasks,
         "torch.distributed with {} processes": torch_ranks().size,
@@ -106,11 +104,7 @@ def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
         before = before and other is not callback
         rung = until is not None and (trial.horizon is None or until < trial.horizon)
         # the first epoch that it looks at always improves; then patience more may not, one at least
-        if (
-            rung
-            and isinstance(other, EarlyStopping)
-            and other.start_from_epoch + max(other.patience, 1) + 1 < until
-        ):
+        if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < until:
             yield (
                 f"EarlyStopping(patience={other.patience}) can end this training before epoch {until:g}, where the "
                 f"policy compares trials. Give it patience={until:g} or more, or leave stopping to haltune."

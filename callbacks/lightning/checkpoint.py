@@ -43,9 +43,7 @@ def save(
 
         def begin() -> None:
             if keeps and sharded(trainer):
-                raise NotSupported(
-                    f"its state under {type(trainer.strategy).__name__} is spread over the processes"
-                )
+                raise NotSupported(f"its state under {type(trainer.strategy).__name__} is spread over the processes")
             found.append(reporter.trial._begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
@@ -145,9 +143,7 @@ def _refused(file: Path | io.BytesIO) -> str | None:
 
     where: Any = str(file) if isinstance(file, Path) else file
     try:
-        torch.load(
-            where, map_location="cpu", mmap=isinstance(file, Path), weights_only=True
-        )  # reads no tensor
+        torch.load(where, map_location="cpu", mmap=isinstance(file, Path), weights_only=True)  # reads no tensor
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         return found[1] if found else "an object"
@@ -199,9 +195,7 @@ def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
 def capture(trainer: Any) -> dict[str, Any]:
     """This process's random state, of primitives only."""
     loaders = {name: randomness.of_tensor(g.get_state()) for name, g in _generators(trainer)}
-    reloaded = getattr(
-        trainer.fit_loop, "_last_train_dl_reload_epoch", 0
-    )  # for reload_dataloaders_every_n_epochs
+    reloaded = getattr(trainer.fit_loop, "_last_train_dl_reload_epoch", 0)  # for reload_dataloaders_every_n_epochs
     return randomness.capture() | {"loaders": loaders, "reloaded": reloaded}
 
 

@@ -103,9 +103,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _fsync(path: Path) -> None:
-    if os.path.islink(path) or not (
-        os.path.isfile(path) or os.path.isdir(path)
-    ):  # a link or a pipe holds nothing
+    if os.path.islink(path) or not (os.path.isfile(path) or os.path.isdir(path)):  # a link or a pipe holds nothing
         return
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -95,7 +95,5 @@ def _after_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=held_off.before_fork,
-        after_in_parent=held_off.after_in_parent,
-        after_in_child=_after_in_child,
+        before=held_off.before_fork, after_in_parent=held_off.after_in_parent, after_in_child=_after_in_child
     )

@@ -19,16 +19,7 @@ from scipy.linalg import blas, lapack
 from haltune._utils.arrays import Array, Indices
 from haltune.errors import InvalidInput
 
-from .kernels import (
-    Kernel,
-    KernelName,
-    as_points,
-    check_kind,
-    input_gradient,
-    profile,
-    row_blocks,
-    squared_distances,
-)
+from .kernels import Kernel, KernelName, as_points, check_kind, input_gradient, profile, row_blocks, squared_distances
 
 _JITTERS = (0.0, *(10.0**power for power in range(-12, 0)))  # relative to the signal variance
 _EPS = float(np.finfo(np.float64).eps)
@@ -44,9 +35,7 @@ def factorise(matrix: Array, scale: float) -> tuple[Array, float]:
     Raises InvalidInput when the matrix is not finite, or not nearly positive semidefinite.
     """
     if not np.isfinite(matrix).all():
-        raise InvalidInput(
-            "a covariance matrix holds NaN or infinity: targets, noise or inputs are too large"
-        )
+        raise InvalidInput("a covariance matrix holds NaN or infinity: targets, noise or inputs are too large")
     size = len(matrix)
     if size == 0:
         return np.zeros((0, 0), order="F"), 0.0
@@ -57,9 +46,7 @@ def factorise(matrix: Array, scale: float) -> tuple[Array, float]:
         factor, info = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
         if info == 0 and _well_conditioned(factor.diagonal(), scale):
             return factor, jitter * scale
-    raise InvalidInput(
-        "a covariance matrix is not positive definite even with jitter; are variances negative?"
-    )
+    raise InvalidInput("a covariance matrix is not positive definite even with jitter; are variances negative?")
 
 
 def _well_conditioned(pivots: Array, scale: float) -> bool:
@@ -267,13 +254,9 @@ def as_noise(noise: ArrayLike | None, count: int) -> Array:
         return np.zeros(count)
     given = _vector(noise, "noise")
     if given.shape not in ((1,), (count,)):
-        raise InvalidInput(
-            f"noise must be one variance or one per point, shape ({count},), not {given.shape}"
-        )
+        raise InvalidInput(f"noise must be one variance or one per point, shape ({count},), not {given.shape}")
     if not bool(np.all((given >= 0) & (given <= 1e200))):
-        raise InvalidInput(
-            "noise variances must be finite and not negative; they are variances, not deviations"
-        )
+        raise InvalidInput("noise variances must be finite and not negative; they are variances, not deviations")
     return np.broadcast_to(given, (count,)).copy()
 
 
@@ -351,9 +334,7 @@ class LogNormal:
     high: float
 
     def __post_init__(self) -> None:
-        if not (
-            0 < self.spread < np.inf and 0 < self.low <= self.high < np.inf and np.isfinite(self.location)
-        ):
+        if not (0 < self.spread < np.inf and 0 < self.low <= self.high < np.inf and np.isfinite(self.location)):
             raise InvalidInput(f"{self} needs a finite location, a positive spread and 0 < low <= high")
 
     @property
@@ -603,12 +584,7 @@ def _descend(
             gradient[position] += prior.slope(float(theta[position]))
         return -value, -gradient
 
-    options = {
-        "maxiter": iterations,
-        "ftol": tolerance,
-        "gtol": 1e-5,
-        "maxcor": 20,
-    }  # ftol: relative decrease
+    options = {"maxiter": iterations, "ftol": tolerance, "gtol": 1e-5, "maxcor": 20}  # ftol: relative decrease
     start = np.clip(start, bounds[:, 0], bounds[:, 1])
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return float(found.fun), np.asarray(found.x)
@@ -722,9 +698,7 @@ class _LogDensity:
         return -0.5 * float(rest @ rest) - determinant - 0.5 * log(q), m
 
 
-def _slice(
-    evidence: _LogDensity, theta: Array, level: float, rng: np.random.Generator
-) -> tuple[Array, float]:
+def _slice(evidence: _LogDensity, theta: Array, level: float, rng: np.random.Generator) -> tuple[Array, float]:
     """One step of elliptical slice sampling: theta and its log density."""
     centred = theta - evidence.location
     other = evidence.spread * rng.standard_normal(len(theta))

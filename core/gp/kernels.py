@@ -48,9 +48,7 @@ class Kernel:
         object.__setattr__(self, "lengthscales", scales)
         check_kind(self.kind)
         if scales.ndim != 1 or not bool(np.all((scales > 0) & np.isfinite(scales))):
-            raise InvalidInput(
-                f"lengthscales must be a vector of positive finite numbers, not {self.lengthscales}"
-            )
+            raise InvalidInput(f"lengthscales must be a vector of positive finite numbers, not {self.lengthscales}")
         if not 0 < self.variance < np.inf:
             raise InvalidInput(f"the kernel's variance must be positive and finite, not {self.variance}")
 
@@ -143,7 +141,5 @@ def as_points(points: ArrayLike, dim: int | None = None, name: str = "X") -> Arr
     if array.ndim != 2 or (dim is not None and array.shape[1] != dim):
         raise InvalidInput(f"{name} must have shape (n, {wanted}), one row per point, not {array.shape}")
     if not bool(np.all(np.abs(array) <= 1e6)):
-        raise InvalidInput(
-            f"{name} holds NaN, infinity or sizes above 1e6; encode configurations into the unit cube"
-        )
+        raise InvalidInput(f"{name} holds NaN, infinity or sizes above 1e6; encode configurations into the unit cube")
     return array

@@ -196,9 +196,7 @@ class Rescaled(Event):
     kind: ClassVar[str] = "rescaled"
     low: float  # sign * value that scores 0
     high: float  # sign * value that scores 1
-    metric: str = (
-        ""  # of several goals: the one that is weighed by it; "": the scores of the first, or only, one
-    )
+    metric: str = ""  # of several goals: the one that is weighed by it; "": the scores of the first, or only, one
     worst: float | None = None  # of several goals: sign * value of the worst on the front; None: low
 
 
@@ -317,8 +315,7 @@ def from_json(body: Mapping[str, Any]) -> Event:
 
 
 _FLOATS = {
-    k.kind: tuple(f.name for f in fields(k) if "float" in str(f.type) and f.name != "metrics")
-    for k in KINDS.values()
+    k.kind: tuple(f.name for f in fields(k) if "float" in str(f.type) and f.name != "metrics") for k in KINDS.values()
 }
 
 
@@ -349,9 +346,7 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return plain(value.tolist())
-    raise InvalidInput(
-        f"{value!r} of type {type(value).__name__} cannot be recorded: use numbers, strings, lists"
-    )
+    raise InvalidInput(f"{value!r} of type {type(value).__name__} cannot be recorded: use numbers, strings, lists")
 
 
 # -- what a field may be: its type by its annotation, its range by its name ------------------------
@@ -404,9 +399,7 @@ _TYPES: dict[str, Check] = {
 }  # fmt: skip
 _NAMES: dict[str, Check] = {
     "at": (
-        lambda value: (
-            _number(value) and abs(value) < 6e10
-        ),  # the year 3871: what calendars of all platforms have
+        lambda value: _number(value) and abs(value) < 6e10,  # the year 3871: what calendars of all platforms have
         "a time, in seconds since 1970",
     ),
     "attempt": (lambda value: _whole(value) and value >= 1, "a whole number, 1 or more"),

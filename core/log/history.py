@@ -80,9 +80,7 @@ class History:
         self.finished: str | None = None  # the policy's reason for ending the search
         self.held: str | None = None  # why somebody holds it for a while
         self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
-        self.recorded: Budget | None = (
-            None  # as a worker recorded last what it may cost; None: none was given
-        )
+        self.recorded: Budget | None = None  # as a worker recorded last what it may cost; None: none was given
         self.scale: Scale | None = given(problem.goal)
         self.failures_in_a_row = 0
         self.deciding = 0.0  # seconds that the policy's last start or resume took it
@@ -333,10 +331,7 @@ class History:
             case ev.Budgeted():
                 self.recorded = Budget(**event.budget)
                 if event.plans:
-                    self.budget, self.finished = (
-                        self.recorded,
-                        None,
-                    )  # an end for want of budget does not stand
+                    self.budget, self.finished = (self.recorded, None)  # an end for want of budget does not stand
             case ev.Enqueued():
                 self.queue.append(event.config)
             case ev.Refused() if self.queue:
@@ -373,10 +368,7 @@ class History:
                 why = f"trial {event.trial} started, and the next is {count}"
         elif isinstance(event, ev.Created):
             why = "a study is made once, by its first event" if self.position else ""
-        elif isinstance(event, ev.Rescaled) and event.metric not in (
-            "",
-            *(g.metric for g in self.problem.goals),
-        ):
+        elif isinstance(event, ev.Rescaled) and event.metric not in ("", *(g.metric for g in self.problem.goals)):
             why = f"no goal is called {event.metric!r}"
         if why:
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
@@ -403,9 +395,7 @@ class History:
             error: Exception = InvalidSpace(f"which does not contain the one before: {'; '.join(lacks)}")
         except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
             error = found
-        raise StoreError(
-            f"event {self.position} of {self.whose}: its space, {one_line(error)}. {ADVICE}"
-        ) from error
+        raise StoreError(f"event {self.position} of {self.whose}: its space, {one_line(error)}. {ADVICE}") from error
 
     def _widened(self, e: ev.Widened) -> None:
         """What was tried, and what waits, has what is new by now, such as a constant."""

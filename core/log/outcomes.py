@@ -47,9 +47,7 @@ class TrialOutcome:
     words: str  # "ended by itself at epoch 4 of 12"
 
 
-def outcome_of(
-    t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()
-) -> TrialOutcome:
+def outcome_of(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> TrialOutcome:
     """Return the outcome of a trial. over: whether the search is. lost: trials whose workers are known to be gone."""
     kind, horizon = "lost" if t.id in lost else _kind(t, problem, over), problem.max_epochs
     words = OUTCOMES[kind][0]
@@ -308,9 +306,7 @@ def _costs(t: TrialRecord, at: int, problem: Problem) -> Array:
         finite = not beyond and all(map(math.isfinite, found))
         return np.array(found) if finite else np.full(len(found), math.inf)
     finite = math.isfinite(t.values[at])
-    return np.array(
-        [beyond, -problem.goal.sign * float(t.counting(problem.goal)[at]) if finite else math.inf]
-    )
+    return np.array([beyond, -problem.goal.sign * float(t.counting(problem.goal)[at]) if finite else math.inf])
 
 
 def _among(own: Array, others: list[Array]) -> tuple[str, bool]:
@@ -331,9 +327,7 @@ def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
     own = _costs(trial, len(trial.epochs) - 1, problem)
     if not np.isfinite(own).all():
         return "beyond a limit" if problem.constraints else "without a finite value in every goal", True
-    came = [
-        t for t in history.trials if t.id != trial.id and len(t.epochs) and (t.epoch >= epoch or t.complete)
-    ]
+    came = [t for t in history.trials if t.id != trial.id and len(t.epochs) and (t.epoch >= epoch or t.complete)]
     ends = [int(np.searchsorted(t.epochs, epoch, side="right")) - 1 for t in came]
     others = [_costs(t, at, problem) for t, at in zip(came, ends, strict=True) if at >= 0]
     if not any(np.isfinite(v).all() for v in others):

@@ -192,9 +192,7 @@ class Constraint(KnowsArguments):
                     raise InvalidInput(f"Constraint({self.metric!r}, {name}={value!r}): a finite number")
                 object.__setattr__(self, name, float(value))
         if self.at_most is None and self.at_least is None:
-            raise InvalidInput(
-                f"Constraint({self.metric!r}) limits nothing: give at_most=, at_least= or both"
-            )
+            raise InvalidInput(f"Constraint({self.metric!r}) limits nothing: give at_most=, at_least= or both")
         if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
             raise InvalidInput(
                 f"Constraint({self.metric!r}, at_most={self.at_most:g}, at_least={self.at_least:g}): nothing "
@@ -315,15 +313,9 @@ class Budget(KnowsArguments):
         for name in ("trials", "epochs", "money", "price", "cost"):
             if (limit := getattr(self, name)) is None:
                 continue
-            if (
-                not _is_number(limit)
-                or not 0 < limit <= math.inf
-                or (isinstance(limit, int) and limit >= 2**63)
-            ):
+            if not _is_number(limit) or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
                 meant = f"; Budget(time={limit!r})?" if isinstance(limit, str) else ""
-                raise InvalidInput(
-                    f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}"
-                )
+                raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
             if name == "trials" and limit % 1 > 0:  # not of infinity, which has no remainder
                 raise InvalidInput(f"Budget(trials={limit!r}): a whole number, or None for no limit")
         if self.money is not None and self.price is None:
@@ -384,9 +376,7 @@ class Problem(KnowsArguments):
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
-            raise InvalidInput(
-                f"the first argument is a Space, not {type(self.space).__name__}: Space({{...}})"
-            )
+            raise InvalidInput(f"the first argument is a Space, not {type(self.space).__name__}: Space({{...}})")
         first, *others = _checked_goals(self.goal)
         object.__setattr__(self, "goal", first)
         if others or self.further:
@@ -483,9 +473,7 @@ class Problem(KnowsArguments):
 
     @classmethod
     def from_json(
-        cls,
-        data: Mapping[str, Any],
-        constraints: Mapping[str, Callable[[dict[str, Any]], bool]] | None = None,
+        cls, data: Mapping[str, Any], constraints: Mapping[str, Callable[[dict[str, Any]], bool]] | None = None
     ) -> Problem:
         """The inverse of `to_json`. Raises InvalidSpace unless the functions of its constraints are supplied."""
         goals = data["goal"] if isinstance(data["goal"], (list, tuple)) else [data["goal"]]

@@ -41,9 +41,7 @@ def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
     return MappingProxyType(mapping)
 
 
-copyreg.pickle(
-    MappingProxyType, lambda proxy: (_read_only, (dict(proxy),))
-)  # records and histories hold some
+copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))  # records and histories hold some
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +101,7 @@ class TrialRecord(KnowsAttributes):
 
     def __repr__(self) -> str:
         value = f", value={short(float(self.values[-1]))}" if len(self.values) else ""
-        return (
-            f"TrialRecord({self.id}, {self.status}, epoch={self.epoch:g}{value}, config={dict(self.config)})"
-        )
+        return f"TrialRecord({self.id}, {self.status}, epoch={self.epoch:g}{value}, config={dict(self.config)})"
 
     def _repr_html_(self) -> str:
         end = f" at epoch {self.epoch:g}" if len(self.epochs) else ""
@@ -177,9 +173,7 @@ class Best(KnowsAttributes):
 class OnFront(Best):
     """A trial of the Pareto front; `value` is the first goal's."""
 
-    values: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of each goal, and of each metric that is constrained
+    values: Mapping[str, float] = field(default_factory=dict)  # of each goal, and of each metric that is constrained
 
 
 @dataclass(eq=False)

@@ -201,7 +201,5 @@ def hypervolume(vectors: Array, reference: Array) -> float:
         return float(above.max() - reference[0])
     order = above[np.argsort(-above[:, 0], kind="stable")]
     nexts = np.append(order[1:, 0], reference[0])
-    slices = (
-        (order[i, 0] - nexts[i]) * hypervolume(order[: i + 1, 1:], reference[1:]) for i in range(len(order))
-    )
+    slices = ((order[i, 0] - nexts[i]) * hypervolume(order[: i + 1, 1:], reference[1:]) for i in range(len(order)))
     return float(sum(slices))

@@ -270,9 +270,7 @@ class Spending:
         start, last = self._clock.open.get(trial, (0.0, 0.0))
         return self._held.get(trial, 0.0) + last - start
 
-    def spent(
-        self, trial: int | None = None, now: float = 0.0, epochs: float = 0.0, cost: float = 0.0
-    ) -> Spent:
+    def spent(self, trial: int | None = None, now: float = 0.0, epochs: float = 0.0, cost: float = 0.0) -> Spent:
         """The totals so far; or those at `now`, when a running trial has trained `epochs` more, for `cost`."""
         clock = self._clock if trial is None else self._clock.at(trial, now + self._back)
         return Spent(

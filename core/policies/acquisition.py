@@ -111,9 +111,7 @@ class Surface:
         return value if self.log_cost is None else value - self.log_cost(points)[0]
 
     def __call__(self, points: Array, /) -> tuple[Array, Array]:
-        mean, variance, mean_gradient, variance_gradient = self.posterior.predict_with_gradient(
-            self._complete(points)
-        )
+        mean, variance, mean_gradient, variance_gradient = self.posterior.predict_with_gradient(self._complete(points))
         value, by_mean, by_variance = self.score(mean, variance)
         gradient = by_mean[:, None] * mean_gradient + by_variance[:, None] * variance_gradient
         gradient = gradient[:, : points.shape[1]]

@@ -87,9 +87,7 @@ class Surrogate:
     def check_space(self, name: str, space: Space) -> None:
         """Raise InvalidInput for theorem 1's beta on an infinite space."""
         if self.beta == "theorem" and space.size is None:
-            raise InvalidInput(
-                f"{name}(beta='theorem') needs a space with finitely many configurations; use 'scaled'"
-            )
+            raise InvalidInput(f"{name}(beta='theorem') needs a space with finitely many configurations; use 'scaled'")
 
     def posterior(self, history: History, finished: FinishedTrials) -> Posterior | None:
         """The posterior after `finished`; None while fewer than `initial` trials have data."""
@@ -118,9 +116,7 @@ class Surrogate:
                 posterior = self._fits((known, data[: n + 1]), partial(extended, trials[n], posterior))
         return posterior
 
-    def propose(
-        self, history: History, finished: FinishedTrials, at: tuple[float, ...], rng: Generator
-    ) -> Start:
+    def propose(self, history: History, finished: FinishedTrials, at: tuple[float, ...], rng: Generator) -> Start:
         """The initial design, then the configuration of highest UCB; `at` ends every input of the process.
 
         Pending trials are hallucinated.
@@ -160,9 +156,7 @@ def hallucinate(posterior: Posterior, points: Array) -> Posterior:
 def last_value(trial: TrialRecord) -> float | None:
     """The last value of a trial that is over; None where it failed or has none (NaN is unlike itself, and no key)."""
     last = trial.values[-1:]
-    return (
-        float(last[0]) if trial.status is not Status.FAILED and len(last) and np.isfinite(last[0]) else None
-    )
+    return float(last[0]) if trial.status is not Status.FAILED and len(last) and np.isfinite(last[0]) else None
 
 
 def targets(history: History, values: Array) -> Array:
@@ -413,9 +407,7 @@ def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> 
             worth = np.log(np.maximum(apart, 1e-12)) - (log_cost(points)[0] if log_cost else 0.0)
     for i in np.argsort(-worth, kind="stable"):
         if space.contains(new[i]):
-            return Start(
-                new[i], reason=f"first design, {where}" if not len(history) else f"first design: {where}"
-            )
+            return Start(new[i], reason=f"first design, {where}" if not len(history) else f"first design: {where}")
     return Start(fresh(history, rng), reason="first design, drawn at random")
 
 
@@ -425,9 +417,7 @@ def improve(
 ) -> Proposal:  # fmt: skip
     """The configuration not tried yet of largest log EI - log cost."""
     surface = Surface(
-        improvement.posterior,
-        lambda mean, variance: log_ei(mean, variance, improvement.best),
-        log_cost=log_cost,
+        improvement.posterior, lambda mean, variance: log_ei(mean, variance, improvement.best), log_cost=log_cost
     )
     top = history.best()
     around = [top.config] if top else []

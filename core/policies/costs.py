@@ -409,9 +409,7 @@ class CostOptions:
                 "function of the configuration"
             )
         if not 0.0 < self.affordable < 1.0:
-            raise InvalidInput(
-                f"{self.name}(affordable={self.affordable!r}): give a probability between 0 and 1"
-            )
+            raise InvalidInput(f"{self.name}(affordable={self.affordable!r}): give a probability between 0 and 1")
         object.__setattr__(self, "fits", Memo(2 * self.refit_every + 1))
 
     @property
@@ -466,9 +464,7 @@ class RemainingBudget:
             if shape is not None:
                 return fit_scale(shape, x, c)
             if options.columns is not None:
-                return fit_line(
-                    x, c, [k for n in options.columns for k in range(space.dim)[space.columns[n]]]
-                )
+                return fit_line(x, c, [k for n in options.columns for k in range(space.dim)[space.columns[n]]])
             n = len(costs)
             fitted = n if n <= EARLY else max(EARLY, n - n % options.refit_every)
             model = sample_gp(x[:fitted], c[:fitted], rng=history.rng("fit", fitted, 1))
@@ -517,15 +513,10 @@ class RemainingBudget:
         if unit == "epochs":
             gone = [t.epoch for t in pending]
         else:
-            gone = [
-                history.worker_seconds(t.id) if unit == "seconds" else history.cost(t.id) or 0.0
-                for t in pending
-            ]
+            gone = [history.worker_seconds(t.id) if unit == "seconds" else history.cost(t.id) or 0.0 for t in pending]
         return float(np.maximum(costs - gone, 0.0).sum())
 
-    def costs(
-        self, unit: str, points: Array, after: Array | None = None, expected: bool = False
-    ) -> Array | None:
+    def costs(self, unit: str, points: Array, after: Array | None = None, expected: bool = False) -> Array | None:
         """(m,) the planned (or expected) costs of trials at points (m, dim); None while nothing is known."""
         if unit == "trials":
             return np.ones(len(points))
@@ -567,9 +558,7 @@ class RemainingBudget:
         _, amounts, costs = self._of_each(points, lefts, expected=True)
         return PlanningBudget(amounts, costs).price(costs)
 
-    def _of_each(
-        self, points: Array, lefts: Sequence[Left], expected: bool
-    ) -> tuple[list[str], Array, Array]:
+    def _of_each(self, points: Array, lefts: Sequence[Left], expected: bool) -> tuple[list[str], Array, Array]:
         """Units, what is left (b,) and costs (b, m) of each budget."""
         units = [left.unit for left in lefts] or [self.unit]
         found = [self.costs(unit, points, self.standing, expected) for unit in units]
@@ -582,7 +571,5 @@ class RemainingBudget:
         for left in lefts:
             model = self.model(left.unit) if left.unit in ("seconds", "cost") else None
             if model is not None and left.amount > 0.0:
-                least = np.minimum(
-                    least, model.predict(points, self.standing).below(left.amount / self.share)
-                )
+                least = np.minimum(least, model.predict(points, self.standing).below(left.amount / self.share))
         return least

@@ -36,9 +36,7 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     try:
         policy: Policy[Any] = kind(**_options(spec, known))
     except TypeError as error:
-        raise NotSupported(
-            f"the log's {name} has options that this version does not know: {error}"
-        ) from error
+        raise NotSupported(f"the log's {name} has options that this version does not know: {error}") from error
     if plain(policy.spec) != plain(spec):
         raise NotSupported(
             f"{name} cannot be rebuilt from its log: it holds a function, or another version wrote it. Build it in "

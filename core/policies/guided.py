@@ -78,9 +78,7 @@ class Guided(Wrapper):
     _fits: Memo[Posterior] = field(default_factory=lambda: Memo(1), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "policy", check_policy("Guided wraps a policy such as Ladder()", self.policy)
-        )
+        object.__setattr__(self, "policy", check_policy("Guided wraps a policy such as Ladder()", self.policy))
         check_whole("Guided", 2, MOST_POINTS, initial=self.initial)
         check_whole("Guided", 3, MOST_POINTS, candidates=self.candidates)
         if not 0 <= self.deviations < np.inf:

@@ -51,9 +51,7 @@ from .bayesopt import AGAIN, Improvement, ImprovementSurrogate, cheap_design, im
 from .costs import SLACK, UNITS, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget
 
 Infeasible = Literal["restrict", "terminate"]
-Nodes = tuple[
-    Array, Array
-]  # points (p, h - 1 or more) of the integral over z_0 ... z_{h-2}, and weights (p,)
+Nodes = tuple[Array, Array]  # points (p, h - 1 or more) of the integral over z_0 ... z_{h-2}, and weights (p,)
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
 _KNOWN = 1e-12  # of the largest variance: what is known as well as this teaches nothing
 _NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
@@ -141,9 +139,7 @@ def _pairs(first: Array, then: Array) -> Array:
 class _Planner:
     """The paths of some candidates at a time: k candidates, p paths each, m points."""
 
-    def __init__(
-        self, belief: JointNormal, budget: PlanningBudget, horizon: int, nodes: Nodes, restrict: bool
-    ) -> None:
+    def __init__(self, belief: JointNormal, budget: PlanningBudget, horizon: int, nodes: Nodes, restrict: bool) -> None:
         self.belief, self.horizon, self.restrict = belief, horizon, restrict
         self.z, self.weights = nodes
         self.left, self.first, self.then = budget.left * SLACK, budget.first, budget.then
@@ -392,9 +388,7 @@ class Rollout(Policy[FinishedTrials]):
         if remaining.planning(point, lefts, pairs=False).affordable()[0]:
             return move
         if not len(history) and len(others := [left for left in lefts if left.unit != "epochs"]) < len(lefts):
-            return self._design(
-                remaining, others, rng
-            )  # too few epochs for one training pay for a part of it
+            return self._design(remaining, others, rng)  # too few epochs for one training pay for a part of it
         return self._cheapest(remaining, lefts, rng)
 
     def _cheapest(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:
@@ -426,9 +420,7 @@ class Rollout(Policy[FinishedTrials]):
     def _planned(self, remaining: RemainingBudget, improvement: Improvement, rng: Generator) -> Move:
         """The best of a screened pool, then of neighbours of its best."""
         history, lefts = remaining.history, remaining.lefts
-        tops = [
-            improve(history, improvement, rng, cost, candidates=512) for cost in (remaining.log_cost(), None)
-        ]
+        tops = [improve(history, improvement, rng, cost, candidates=512) for cost in (remaining.log_cost(), None)]
         pool = Pool.of(history, [top.config for top in tops], rng)
         budget = remaining.planning(pool.points, lefts, pairs=False)
         if not budget.affordable().any():
@@ -441,9 +433,7 @@ class Rollout(Policy[FinishedTrials]):
 
         def valued(pool: Pool, some: Indices) -> tuple[PlanningBudget, Array, Array]:
             budget = remaining.planning(pool.points, lefts)
-            belief = JointNormal(
-                posterior.mean(pool.points), posterior.covariance(pool.points), improvement.best
-            )
+            belief = JointNormal(posterior.mean(pool.points), posterior.covariance(pool.points), improvement.best)
             value = rollout(belief, budget, self.horizon, nodes, some, self.infeasible)
             value *= remaining.chance(pool.points[some], lefts)
             whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)

@@ -250,9 +250,7 @@ class SeveralGoals(Wrapper):
         return in_words(self.policy)
 
     def inside(self, state: Views) -> Any:
-        raise InvalidInput(
-            "A search for several goals has a state for each weights. Ask it, not the policy inside."
-        )
+        raise InvalidInput("A search for several goals has a state for each weights. Ask it, not the policy inside.")
 
     def start(self, problem: Problem) -> Views:
         if problem.further and not self.policy.several_goals:

@@ -158,9 +158,7 @@ class FloatAxis(_Axis):
 
     grid: DecimalGrid | SignificantGrid
     log: bool
-    before: tuple[
-        tuple[DecimalGrid | SignificantGrid, float, float], ...
-    ] = ()  # with bounds, of narrower spaces
+    before: tuple[tuple[DecimalGrid | SignificantGrid, float, float], ...] = ()  # with bounds, of narrower spaces
     width, centre, continuous, dtype = 1, 0.5, True, np.float64
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
@@ -341,9 +339,7 @@ def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: 
     return Condition(parent, tuple(_comparison(name, parent, value, whole, *hull) for value in values))
 
 
-def _comparison(
-    name: str, parent: str, value: Any, whole: bool, low: float, high: float
-) -> tuple[str, float]:
+def _comparison(name: str, parent: str, value: Any, whole: bool, low: float, high: float) -> tuple[str, float]:
     sign, operand = value if isinstance(value, tuple) and len(value) == 2 else ("==", value)
     known = isinstance(sign, str) and sign in _COMPARE
     if not known or isinstance(operand, bool) or not isinstance(operand, int | float):
@@ -360,8 +356,7 @@ def _comparison(
     if not possible:
         said = operand if sign == "==" else f"{sign} {operand}"
         raise InvalidSpace(
-            f"{name!r} is active when {parent!r} is {said}, which {parent!r} never is: "
-            f"it lies in [{low}, {high}]."
+            f"{name!r} is active when {parent!r} is {said}, which {parent!r} never is: it lies in [{low}, {high}]."
         )
     return sign, operand
 
@@ -426,9 +421,7 @@ def layout_of(domains: Mapping[str, Domain]) -> Layout:
     def visit(name: str, path: list[str]) -> None:
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
-            raise InvalidSpace(
-                f"The parameters depend on each other in a circle: {circle}. Drop one of these arrows."
-            )
+            raise InvalidSpace(f"The parameters depend on each other in a circle: {circle}. Drop one of these arrows.")
         if name not in order:
             for other in (*(domains[name].when or {}), *bounding(domains[name])):
                 visit(other, [*path, name])
@@ -463,20 +456,14 @@ def _suggestion(name: str, names: Iterable[str]) -> str:
 def _check_references(name: str, domain: Domain, domains: Mapping[str, Domain]) -> None:
     for parent in domain.when or {}:
         if parent not in domains:
-            raise InvalidSpace(
-                f"{name!r} has a condition on {parent!r}, no parameter. {_suggestion(parent, domains)}"
-            )
+            raise InvalidSpace(f"{name!r} has a condition on {parent!r}, no parameter. {_suggestion(parent, domains)}")
     for bound in bounding(domain):
         if bound not in domains:
-            raise InvalidSpace(
-                f"A bound of {name!r} names {bound!r}, no parameter. {_suggestion(bound, domains)}"
-            )
+            raise InvalidSpace(f"A bound of {name!r} names {bound!r}, no parameter. {_suggestion(bound, domains)}")
         other = domains[bound]
         number = _number(other)
         if isinstance(domain, Int) and not isinstance(other, Int) and not isinstance(number, int):
-            raise InvalidSpace(
-                f"{name!r} is an Int, so its bound {bound!r} must be an Int or a whole constant."
-            )
+            raise InvalidSpace(f"{name!r} is an Int, so its bound {bound!r} must be an Int or a whole constant.")
         if not isinstance(other, Float | Int) and number is None:
             kind = "a choice" if isinstance(other, Choice) else "not a number"
             raise InvalidSpace(
@@ -499,9 +486,7 @@ def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns
         try:
             domain.check(low, high)
         except InvalidSpace as error:
-            raise InvalidSpace(
-                f"The parameter {name!r} can never have a value or may be invalid: {error}"
-            ) from None
+            raise InvalidSpace(f"The parameter {name!r} can never have a value or may be invalid: {error}") from None
     else:
         low, high = 0, len(domain.options) - 1 if isinstance(domain, Choice) else 0
     axis: FloatAxis | IntAxis | OptionAxis
@@ -561,9 +546,7 @@ class Table:
     def rows(self, keep: Mask) -> Table:
         """The rows where keep is true."""
         parts = (self.columns, self.active, self.lows, self.highs, self.crossed)
-        return Table(
-            int(keep.sum()), *({name: column[keep] for name, column in part.items()} for part in parts)
-        )
+        return Table(int(keep.sum()), *({name: column[keep] for name, column in part.items()} for part in parts))
 
 
 def read_cube(layout: Layout, u: Array) -> Table:
@@ -620,9 +603,7 @@ def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[s
         if is_active:
             value = config.get(p.name, p.absent)
             if value is MISSING:
-                raise InvalidSpace(
-                    f"{p.name!r} is missing from the configuration {dict(config)!r}. Give it a value."
-                )
+                raise InvalidSpace(f"{p.name!r} is missing from the configuration {dict(config)!r}. Give it a value.")
             values.append(value)
         elif p.name in config:
             when = (f"{k!r} is {' or '.join(map(repr, v))}" for k, v in (p.domain.when or {}).items())
@@ -668,9 +649,7 @@ def configurations(layout: Layout) -> list[Config]:
     size = layout.size
     if size is None or size > MOST_ROWS:
         said = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
-        raise InvalidSpace(
-            f"The space {said}; only up to {MOST_ROWS:,} can be listed. Use sample(n, rng) instead."
-        )
+        raise InvalidSpace(f"The space {said}; only up to {MOST_ROWS:,} can be listed. Use sample(n, rng) instead.")
     by_name = {p.name: p for p in layout.ordered}
     grids = np.unravel_index(np.arange(size), [by_name[name].count or 1 for name in layout.names])
     table, keep = Table(size), np.ones(size, dtype=np.bool_)
@@ -689,8 +668,7 @@ def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
     if isinstance(levels, bool) or levels < 2:
         raise InvalidInput(f"a mesh has 2 levels or more along each continuous parameter, not {levels!r}")
     nodes = [
-        levels if p.count is None else p.count if p.axis.width > 1 else min(p.count, levels)
-        for p in layout.coordinates
+        levels if p.count is None else p.count if p.axis.width > 1 else min(p.count, levels) for p in layout.coordinates
     ]
     if math.prod(nodes) > most:
         raise InvalidInput(

@@ -142,14 +142,10 @@ class _Range(_Declared):
         if isinstance(low, str) or isinstance(high, str):
             return
         if low > high:
-            raise InvalidSpace(
-                f"{self!r} has low = {low} above high = {high}. Swap them; equal bounds are allowed."
-            )
+            raise InvalidSpace(f"{self!r} has low = {low} above high = {high}. Swap them; equal bounds are allowed.")
         if whole and (high - low >= _LARGEST_COUNT or (self.log and high > _LARGEST_LOG_INT)):
             limit = "high up to 2**40" if self.log else "up to 2**50 values"
-            raise InvalidSpace(
-                f"{self!r} is too wide to be exact: an Int like it may have {limit}. Use a Float."
-            )
+            raise InvalidSpace(f"{self!r} is too wide to be exact: an Int like it may have {limit}. Use a Float.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -220,9 +216,7 @@ class Choice(_Declared):
     ordered: bool = field(default=False, kw_only=True)
     when: Mapping[str, Any] | None = field(default=None, kw_only=True)
 
-    def __init__(
-        self, options: Iterable[Any], *, ordered: bool = False, when: Mapping[str, Any] | None = None
-    ):
+    def __init__(self, options: Iterable[Any], *, ordered: bool = False, when: Mapping[str, Any] | None = None):
         ordered = _flag(ordered, "ordered", self)
         object.__setattr__(self, "options", _checked_options(options, ordered))
         object.__setattr__(self, "ordered", ordered)
@@ -289,13 +283,9 @@ def domains_from(parameters: Parameters) -> dict[str, Domain]:
     for pair in pairs:
         name, value = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (pair, math.nan)
         if not isinstance(name, str) or not name or name != name.strip():
-            raise InvalidSpace(
-                f"A space maps names (text without spaces around it) to domains; got {name!r}."
-            )
+            raise InvalidSpace(f"A space maps names (text without spaces around it) to domains; got {name!r}.")
         if name in found:
-            raise InvalidSpace(
-                f"The parameter {name!r} is given twice. Names must differ: rename or drop one."
-            )
+            raise InvalidSpace(f"The parameter {name!r} is given twice. Names must differ: rename or drop one.")
         found[name] = _as_domain(name, value)
     return found
 
@@ -336,9 +326,7 @@ def _checked_options(options: Any, ordered: bool) -> tuple[Any, ...]:
     seen = set()
     for option in found:
         if (mark := token(option)) in seen:
-            raise InvalidSpace(
-                f"Choice lists {option!r} twice (1 and 1.0 are one option). Remove one of them."
-            )
+            raise InvalidSpace(f"Choice lists {option!r} twice (1 and 1.0 are one option). Remove one of them.")
         seen.add(mark)
     return found
 
@@ -353,9 +341,7 @@ def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
         where = f"The condition on {parent!r}"
         listed = [plain_value(value, where) for value in (values if several else [values])]
         if not listed:
-            raise InvalidSpace(
-                f"{where} allows no value, so the parameter would never be active. Give it one."
-            )
+            raise InvalidSpace(f"{where} allows no value, so the parameter would never be active. Give it one.")
         found[parent] = sorted(listed, key=token) if isinstance(values, set | frozenset) else listed
     return found
 
@@ -376,9 +362,7 @@ def _bound(kind: str, bound: Any, end: str) -> float | str:
             float(bound)
         except ValueError:
             return bound
-        raise InvalidSpace(
-            f"{end} = {bound!r} is a text: write the number, {bound.strip()}, without quotation marks."
-        )
+        raise InvalidSpace(f"{end} = {bound!r} is a text: write the number, {bound.strip()}, without quotation marks.")
     kinds: Any = numbers.Integral if whole else numbers.Real
     if isinstance(bound, bool) or not isinstance(bound, kinds):
         advice = " Write it without a decimal point, or use Float." if isinstance(bound, float) else ""

@@ -105,9 +105,7 @@ def batches(design: str, n: int, width: int, rng: np.random.Generator) -> Iterat
     Raises InvalidInput for an unknown design.
     """
     if design not in DESIGNS:
-        raise InvalidInput(
-            f"The design {design!r} is unknown. Choose one of {', '.join(map(repr, DESIGNS))}."
-        )
+        raise InvalidInput(f"The design {design!r} is unknown. Choose one of {', '.join(map(repr, DESIGNS))}.")
     engine: Any = None
     if design != "uniform" and width:
         from scipy.stats import qmc  # here: it takes half a second, and only designs need it

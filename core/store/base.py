@@ -133,13 +133,7 @@ class Store(Protocol):
         ...
 
     def append(
-        self,
-        name: str,
-        events: Sequence[Event],
-        *,
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None = None,
+        self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
         """Append all events or none, and change the lease with them; return the position of the first.
 

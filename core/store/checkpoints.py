@@ -47,9 +47,7 @@ _FILE = re.compile(
 )
 
 
-def own_folder(
-    store: Store, name: str, created: Created, shared: str | os.PathLike[str] | None = None
-) -> Path:
+def own_folder(store: Store, name: str, created: Created, shared: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of one study's checkpoints, which need not exist.
 
     created: its first event. shared: the folder that the user gave, or the study's own one; None: next to the store's
@@ -86,13 +84,9 @@ class Checkpoints:
         InvalidInput: For an invalid quota or number.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], keep: int = 1, quota: float | str | None = None
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 1, quota: float | str | None = None) -> None:
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
-            raise InvalidInput(
-                f"keep_checkpoints={keep!r}: how many of the best trials keep theirs, 0 or more"
-            )
+            raise InvalidInput(f"keep_checkpoints={keep!r}: how many of the best trials keep theirs, 0 or more")
         self.keep, self.quota = keep, bytes_of(quota, "disk_quota")
         self.folder = Path(folder).absolute()
         self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why
@@ -240,9 +234,7 @@ class Checkpoints:
 
     def _within_quota(self, more: int) -> None:
         if self.quota is not None and (used := self.used() + more) > self.quota:
-            raise NoRoom(
-                f"checkpoints would take {readable(used)}, and disk_quota allows {readable(self.quota)}"
-            )
+            raise NoRoom(f"checkpoints would take {readable(used)}, and disk_quota allows {readable(self.quota)}")
 
 
 def _final(temporary: Path) -> Path:
@@ -292,9 +284,7 @@ def bytes_of(quota: float | str | None, what: str) -> int | None:
         if not 0 < size < float("inf"):
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise InvalidInput(
-            f"{what}={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})"
-        ) from None
+        raise InvalidInput(f"{what}={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})") from None
     return int(size)
 
 

@@ -71,13 +71,7 @@ class MemoryStore:
         return iter(self._log(name)[start:stop])
 
     def append(
-        self,
-        name: str,
-        events: Sequence[Event],
-        *,
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None = None,
+        self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
         with undisturbed, self._locked():
             log, leases = self._log(name), self._leases[name]

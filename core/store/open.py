@@ -49,14 +49,8 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):
         policy = "; give a policy by its name, policy=" if hasattr(where, "propose") else ""
-        policy = (
-            f"; give the number of epochs by its name, max_epochs={where}"
-            if isinstance(where, int)
-            else policy
-        )
-        raise InvalidInput(
-            f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}"
-        )
+        policy = f"; give the number of epochs by its name, max_epochs={where}" if isinstance(where, int) else policy
+        raise InvalidInput(f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}")
     return where
 
 
@@ -88,9 +82,5 @@ def only_study(store: Store, name: str | None) -> str:
         raise StoreError(f"{store.url} holds no study yet: start the program that searches, or `haltune run`")
     listing = ", ".join(map(repr, names))
     if name is None:
-        raise StoreError(
-            f"{store.url} holds {len(names)} studies: {listing}. Say which, with --name or name="
-        )
-    raise StoreError(
-        f"there is no study {name!r} in {store.url}: it holds {listing}. Say which, with --name or name="
-    )
+        raise StoreError(f"{store.url} holds {len(names)} studies: {listing}. Say which, with --name or name=")
+    raise StoreError(f"there is no study {name!r} in {store.url}: it holds {listing}. Say which, with --name or name=")

@@ -103,14 +103,8 @@ _SESSION = (  # settings that haltune needs, independent of the server, the data
     # no wait is endless, and the transaction of a stopped process ends
     "SET lock_timeout = '3s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '10s'"
 )
-_CONNECTING, _LEAST_CONNECTING = (
-    5,
-    2,
-)  # seconds that a server may take to accept a connection; the driver's least
-_ANSWER, _LEAST_ANSWER = (
-    30.0,
-    5.0,
-)  # seconds that it may take to answer, locks included; if `patience` ends before
+_CONNECTING, _LEAST_CONNECTING = (5, 2)  # seconds that a server may take to accept a connection; the driver's least
+_ANSWER, _LEAST_ANSWER = (30.0, 5.0)  # seconds that it may take to answer, locks included; if `patience` ends before
 _USUAL = {  # a server that vanished is noticed within half a minute; a URL may change this
     "connect_timeout": _CONNECTING, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
@@ -227,13 +221,7 @@ class PostgresStore(sql.SqlStore):
         super().__init__(url, clock or servers, reading)
 
     def append(
-        self,
-        name: str,
-        events: Sequence[Event],
-        *,
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None = None,
+        self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
         self._keep_checksums()
         outages = self.outages

@@ -194,28 +194,14 @@ def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -
     try:
         texts = (action, reason, body or "")
         found = _checksum_of_report(
-            at,
-            trial,
-            attempt,
-            epoch,
-            value,
-            seconds,
-            seen,
-            validation,
-            cost,
-            deciding,
-            until,
-            texts,
-            measured,
+            at, trial, attempt, epoch, value, seconds, seen, validation, cost, deciding, until, texts, measured
         )
     except (TypeError, ValueError, struct.error, AttributeError) as error:
         raise InvalidInput(f"a report's numbers and texts are of other types: {error}") from error
     if checksum is not None and checksum != found:
         raise InvalidInput(_CHANGED)
     if action not in _ACTIONS or (body and not (body[0] == "{" and body[-1] == "}")):
-        raise InvalidInput(
-            f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers"
-        )
+        raise InvalidInput(f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers")
     verdict = Verdict(_ACTIONS[action], restored(reason), _LazyNumbers(body) if body else _NOTHING, until)
     scalars = {restored(name): math.nan if v is None else v for name, v in measured.items()}
     report = object.__new__(ev.Reported)  # its own __init__, frozen, takes twice as long: a fifth of a load
@@ -242,9 +228,7 @@ def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
     except (json.JSONDecodeError, RecursionError) as error:
         raise InvalidInput(f"its JSON cannot be read ({error}): {body[:80]!r}") from error
     if found.kind != kind or ev.trial_of(found) != trial:
-        raise InvalidInput(
-            f"kind {kind!r:.80} and trial {trial!r} of the row are not those of its JSON: {body[:80]!r}"
-        )
+        raise InvalidInput(f"kind {kind!r:.80} and trial {trial!r} of the row are not those of its JSON: {body[:80]!r}")
     return found
 
 
@@ -288,9 +272,7 @@ _ESCAPED = re.compile("\x1b(?:[0e]|u[0-9a-f]{4})")
 
 def stored(text: str) -> str:
     """Escape what a database cannot hold: the character 0 and lone surrogates."""
-    return _UNHELD.sub(
-        lambda m: {"\x00": "\x1b0", "\x1b": "\x1be"}.get(m[0]) or f"\x1bu{ord(m[0]):04x}", text
-    )
+    return _UNHELD.sub(lambda m: {"\x00": "\x1b0", "\x1b": "\x1be"}.get(m[0]) or f"\x1bu{ord(m[0]):04x}", text)
 
 
 def restored(text: str) -> str:

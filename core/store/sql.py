@@ -86,9 +86,7 @@ _ALL_LEASES = sa.select(_leases.c.trial, *(_leases.c[name] for name in _LEASED))
 _NEW_LEASE, _SET_LEASE = _leases.insert(), _leases.update().where(_held).values(_LEASED)
 _RENEW = (
     _leases.update()
-    .where(
-        _held, _leases.c.holder == sa.bindparam("of_holder"), _leases.c.attempt == sa.bindparam("of_attempt")
-    )
+    .where(_held, _leases.c.holder == sa.bindparam("of_holder"), _leases.c.attempt == sa.bindparam("of_attempt"))
     .values(expires=sa.bindparam("expires"), renewed=sa.bindparam("renewed"))
 )
 _DROP_LEASE = _leases.delete().where(_held)
@@ -259,13 +257,7 @@ class SqlStore(ABC):
 
     @abstractmethod
     def append(
-        self,
-        name: str,
-        events: Sequence[Event],
-        *,
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None = None,
+        self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
         """See Store. Each kind of database has statements of its own for it."""
 

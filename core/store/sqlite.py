@@ -44,16 +44,10 @@ def path_at(address: str) -> str:
 
 def need_file(path: str, give: str) -> None:
     """Raise StoreError if a file does not exist or cannot be read. give: what to name instead."""
-    shut = [
-        folder
-        for folder in Path(path).absolute().parents
-        if folder.is_dir() and not os.access(folder, os.X_OK)
-    ]
+    shut = [folder for folder in Path(path).absolute().parents if folder.is_dir() and not os.access(folder, os.X_OK)]
     if shut or (os.path.exists(path) and not os.access(path, os.R_OK)):
         why = f"enter the folder {shut[-1]}" if shut else f"read {path}"
-        raise StoreError(
-            f"{path} cannot be read: this user may not {why}. Let it, or copy the file to where it may"
-        )
+        raise StoreError(f"{path} cannot be read: this user may not {why}. Let it, or copy the file to where it may")
     if not os.path.exists(path):
         raise StoreError(f"there is no file {path}: give {give}")
 
@@ -98,13 +92,7 @@ class SqliteStore(sql.SqlStore):
         self._inode = status.st_dev, status.st_ino
 
     def append(
-        self,
-        name: str,
-        events: Sequence[Event],
-        *,
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None = None,
+        self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
         if self._events is not sql.EVENTS:
             self._keep_checksums()

@@ -58,9 +58,7 @@ def recorded_problem(created: Created) -> Problem:
         raise StoreError(f"the problem in the log is none, {one_line(error)}. {ADVICE}") from error
 
 
-def make(
-    store: Store, name: str, created: Created, seed: int | None, given: Problem, policy: Policy[Any]
-) -> Created:
+def make(store: Store, name: str, created: Created, seed: int | None, given: Problem, policy: Policy[Any]) -> Created:
     """The first event of a study, which is `created` if there is none yet, or none but one without a report.
 
     Raises StudyMismatch for a study that was made with other settings, but for its space, of which the whole log says
@@ -117,9 +115,7 @@ def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
     if not found:
         begun = replace(now, space=given.space.widening(now.space)).start
         wider = list(given.space.canonical_many(begun))
-        found = differences(
-            {"start": wider} if wider else {}, {"start": list(given.start)} if given.start else {}
-        )
+        found = differences({"start": wider} if wider else {}, {"start": list(given.start)} if given.start else {})
     if found:
         raise _mismatch(store, name, found)
     return given.space != now.space

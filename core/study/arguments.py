@@ -40,14 +40,7 @@ _log = logging.getLogger("haltune")
 
 
 def problem_of(
-    given: Any,
-    second: Any,
-    policy: Any,
-    max_epochs: Any,
-    min_epochs: Any,
-    start: Any,
-    constraints: Any,
-    says: bool,
+    given: Any, second: Any, policy: Any, max_epochs: Any, min_epochs: Any, start: Any, constraints: Any, says: bool
 ) -> tuple[Problem, Policy[Any]]:
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
 
@@ -111,9 +104,7 @@ def _goal(given: Any, says: bool) -> Goal:
         goal = guessed_goal(given)
         if says and not follows():
             which, other = ("larger", "Minimize") if goal.sign > 0 else ("smaller", "Maximize")
-            _log.info(
-                "a %s %s is better, by its name; if it is not, write %s(%r)", which, given, other, given
-            )
+            _log.info("a %s %s is better, by its name; if it is not, write %s(%r)", which, given, other, given)
         return goal
     if isinstance(given, Policy) or (isinstance(given, type) and issubclass(given, Policy)):
         raise InvalidInput(
@@ -134,9 +125,7 @@ def _goal(given: Any, says: bool) -> Goal:
 def guessed_goal(metric: str) -> Goal:
     """Maximize or Minimize, as the metric's name has it. Raises InvalidInput where it does not say."""
     if metric.lower() in ("max", "min", "maximize", "minimize"):
-        raise InvalidInput(
-            f"{metric!r} of what? Name the metric: Maximize('val_acc') or Minimize('val_loss')"
-        )
+        raise InvalidInput(f"{metric!r} of what? Name the metric: Maximize('val_acc') or Minimize('val_loss')")
     sign = direction(metric)
     if sign is None:
         near = meant(metric)
@@ -221,8 +210,7 @@ def _meant(part: str) -> str:
 
 
 _WRITE = (
-    "Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), "
-    "Budget(trials=20)"
+    "Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), Budget(trials=20)"
 )
 _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
 

@@ -72,9 +72,7 @@ def claimed(replica: Replica) -> Iterator[None]:
 Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 
 
-def answer(
-    replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock
-) -> TrialRecord | Wait | Finish:
+def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock) -> TrialRecord | Wait | Finish:
     """A trial that now belongs to this worker, or why there is none.
 
     First the log says all that must be said before: workers lost, a new scale, a new budget. A trial that was

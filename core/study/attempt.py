@@ -51,9 +51,7 @@ class Failure:
     def by(cls, error: BaseException) -> Failure:
         """That of an exception. Raises InvalidInput for what is none."""
         if not isinstance(error, BaseException):
-            raise InvalidInput(
-                f"fail(error) takes the exception, trial.fail(ValueError('...')), not {error!r}"
-            )
+            raise InvalidInput(f"fail(error) takes the exception, trial.fail(ValueError('...')), not {error!r}")
         told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
         return cls(_cut(told), _cut("".join(traceback.format_exception(error))))
 

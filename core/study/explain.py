@@ -397,9 +397,7 @@ def _auditing(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 FEWEST, MOST = 5, 200  # trials: the range over which the probabilities were measured
 EVEN, RAISED, NEAR = 0.5, 0.7, 0.9
 _LAST = 0.25  # of the trials
-_DISTINCT = (
-    0.5  # of the values; a metric that takes few values ties with the best more often than it beats it
-)
+_DISTINCT = 0.5  # of the values; a metric that takes few values ties with the best more often than it beats it
 _CONTINUES = (Status.RUNNING, Status.PAUSED, Status.INTERRUPTED)
 
 
@@ -415,9 +413,7 @@ class Outlook:
 
     def __str__(self) -> str:
         if not self.probability:
-            return (
-                f"{self.metric} {short(self.best.value)} is the best possible value: it cannot be improved."
-            )
+            return f"{self.metric} {short(self.best.value)} is the best possible value: it cannot be improved."
         more = f"another {self.more:.3g} of cost" if self.cost else f"another {duration(self.more)}"
         return (
             f"If the search continues for {more}, as much as it has taken so far, it finds a better configuration "
@@ -445,9 +441,7 @@ def outlook(history: History, predicts: bool | None) -> Outlook:
         )
     spent = history.spent
     workers = spent.worker_time / spent.time if spent.time else 1.0
-    reported = (spent.training + spent.validation) / max(
-        workers, 1.0
-    )  # more, if results are reported afterwards
+    reported = (spent.training + spent.validation) / max(workers, 1.0)  # more, if results are reported afterwards
     more = spent.cost or max(spent.time, reported)
     top = goal.sign * best.value
     if top >= goal.sign * _bound(goal, goal.sign * known):
@@ -479,9 +473,7 @@ def frame(history: History) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError:
-        raise ImportError(
-            "study.frame() needs pandas: pip install pandas (study.trials needs nothing)"
-        ) from None
+        raise ImportError("study.frame() needs pandas: pip install pandas (study.trials needs nothing)") from None
     trials = [t for t in history.trials if len(t.epochs)]
     counts = [len(t.epochs) for t in trials]
 

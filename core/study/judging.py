@@ -70,13 +70,7 @@ def record(
 
 
 def _verdict(
-    replica: Replica,
-    budget: Budget,
-    attempt: Attempt,
-    r: TrialRecord,
-    report: Report,
-    judged: bool,
-    now: float,
+    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judged: bool, now: float
 ) -> Verdict:
     """The first answer of those that have one: nobody is asked, the horizon, a wish, a limit, the policy."""
     history, epoch = replica.history, report.epoch

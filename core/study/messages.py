@@ -36,12 +36,7 @@ _BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
-_DOES = {
-    Action.CONTINUE: "continues",
-    Action.PAUSE: "pauses",
-    Action.STOP: "stops",
-    Action.UNJUDGED: "not judged",
-}
+_DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "stops", Action.UNJUDGED: "not judged"}
 
 # -- a trial and a search in words -------------------------------------------------------------------------------------
 
@@ -103,10 +98,7 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
     epochs = counted(round(spent.epochs - (0.0 if limited else again), 1))
     notes = savings.words if savings else []
     if again > 0.0:
-        notes = [
-            *notes,
-            f"{counted(round(again, 1))} {'of them' if limited else 'more'} lost and trained again",
-        ]
+        notes = [*notes, f"{counted(round(again, 1))} {'of them' if limited else 'more'} lost and trained again"]
     parts = [
         _of(counted(spent.trials), budget.trials, "trials"),
         _of(epochs, budget.epochs, "epochs") + (f" ({'; '.join(notes)})" if notes else ""),
@@ -164,11 +156,7 @@ def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
     if found.kind == "completed" and not whole:
         line = f"Trial {t.id} {found.words}"
     else:
-        where = (
-            f", {plural(t.epoch, 'epoch')}"
-            if whole
-            else f" at epoch {of_epochs(t.epoch, problem.max_epochs)}"
-        )
+        where = f", {plural(t.epoch, 'epoch')}" if whole else f" at epoch {of_epochs(t.epoch, problem.max_epochs)}"
         line = f"Trial {t.id} {OUTCOMES[found.kind][0]}{where}"
     if len(t.values):
         line += f": {values_of(t, problem)}"
@@ -194,9 +182,7 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
         worse = goal.better(t.result(goal), than=best.value)
         of = f", {'complete' if complete else f'at epoch {best.epoch:g}'}" if worse else ""
         return f"best {short(best.value)} (trial {best.trial}{of})"
-    earlier = (
-        () if complete else t.values
-    )  # a trial that paused with a better value was reported as the best then
+    earlier = () if complete else t.values  # a trial that paused with a better value was reported as the best then
     if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
         return "the best so far"
     others = (u for u in history.trials if u.id != t.id and len(u.values))
@@ -269,9 +255,7 @@ class Logger:
         self._say(started_line(history.trial(attempt.id)))
 
     @_quietly
-    def judged(
-        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict
-    ) -> None:
+    def judged(self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict) -> None:
         """A report was judged."""
         what = f"Trial {attempt.id}, epoch {epoch:g}: {history.problem.goal.metric} {short(float(value))}"
         self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)

@@ -94,9 +94,7 @@ class Replayed:
         self.history = History(problem) if self._fold is None else self._fold.history
         self.trained: dict[int, float] = {}  # trial -> epochs, those of superseded attempts included
         self.ended: dict[int, Verdict] = {}  # trial -> the policy's verdict that ended it
-        self.incumbents: dict[
-            int, float
-        ] = {}  # trial -> the best of the others at its last report; NaN: none
+        self.incumbents: dict[int, float] = {}  # trial -> the best of the others at its last report; NaN: none
         self._log, self._taken = log, 0
         self._last_reports = {e.trial: n for n, e in enumerate(log) if isinstance(e, Reported)}
         self._verdicts: dict[int, Verdict] = {}  # position -> the policy's verdict on a report not yet folded

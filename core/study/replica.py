@@ -58,9 +58,7 @@ class Watch:
     def __init__(self, clock: Callable[[], float], tick: Callable[[], float]) -> None:
         self._clock, self._tick = clock, tick
         self._began = tick()
-        self._last: tuple[float, float, float] | None = (
-            None  # the last look: ticks around it, the clock between
-        )
+        self._last: tuple[float, float, float] | None = None  # the last look: ticks around it, the clock between
         self.jumps: list[Jump] = []
 
     def now(self) -> float:

@@ -24,16 +24,7 @@ from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Verdict, Wait
-from haltune.log.events import (
-    OVER,
-    Event,
-    Status,
-    from_json,
-    plain,
-    to_json,
-    verdict_from_json,
-    verdict_to_json,
-)
+from haltune.log.events import OVER, Event, Status, from_json, plain, to_json, verdict_from_json, verdict_to_json
 from haltune.log.history import History
 from haltune.log.policy import Fold, Wrapper
 from haltune.log.problem import Budget, Problem
@@ -119,9 +110,7 @@ class Session:
             own = own_folder(store, given.name, created, given.checkpoints)
             return Checkpoints(own, given.keep_checkpoints, given.disk_quota)
 
-        found = Replica(
-            given.problem, given.policy, store, given.name, self._seed, kept, given.lease, self.monotonic
-        )
+        found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, given.lease, self.monotonic)
         found.speaks = given.verbose > 0
 
         def news() -> Line:
@@ -130,9 +119,7 @@ class Session:
             if not isinstance(store, MemoryStore):
                 return {"position": position}
             start, self._told = self._told, max(self._told, position)
-            new = tuple(
-                store.read(given.name, start, self._told)
-            )  # not the store: it would live as long as the line
+            new = tuple(store.read(given.name, start, self._told))  # not the store: it would live as long as the line
             return {"position": position, "events": lambda: [to_json(event) for event in new]}
 
         if isinstance(self._rank, Leader):
@@ -250,12 +237,7 @@ class Session:
         return self._do("enqueues", partial(enqueue, config=config, again=again))
 
     def take(
-        self,
-        id: int,
-        attempt: int,
-        holder: str,
-        leaving: Callable[[], str | None],
-        make: Callable[[Attempt], A],
+        self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None], make: Callable[[Attempt], A]
     ) -> A:
         """See Study.take."""
 
@@ -264,9 +246,7 @@ class Session:
             replica.leaving = leaving
             r = replica.synced(id)
             if r.attempt != attempt or r.status is not Status.RUNNING:
-                raise LeaseLost(
-                    f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}"
-                )
+                raise LeaseLost(f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}")
             trial = make(Attempt.of(r))
             replica.trains(id, attempt, trial)
             return trial
@@ -303,11 +283,7 @@ class Session:
 
         Opens nothing: where the log is not open it warns alone.
         """
-        aloud = (
-            not self.acts
-            or "log" not in vars(self)
-            or self.replica.first_time(f"aloud: {about or text}", True)
-        )
+        aloud = not self.acts or "log" not in vars(self) or self.replica.first_time(f"aloud: {about or text}", True)
         warn(text, aloud=aloud)
 
     # within a trial
@@ -486,12 +462,9 @@ def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float,
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
         attempt.checkpoint = attempt.checkpoint if keep else replica.checkpoints.located(path)
         return True
-    return (
-        any(  # it may be in the log though nobody said so: the server was away when it should have answered
-            isinstance(e, ev.Checkpointed | ev.Kept)
-            and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
-            for e in replica.store.read(replica.name)
-        )
+    return any(  # it may be in the log though nobody said so: the server was away when it should have answered
+        isinstance(e, ev.Checkpointed | ev.Kept) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
+        for e in replica.store.read(replica.name)
     )
 
 
@@ -511,9 +484,7 @@ def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Fai
     )  # fmt: skip
     held = replica.append_if_held(event, Release(attempt.id))
     attempt.ended = event.status if held else _as_recorded(replica, attempt)
-    if (
-        attempt.ended in OVER or attempt.ended is Status.PAUSED
-    ):  # a pause may complete a rung that others lost
+    if attempt.ended in OVER or attempt.ended is Status.PAUSED:  # a pause may complete a rung that others lost
         replica.tidy()
     return held
 
@@ -536,9 +507,7 @@ def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
     return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
 
-def _remark(
-    replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int
-) -> None:
+def _remark(replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int) -> None:
     """Say of an attempt that ended what is hardly meant. Raises InvalidInput for the first without one report."""
     if not appended:
         return
@@ -626,9 +595,7 @@ def _tolerates(history: History, attempt: Attempt, error: BaseException, max_fai
     elif failures >= max_failures:
         why = f"{plural(failures, 'trial')} failed in a row (max_failures)"
     else:
-        _log.warning(
-            "trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error
-        )
+        _log.warning("trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
         return True
     error.add_note(f"haltune: {why}")
     return False
@@ -671,9 +638,7 @@ class HeardLog:
         """Nothing is read yet."""
         whose = f"the study {self.name!r}"
         self._fold = Fold(self._given, self.policy, whose, lambda stop: self.store.read(self.name, 0, stop))
-        self._history = History(
-            self._given
-        )  # apart: few questions need the state, and folding it may be dear
+        self._history = History(self._given)  # apart: few questions need the state, and folding it may be dear
         self._history.whose, self._history.locate = whose, self.checkpoints.located
 
     def after_fork(self) -> None:

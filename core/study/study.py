@@ -248,9 +248,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             except GeneratorExit:  # the loop was left, by break or by an exception
                 try:
                     answer.interrupt()
-                except (
-                    StoreError
-                ) as error:  # raised here, Python would print it with its traceback, and go on
+                except StoreError as error:  # raised here, Python would print it with its traceback, and go on
                     _log.warning("trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
@@ -317,9 +315,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             self._begin(self._in_one_epoch())
             _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")
         if workers > 1:
-            run = above(
-                "run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)"
-            )
+            run = above("run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)")
             run(self, reporting, workers=workers)
             return self
         for trial in self:

@@ -160,9 +160,7 @@ class Trial(Attempt, KnowsAttributes):
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput for the first report of an epoch and its value, by their types, in the other order."""
         if isinstance(epoch, Mapping):
-            raise InvalidInput(
-                "the values come first: trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)"
-            )
+            raise InvalidInput("the values come first: trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)")
         fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
         if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
             raise InvalidInput(
@@ -241,9 +239,7 @@ class Trial(Attempt, KnowsAttributes):
             'completed'
         """
         if status is not None and status not in _FINISHES:
-            raise InvalidInput(
-                f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say"
-            )
+            raise InvalidInput(f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say")
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None:
             act()
@@ -287,9 +283,7 @@ class Trial(Attempt, KnowsAttributes):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         try:
             if error is None:
                 self.finish()
@@ -312,9 +306,7 @@ class Trial(Attempt, KnowsAttributes):
             self.session.forget(self)  # nobody trains it
             if error is None:
                 raise
-            error.add_note(
-                f"haltune could not record this: {broken}"
-            )  # the user's own exception matters more
+            error.add_note(f"haltune could not record this: {broken}")  # the user's own exception matters more
         return False
 
     # saving
@@ -329,9 +321,7 @@ class Trial(Attempt, KnowsAttributes):
         Raises:
             StoreError: When the store cannot be reached.
         """
-        if os.path.isabs(str(path)) and not os.path.lexists(
-            path
-        ):  # of other names the user knows what they mean
+        if os.path.isabs(str(path)) and not os.path.lexists(path):  # of other names the user knows what they mean
             self.session.warn(
                 f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
                 "it once the state is written, or have trial.save(write) write it",
@@ -401,9 +391,7 @@ class Trial(Attempt, KnowsAttributes):
 
                 model = trial.load_model() or build(**trial.config)
         """
-        load = above(
-            "load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)"
-        )
+        load = above("load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)")
         return load(self, make_model, **options)
 
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:

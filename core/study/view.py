@@ -406,11 +406,7 @@ class StudyView(ABC):
 
     def _need_one_goal(self, what: str) -> None:
         if not (problem := self.history.problem).plain:
-            instead = (
-                "pareto_front() for several goals"
-                if problem.further
-                else "best, which satisfies the constraints"
-            )
+            instead = "pareto_front() for several goals" if problem.further else "best, which satisfies the constraints"
             raise InvalidInput(f"study.{what} needs one goal without constraints. Use study.{instead}.")
 
 
@@ -419,9 +415,7 @@ class StudyView(ABC):
 _BETWEEN = 10.0  # seconds that a program may take from one trial to the next
 
 
-def read_study(
-    store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None
-) -> RecordedStudy:
+def read_study(store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None) -> RecordedStudy:
     """Open a study to look at, as its log is now; `name` may be None if the store holds one study.
 
     A URL or a path is opened for reading, which writes nothing and waits for nobody. checkpoints: their folder, if it
@@ -430,16 +424,12 @@ def read_study(
     return _recorded(store, name, checkpoints, follow=False)
 
 
-def follow_study(
-    store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None
-) -> RecordedStudy:
+def follow_study(store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None) -> RecordedStudy:
     """As `read_study`; `sync` then reads the events that were appended since."""
     return _recorded(store, name, checkpoints, follow=True)
 
 
-def _recorded(
-    store: Store | StrPath, name: str | None, checkpoints: StrPath | None, follow: bool
-) -> RecordedStudy:
+def _recorded(store: Store | StrPath, name: str | None, checkpoints: StrPath | None, follow: bool) -> RecordedStudy:
     store = open_store(store, reading=True)
     name = only_study(store, name)
     return RecordedStudy(store, name, *folded(store, name), checkpoints, follow)

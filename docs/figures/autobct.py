@@ -34,8 +34,7 @@ trained = [event.trial for event in begun] + [len(study.trials)]
 print(len(study.trials), "trainings:", study.outcome.reason)
 
 sheet = Sheet(
-    "autobct",
-    "Left: the belief about the score at the end. Right: what going on is worth, until it pays no more.",
+    "autobct", "Left: the belief about the score at the end. Right: what going on is worth, until it pays no more."
 )
 left = sheet.panel(56, 310, (0, 1), (0.5, 1.0))
 left.axes("What is believed at the end", "size", "val_acc", (0, 0.5, 1), (0.5, 0.7, 0.9))

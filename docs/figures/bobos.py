@@ -26,8 +26,7 @@ def stopped(curve):
 
 
 sheet = Sheet(
-    "bobos",
-    "Left: simulated curves after epoch 8. Right: where the mean error stops a run, lets it go on, or wins.",
+    "bobos", "Left: simulated curves after epoch 8. Right: where the mean error stops a run, lets it go on, or wins."
 )
 left = sheet.panel(56, 310, (0, HORIZON), (0, 0.6))
 left.axes("What the curve may become", "epochs", "error", (0, 10, 20, 30, 40, 50), (0, 0.2, 0.4, 0.6))
@@ -39,9 +38,7 @@ left.note(1, INCUMBENT, "to beat", "two", dy=15)
 
 LOW, HIGH = 0.2, 0.55
 right = sheet.panel(430, 310, (0, HORIZON), (LOW, HIGH))
-right.axes(
-    "The decisions", "epochs", "mean error of epochs 1 to n", (0, 10, 20, 30, 40, 50), (0.2, 0.3, 0.4, 0.5)
-)
+right.axes("The decisions", "epochs", "mean error of epochs 1 to n", (0, 10, 20, 30, 40, 50), (0.2, 0.3, 0.4, 0.5))
 for row in range(1, len(table.decided)):
     n, width = FIRST + row, 1 / float(table.grids.scale[row])
     decided = np.where(table.visits[row] > table.min_visits, table.decided[row], 0)
@@ -49,9 +46,7 @@ for row in range(1, len(table.decided)):
         cells = np.flatnonzero(decided == sign)
         if cells.size:  # they lie side by side
             low = float(table.grids.low[row])
-            right.cell(
-                (n - 0.5, n + 0.5), (low + cells[0] * width, low + (cells[-1] + 1) * width), name, 0.45
-            )
+            right.cell((n - 0.5, n + 0.5), (low + cells[0] * width, low + (cells[-1] + 1) * width), name, 0.45)
 loser = max(curves, key=lambda curve: stopped(curve) % HORIZON)  # the one that is stopped last
 for curve in (min(curves, key=lambda curve: curve[-1]), loser):
     last = stopped(curve)

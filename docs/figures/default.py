@@ -43,14 +43,10 @@ def search(curve):
 
 
 sheet = Sheet(
-    "default",
-    "Left and middle: curves of two searches. Right: how much each rung is believed to tell of the end.",
+    "default", "Left and middle: curves of two searches. Right: how much each rung is believed to tell of the end."
 )
 found = []
-for curve, place, title, name in (
-    (early, 46, "Early epochs tell", "one"),
-    (late, 292, "The order turns", "two"),
-):
+for curve, place, title, name in ((early, 46, "Early epochs tell", "one"), (late, 292, "The order turns", "two")):
     study, kernel = search(curve)
     found.append((kernel, name, title))
     panel = sheet.panel(place, 190, (1, EPOCHS), (0, 0.9), log_x=True)
@@ -58,11 +54,7 @@ for curve, place, title, name in (
     for trial in study.trials:
         full = trial.epoch == EPOCHS
         panel.line(
-            trial.epochs,
-            trial.values,
-            name if full else "quiet",
-            1.5 if full else 1,
-            opacity=0.9 if full else 0.5,
+            trial.epochs, trial.values, name if full else "quiet", 1.5 if full else 1, opacity=0.9 if full else 0.5
         )
     print(
         title,

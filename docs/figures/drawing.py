@@ -52,13 +52,7 @@ class Panel:
         return round(self.left + across * self.width, 1), round(self.top + (1 - up) * self.height, 1)
 
     def axes(
-        self,
-        title: str,
-        x: str,
-        y: str,
-        xs: Numbers,
-        ys: Numbers,
-        show: Callable[[float], str] = "{:g}".format,
+        self, title: str, x: str, y: str, xs: Numbers, ys: Numbers, show: Callable[[float], str] = "{:g}".format
     ) -> None:
         """Frame, ticks and words."""
         bottom = self.top + self.height
@@ -79,9 +73,7 @@ class Panel:
         self, xs: Numbers, ys: Numbers, name: str, width: float = 1.5, dash: str = "", opacity: float = 1.0
     ) -> None:
         """A line through points."""
-        self.parts.append(
-            _path([self.at(x, y) for x, y in zip(xs, ys, strict=True)], name, width, dash, opacity)
-        )
+        self.parts.append(_path([self.at(x, y) for x, y in zip(xs, ys, strict=True)], name, width, dash, opacity))
 
     def steps(self, xs: Numbers, ys: Numbers, name: str, width: float = 1.5) -> None:
         """A line that keeps each value until the next."""
@@ -106,9 +98,7 @@ class Panel:
     def cross(self, x: float, y: float, name: str = "ink") -> None:
         """Where something ended."""
         px, py = self.at(x, y)
-        self.parts.append(
-            f'<path d="M{px - 3} {py - 3}l6 6m0-6l-6 6" stroke="{colour(name)}" stroke-width="1.5"/>'
-        )
+        self.parts.append(f'<path d="M{px - 3} {py - 3}l6 6m0-6l-6 6" stroke="{colour(name)}" stroke-width="1.5"/>')
 
     def cell(self, x: tuple[float, float], y: tuple[float, float], name: str, opacity: float) -> None:
         """A rectangle without an edge."""
@@ -116,9 +106,7 @@ class Panel:
         size = f'x="{a}" y="{b}" width="{round(c - a, 1)}" height="{round(d - b, 1)}"'
         self.parts.append(f'<rect {size} fill="{colour(name)}" fill-opacity="{opacity}"/>')
 
-    def note(
-        self, x: float, y: float, text: str, name: str = "ink", anchor: str = "start", dy: float = 0
-    ) -> None:
+    def note(self, x: float, y: float, text: str, name: str = "ink", anchor: str = "start", dy: float = 0) -> None:
         """Words at a point."""
         px, py = self.at(x, y)
         self.parts.append(_text(px, py + dy, text, anchor, fill=name))
@@ -166,12 +154,8 @@ def _moves(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
-def _path(
-    points: Sequence[tuple[float, float]], name: str, width: float, dash: str = "", opacity: float = 1.0
-) -> str:
-    more = (f' stroke-dasharray="{dash}"' if dash else "") + (
-        f' stroke-opacity="{opacity}"' if opacity < 1 else ""
-    )
+def _path(points: Sequence[tuple[float, float]], name: str, width: float, dash: str = "", opacity: float = 1.0) -> str:
+    more = (f' stroke-dasharray="{dash}"' if dash else "") + (f' stroke-opacity="{opacity}"' if opacity < 1 else "")
     return f'<path d="{_moves(points)}" fill="none" stroke="{colour(name)}" stroke-width="{width:g}"{more}/>'
 
 

@@ -32,9 +32,7 @@ def search(policy, seed, top):
     """The distance to the best, 1, at each of the costs."""
     spent, best, told = 0.0, 0.0, []
     problem = Problem(
-        Space({"size": Float(0.0, 1.0), "lr": Float(0.0, 1.0)}),
-        Maximize("value", bounds=(0, 1.1)),
-        max_epochs=1,
+        Space({"size": Float(0.0, 1.0), "lr": Float(0.0, 1.0)}), Maximize("value", bounds=(0, 1.1)), max_epochs=1
     )
     study = Study(problem, policy, budget=Budget(cost=BUDGET), seed=seed, verbose=0)
     for trial in study:
@@ -45,9 +43,7 @@ def search(policy, seed, top):
     return [max([b for s, b in told if s <= at], default=0.0) for at in AT]
 
 
-sheet = Sheet(
-    "rollout", "The distance to the best value against the cost spent, of three policies, on two problems."
-)
+sheet = Sheet("rollout", "The distance to the best value against the cost spent, of three policies, on two problems.")
 for top, left in ((0.5, 60), (0.85, 430)):
     panel = sheet.panel(left, 310, (0, BUDGET), (0, 1))
     panel.axes(
@@ -57,11 +53,7 @@ for top, left in ((0.5, 60), (0.85, 430)):
         (0, 100, 200, 300),
         (0, 0.5, 1),
     )
-    for made, name, height in (
-        (EI(), "two", 0.95),
-        (EI(cost="per"), "one", 0.87),
-        (Rollout(), "three", 0.79),
-    ):
+    for made, name, height in ((EI(), "two", 0.95), (EI(cost="per"), "one", 0.87), (Rollout(), "three", 0.79)):
         far = 1 - np.array([search(made, seed, top) for seed in range(SEEDS)])
         mean, error = far.mean(axis=0), far.std(axis=0, ddof=1) / SEEDS**0.5
         panel.band(AT, np.clip(mean - error, 0, 1), np.clip(mean + error, 0, 1), name, 0.18)

@@ -8,9 +8,7 @@ from typing import Any
 
 from griffe import Extension, Object
 
-TOLD = re.compile(
-    r" Default: (?:-?\d[\d.e+-]*|True|False)\.$", re.MULTILINE
-)  # the entry of an argument shows it
+TOLD = re.compile(r" Default: (?:-?\d[\d.e+-]*|True|False)\.$", re.MULTILINE)  # the entry of an argument shows it
 PROGRAM = re.compile(r"^( *)(.*?)::\n\n((?:\1 +\S.*\n?|\n)+)", re.MULTILINE)
 
 

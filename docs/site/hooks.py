@@ -45,9 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, MOVED[name], content=_text(ROOT / name)))
     licence = f"---\nsearch: {{exclude: true}}\n---\n# Licence\n\n```\n{_text(ROOT / 'LICENSE')}\n```\n"
     files.append(File.generated(config, MOVED["LICENSE"], content=licence))
-    picture = File.generated(
-        config, "examples/digits.png", content=(ROOT / "examples/digits.png").read_bytes()
-    )
+    picture = File.generated(config, "examples/digits.png", content=(ROOT / "examples/digits.png").read_bytes())
     files.append(picture)
     shown = [path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in LANGUAGES]
     for path in shown:
@@ -60,9 +58,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turn links that are paths of the repository into those of the site; code is left as it is."""
     there = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     pieces = FENCE.split(markdown)
-    pieces[::2] = [
-        LINK.sub(lambda found: _turned(found[1], there, page, files), text) for text in pieces[::2]
-    ]
+    pieces[::2] = [LINK.sub(lambda found: _turned(found[1], there, page, files), text) for text in pieces[::2]]
     return "".join(pieces)
 
 
@@ -79,9 +75,9 @@ def _turned(link: str, there: str, page: Page, files: Files) -> str:
     meant = posixpath.normpath(posixpath.join(posixpath.dirname(there), path))
     if meant.startswith("docs/examples/"):
         return link  # of the page of examples, which is made here
-    uri = MOVED.get(meant) or (
-        f"{meant}.md" if meant.startswith("examples/") else meant.removeprefix("docs/")
-    ).replace(".ipynb", ".md")
+    uri = MOVED.get(meant) or (f"{meant}.md" if meant.startswith("examples/") else meant.removeprefix("docs/")).replace(
+        ".ipynb", ".md"
+    )
     if files.get_file_from_path(uri) is None:
         return link  # the strict build tells of it
     return posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".") + mark + anchor

@@ -53,9 +53,7 @@ def command_line() -> str:
     lines = ["# The command line", "", _text(group.help), ""]
     for name, command in _commands(group):
         lines += [f"## haltune {name}", "", _text(command.help), ""]
-        rows = [
-            f"| {_names(option)} | {_cell(option)} |" for option in command.params if option.name != "help"
-        ]
+        rows = [f"| {_names(option)} | {_cell(option)} |" for option in command.params if option.name != "help"]
         if rows:
             lines += ["| Option | Meaning |", "| --- | --- |", *rows, ""]
     return "\n".join(lines)

@@ -253,9 +253,7 @@ class _Landscape:
 
     def _surfaces(self, along: str) -> list[Trace]:
         space, (unit, word) = self.found.history.problem.space, self.unit
-        (xs, right), (ys, up) = (
-            line_through(space, n, _SURFACE, self.found.last) for n in (self.across, along)
-        )
+        (xs, right), (ys, up) = (line_through(space, n, _SURFACE, self.found.last) for n in (self.across, along))
         points = np.repeat(right[None], len(up), axis=0)
         points[:, :, space.columns[along]] = up[:, None, space.columns[along]]
         flat = points.reshape(-1, space.dim)
@@ -284,9 +282,7 @@ class _Landscape:
 
         The numbers of several at one place stand beside the last of them.
         """
-        places = [
-            (on_axis(self.config(t)[self.across]), y) for (_, t), y in zip(self.numbered, ys, strict=True)
-        ]
+        places = [(on_axis(self.config(t)[self.across]), y) for (_, t), y in zip(self.numbered, ys, strict=True)]
         at: dict[tuple[Any, Any], list[int]] = {}
         for (k, _), place in zip(self.numbered, places, strict=True):
             at.setdefault(place, []).append(k)
@@ -371,9 +367,7 @@ _SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
 _CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are faint
 
 
-def region(
-    found: LevelSet | Maximisers | StudyView, across: str | None = None, along: str | None = None
-) -> go.Figure:
+def region(found: LevelSet | Maximisers | StudyView, across: str | None = None, along: str | None = None) -> go.Figure:
     """Configurations by two parameters (by default the first two), coloured by their probability.
 
     Of a level set by that to reach the threshold; undecided ones are rings, and on a mesh the boundary, probability
@@ -432,9 +426,7 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
             best[(config[across], config[along] if along else None)] = i
     shown = sorted(best.values())
     axes: dict[str, Any] = {
-        f"{name}axis": axis(
-            plotly_text(of or found.metric), **{"exponentformat": "power", **_scale_of(found, of)}
-        )
+        f"{name}axis": axis(plotly_text(of or found.metric), **{"exponentformat": "power", **_scale_of(found, of)})
         for name, of in (("x", across), ("y", along))
     }
     legend = {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}
@@ -448,9 +440,7 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
     traces = [] if along is None else _boundary(found, across, along)
     bounded, every = bool(traces), range(len(found.configs)) if along is None else shown
     for open_, name, symbol in _KINDS:
-        traces.append(
-            _points(found, across, along, [i for i in every if found.open[i] == open_], name, symbol)
-        )
+        traces.append(_points(found, across, along, [i for i in every if found.open[i] == open_], name, symbol))
     others = len(set(found.space.columns) - {across, along})
     more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
     line = {"type": "line", "xref": "x domain", "x0": 0.0, "x1": 1.0, "y0": found.threshold, "y1": found.threshold,

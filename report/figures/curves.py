@@ -137,10 +137,7 @@ def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
 
 
 def _groups(facts: Digest) -> list[tuple[GroupStyle, list[Row]]]:
-    return [
-        (style, [r for r in facts.rows if r.group == name and r.ending])
-        for name, style in GROUP_STYLES.items()
-    ]
+    return [(style, [r for r in facts.rows if r.group == name and r.ending]) for name, style in GROUP_STYLES.items()]
 
 
 def would_be_stops(facts: Digest) -> list[tuple[WouldBeStop, float]]:
@@ -230,10 +227,7 @@ def _values_shown(facts: Digest) -> list[float] | None:
     if not curves:
         return None
     every, sign = np.concatenate(curves), facts.problem.goal.sign
-    near = [
-        sign * (sign * every).max(),
-        *(every if facts.problem.goal.bounds else [np.median([c[0] for c in curves])]),
-    ]
+    near = [sign * (sign * every).max(), *(every if facts.problem.goal.bounds else [np.median([c[0] for c in curves])])]
     return first_view(every, sign, near)
 
 

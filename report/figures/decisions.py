@@ -97,9 +97,7 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     spots: dict[tuple[int, float], float] = {}  # where each stands in its rung's column, the best on the left
     counts: dict[float, str] = {}
     for k, step in enumerate(steps):
-        column = sorted(
-            (p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id)
-        )
+        column = sorted((p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id))
         for i, p in enumerate(column):
             spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
         fates = Counter(p.fate for p in column)

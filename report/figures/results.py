@@ -287,11 +287,7 @@ def front_spec(facts: Digest) -> Spec:
 
 def _of_goals(row: Row, results: dict[str, float]) -> list[str]:
     values = ", ".join(f"{plotly_text(name)} {short(value)}" for name, value in results.items())
-    return [
-        f"Trial {row.record.id}: {row.outcome}{row.praise}",
-        values,
-        plotly_text(settings(row.record.config)),
-    ]
+    return [f"Trial {row.record.id}: {row.outcome}{row.praise}", values, plotly_text(settings(row.record.config))]
 
 
 # -- other metrics -------------------------------------------------------------------------
@@ -575,9 +571,7 @@ def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:
     free: dict[str, list[float]] = {}  # holder -> from when on each of its lines is free
     for s in sorted(stretches, key=lambda s: s.start):
         mine = free.setdefault(s.worker, [])
-        at = max(
-            (i for i, end in enumerate(mine) if end <= s.start), key=lambda i: mine[i], default=len(mine)
-        )
+        at = max((i for i, end in enumerate(mine) if end <= s.start), key=lambda i: mine[i], default=len(mine))
         mine[at : at + 1] = [math.inf if s.fate == "running" else s.end]
         lines.setdefault((s.worker, at), []).append(s)
     return lines
@@ -614,9 +608,7 @@ def _percent(story: Story) -> list[str]:
     cut = sorted(exact, key=lambda name: told[name] - exact[name])  # those that lost most of a percent first
     for name in cut[: 100 - sum(told.values())]:
         told[name] += 1
-    return [
-        f"{_PARTS[name]} {told[name]}%" for name in sorted(told, key=lambda name: -exact[name]) if told[name]
-    ]
+    return [f"{_PARTS[name]} {told[name]}%" for name in sorted(told, key=lambda name: -exact[name]) if told[name]]
 
 
 def _names(lines: list[_Line]) -> dict[_Line, str]:

@@ -83,9 +83,7 @@ def page(source: Source) -> str:
 def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> str:
     """The page of items, with what it is given for its head, its end and its bar."""
     placed = {key: text for key, text in items.items() if "/" not in key}
-    drawn = {
-        key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/", "order/"))
-    }
+    drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/", "order/"))}
     table = words.table(facts, [items[f"row/trial-{id}"] for id in items["order/"]])
     title = f"{escaped(facts.name)}: {escaped(facts.problem.goal.metric)}"
     embedded = picture_json({"colours": COLOURS, "items": drawn})

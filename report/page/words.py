@@ -56,8 +56,7 @@ def head(facts: Digest) -> str:
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
         f"<h1>{found} <small>{aim} {escaped(metrics)}{after}</small></h1>\n"
-        f'<p class="over">{state}{outcome}.</p>'
-        + (f'\n<p class="over"><b>{escaped(error)}</b></p>' if error else "")
+        f'<p class="over">{state}{outcome}.</p>' + (f'\n<p class="over"><b>{escaped(error)}</b></p>' if error else "")
     )
 
 
@@ -92,9 +91,7 @@ def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None
         if model is not None:
             behind = model.behind(facts.history, facts.best.trial)
             more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
-            told.append(
-                f"With 90% probability, no trial so far would end better{more} if it were trained in full."
-            )
+            told.append(f"With 90% probability, no trial so far would end better{more} if it were trained in full.")
         with suppress(InvalidInput):  # too few trials, say
             told.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
     search = policy.part(MultiFidelity) if policy else None
@@ -151,9 +148,7 @@ def about(facts: Digest, story: Story | None, policy: str) -> str:
     """Goal, space, policy, dates and versions."""
     space, dates = facts.problem.space, ""
     if story is not None and story.stretches:
-        dates = " to ".join(
-            time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) for at in (story.begun, story.now)
-        )
+        dates = " to ".join(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) for at in (story.begun, story.now))
     pairs = [
         ("goal", ", ".join(map(repr, facts.problem.goals))),
         ("within", ", ".join(map(str, facts.problem.constraints))),
@@ -165,9 +160,7 @@ def about(facts: Digest, story: Story | None, policy: str) -> str:
         ("dates", dates),
         ("haltune", version("haltune")),
     ]  # fmt: skip
-    rows = "".join(
-        f"<tr><th>{escaped(k)}</th><td>{escaped(clipped(text))}</td></tr>" for k, text in pairs if text
-    )
+    rows = "".join(f"<tr><th>{escaped(k)}</th><td>{escaped(clipped(text))}</td></tr>" for k, text in pairs if text)
     return f"<details><summary>About this search</summary><table>{rows}</table></details>"
 
 
@@ -250,11 +243,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     finite = row.value is not None and math.isfinite(row.value)
     results = t.results(facts.problem) if facts.problem.measured else {}
     share = min(1.0, t.epoch / horizon) if horizon else 0.0
-    bar = (
-        f'<svg class="run" aria-hidden="true"><rect width="{share:.0%}" height="100%"/></svg>'
-        if horizon
-        else ""
-    )
+    bar = f'<svg class="run" aria-hidden="true"><rect width="{share:.0%}" height="100%"/></svg>' if horizon else ""
     cells = [
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
         f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{of_epochs(t.epoch, horizon)}</td>',

@@ -227,9 +227,7 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         if not isinstance(asked, dict):
             return JSONResponse({"error": "give an object in JSON"}, 400)
         try:
-            return JSONResponse(
-                {"said": await run_in_threadpool(found.acted, partial(does, location), asked)}
-            )
+            return JSONResponse({"said": await run_in_threadpool(found.acted, partial(does, location), asked)})
         except HaltuneError as error:
             return JSONResponse({"error": str(error)}, 400)
 

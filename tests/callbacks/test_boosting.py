@@ -212,9 +212,7 @@ def estimator(lib, trial, *callbacks, checkpoint=None):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     rounds, held_out = trial.max_epochs - int(trial.epoch), [(X[HELD_OUT], Y[HELD_OUT])]
     if lib.name == "xgboost":
-        model = lib.package.XGBClassifier(
-            n_estimators=rounds, eval_metric="logloss", n_jobs=1, callbacks=callbacks
-        )
+        model = lib.package.XGBClassifier(n_estimators=rounds, eval_metric="logloss", n_jobs=1, callbacks=callbacks)
         return model.fit(X[TRAIN], Y[TRAIN], eval_set=held_out, verbose=False, xgb_model=checkpoint)
     model = lib.package.LGBMClassifier(n_estimators=rounds, num_leaves=5, n_jobs=1, verbose=-1)
     options = {"eval_metric": "binary_logloss", "callbacks": list(callbacks), "init_model": checkpoint}
@@ -359,12 +357,7 @@ def test_a_second_fit_of_a_catboost_callback_is_a_repeat(lib):
 
 @catboost_alone
 def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
-    detects = {
-        "early_stopping_rounds": 5,
-        "learning_rate": 1.0,
-        "eval_metric": "Logloss",
-        "use_best_model": True,
-    }
+    detects = {"early_stopping_rounds": 5, "learning_rate": 1.0, "eval_metric": "Logloss", "use_best_model": True}
     straight, log = lib.train(rounds=60, **detects)
     rounds = len(log["validation"]["Logloss"])
     assert straight.tree_count_ < rounds - 1 < 60

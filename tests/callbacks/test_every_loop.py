@@ -150,9 +150,7 @@ def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(lib):
     assert trial.reports == []
 
 
-@pytest.mark.parametrize(
-    "lib", [name for name in FITS if name not in ("catboost", "lightning")], indirect=True
-)
+@pytest.mark.parametrize("lib", [name for name in FITS if name not in ("catboost", "lightning")], indirect=True)
 def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(lib):
     with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*Delete one"):
         lib.train(lib.told(FakeTrial(max_epochs=5)), lib.told(FakeTrial(max_epochs=5)))

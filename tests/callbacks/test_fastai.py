@@ -75,9 +75,7 @@ FITS = {
     "one cycle": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs),
     "fine-tuning": lambda learn, n, cbs: learn.fine_tune(n - 2, 0.05, freeze_epochs=2, cbs=cbs),
     "on a plateau": lambda learn, n, cbs: learn.fit(n, 0.5, cbs=[*cbs, ReduceLROnPlateau("mae", patience=1)]),
-    "stopping early": lambda learn, n, cbs: learn.fit(
-        n, 1.0, cbs=[*cbs, EarlyStoppingCallback("mae", patience=3)]
-    ),
+    "stopping early": lambda learn, n, cbs: learn.fit(n, 1.0, cbs=[*cbs, EarlyStoppingCallback("mae", patience=3)]),
     "the best weights": lambda learn, n, cbs: learn.fit(n, 0.5, cbs=[*cbs, SaveModelCallback("mae")]),
 }
 
@@ -86,9 +84,7 @@ FITS = {
     "fit", [pytest.param(FITS[n], id=n, marks=() if n in QUICK else pytest.mark.slow) for n in FITS]
 )
 def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(fit, tmp_path):
-    straight, once, told = searched(
-        pausing_study(at=(), epochs=6, metric="mae", verbose=0), fit, path=tmp_path / "a"
-    )
+    straight, once, told = searched(pausing_study(at=(), epochs=6, metric="mae", verbose=0), fit, path=tmp_path / "a")
     state = random.random(), torch.rand(1).item()
     s = pausing_study(tmp_path / "s.db", at=(2, 3), epochs=6, metric="mae", verbose=0)
     resumed, attempts, again = searched(s, fit, path=tmp_path / "b")

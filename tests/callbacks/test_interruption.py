@@ -81,9 +81,7 @@ class TestCatBoost(InterruptedLoop):
         assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2.0)
 
     def test_between_evaluations_it_trains_on_to_the_next(self, tmp_path):
-        trial = self._interrupted(
-            tmp_path, self.sends(signal.SIGINT), metric_period=2
-        )  # of rounds 1, 3 and 4
+        trial = self._interrupted(tmp_path, self.sends(signal.SIGINT), metric_period=2)  # of rounds 1, 3 and 4
         assert (trial.status, trial.checkpoint_epoch) == (Status.INTERRUPTED, 3.0)
 
 
@@ -136,9 +134,7 @@ def sends(*numbers: int) -> Any:
     return at
 
 
-both = pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
-)
+both = pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 
 
 def sleep() -> None:
@@ -281,9 +277,7 @@ for trial in Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=3, budget="1 trial
 
 @pytest.mark.parametrize(("twice", "traced"), [([], False), (["twice"], True)])
 def test_a_program_that_ctrl_c_ends_in_order_shows_no_traceback(twice: list[str], traced: bool) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *twice], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *twice], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGINT
     assert ("Traceback" in done.stderr) is traced
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"

@@ -68,10 +68,7 @@ def test_epochs_without_a_report_still_come_to_an_end():
 
 @pytest.mark.parametrize(
     ("save", "told"),
-    [
-        (lambda path: None, "nothing was written"),
-        (lambda path: np.save(path, np.zeros(3)), r"suffix='\.npy'"),
-    ],
+    [(lambda path: None, "nothing was written"), (lambda path: np.save(path, np.zeros(3)), r"suffix='\.npy'")],
 )
 def test_a_state_that_was_not_written_is_not_taken_for_the_random_state_beside_it(save, told):
     trial = pausing_study(at=(2,)).ask()
@@ -138,16 +135,7 @@ def test_ranks_without_a_process_group_cannot_save_together(in_a_process):
 @pytest.mark.slow
 def test_two_ranks_of_fsdp_save_their_parts_and_go_on_digit_for_digit(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    torchrun = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-    ]
+    torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
         [*torchrun, str(SUPPORT / "sharded.py"), str(tmp_path)], capture_output=True, text=True, timeout=500,
         env=os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}, check=False,
@@ -170,9 +158,7 @@ def test_two_ranks_of_fsdp_save_their_parts_and_go_on_digit_for_digit(tmp_path):
 # A TrainingLoop that is left by the user's own break: what is kept of it, and when nothing can be
 
 
-def leave(
-    trial: Trial, end: int, wrapped: Callable[[TrainingLoop], object] = iter, late: bool = True
-) -> None:
+def leave(trial: Trial, end: int, wrapped: Callable[[TrainingLoop], object] = iter, late: bool = True) -> None:
     """Each epoch's state is its number; left in epoch `end`, after its report or before it."""
     state = {"epoch": 0}
 
@@ -195,12 +181,9 @@ def kept(study: Study) -> tuple[float, float, str]:
     return best.epoch, best.checkpoint_epoch, Path(str(best.checkpoint)).read_text()
 
 
+@pytest.mark.parametrize("wrapped", [iter, lambda loop: (epoch for epoch in loop)], ids=["itself", "in a bar"])
 @pytest.mark.parametrize(
-    "wrapped", [iter, lambda loop: (epoch for epoch in loop)], ids=["itself", "in a bar"]
-)
-@pytest.mark.parametrize(
-    ("of", "end", "found"),
-    [("last", 2, (2, 2, "1 2")), ("best", 2, (2, 2, "1 2")), ("best", 3, (2, 2, "1 2"))],
+    ("of", "end", "found"), [("last", 2, (2, 2, "1 2")), ("best", 2, (2, 2, "1 2")), ("best", 3, (2, 2, "1 2"))]
 )
 def test_the_best_model_is_that_of_the_epoch_it_counts_for(of, end, found, wrapped):
     study = scripted_study(of)
@@ -224,9 +207,7 @@ def test_a_pause_that_was_left_by_break_is_saved_and_so_is_what_comes_after_it()
 
 def test_one_that_is_left_before_its_report_is_said_once_to_keep_nothing():
     study = scripted_study("last")
-    with pytest.warns(
-        HaltuneWarning, match=r"trial 0, the best so far, is not kept.*within epoch 3, before"
-    ) as said:
+    with pytest.warns(HaltuneWarning, match=r"trial 0, the best so far, is not kept.*within epoch 3, before") as said:
         for trial in study:
             with trial:
                 leave(trial, 3, late=False)

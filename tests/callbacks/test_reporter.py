@@ -65,8 +65,7 @@ def test_a_stop_asks_for_no_state_but_a_cut_by_the_budget_does(verdict, pauses):
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "status"),
-    [((PAUSE,), "completed"), ((CUT,), "completed"), ((STOP,), None), ((PAUSE, STOP), None)],
+    ("verdicts", "status"), [((PAUSE,), "completed"), ((CUT,), "completed"), ((STOP,), None), ((PAUSE, STOP), None)]
 )
 def test_a_training_that_ends_by_itself_where_it_would_pause_is_completed_and_one_that_is_stopped_is_not(
     verdicts, status
@@ -260,16 +259,7 @@ def lost(r):
         lost,
         None,
     ],
-    ids=[
-        "end of fit",
-        "end",
-        "fail",
-        "Ctrl-C",
-        "with trial",
-        "release",
-        "lost lease",
-        "nobody holds the reporter",
-    ],
+    ids=["end of fit", "end", "fail", "Ctrl-C", "with trial", "release", "lost lease", "nobody holds the reporter"],
 )
 def test_a_long_epoch_is_covered_by_heartbeats_until_the_fit_is_over(ending):
     before = set(threading.enumerate())

@@ -204,30 +204,21 @@ def test_models_of_catboost_are_compared_leaf_by_leaf(tmp_path, monkeypatch):
 
 
 def test_estimators_of_scikit_learn_are_compared_by_what_they_learnt():
-    pytest.importorskip(
-        "skops.io", reason="skops is not installed"
-    )  # at once: it imports PyTorch, which has a state
+    pytest.importorskip("skops.io", reason="skops is not installed")  # at once: it imports PyTorch, which has a state
     from sklearn.linear_model import SGDClassifier
 
     from haltune.callbacks.sklearn import fit
 
     def train(trial, forgets=False):
         model = fit(
-            trial,
-            SGDClassifier(loss="log_loss"),
-            X,
-            X[:, 0] > 0,
-            validation=(X, X[:, 0] > 0),
-            scoring=lambda *_: 0.5,
+            trial, SGDClassifier(loss="log_loss"), X, X[:, 0] > 0, validation=(X, X[:, 0] > 0), scoring=lambda *_: 0.5
         )
         if forgets and trial.attempt > 1:
             model.coef_ = model.coef_ + 1e-9
         return model
 
     assert check_resume(train)
-    assert [d.partition(":")[0] for d in check_resume(lambda trial: train(trial, True)).differences] == [
-        "learnt"
-    ]
+    assert [d.partition(":")[0] for d in check_resume(lambda trial: train(trial, True)).differences] == ["learnt"]
 
 
 def test_what_cannot_be_compared_is_no_proof():

@@ -106,9 +106,7 @@ def test_scorers_are_named_or_functions():
 
 
 def test_a_metric_that_is_no_scorer_says_what_to_give():
-    with pytest.raises(
-        InvalidInput, match=r"'acuracy' is no scorer.*'accuracy' perhaps.*\(estimator, x, y\)"
-    ):
+    with pytest.raises(InvalidInput, match=r"'acuracy' is no scorer.*'accuracy' perhaps.*\(estimator, x, y\)"):
         train(FakeTrial("acuracy", maximize=True))
     with pytest.raises(InvalidInput, match=r"larger where better.*Maximize\('neg_log_loss'\)"):
         train(FakeTrial("neg_log_loss"))
@@ -191,9 +189,7 @@ def test_the_best_estimator_comes_back():
     for trial in s:
         with trial:
             model = train(
-                trial,
-                MLPRegressor(hidden_layer_sizes=(3,)),
-                scoring=lambda m, x, y: -abs(m.predict(x) - y).mean(),
+                trial, MLPRegressor(hidden_layer_sizes=(3,)), scoring=lambda m, x, y: -abs(m.predict(x) - y).mean()
             )
     np.testing.assert_array_equal(load(s.best.checkpoint).predict(X), model.predict(X))
     assert s.best.checkpoint.endswith(".skops")

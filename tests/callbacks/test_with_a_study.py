@@ -157,9 +157,7 @@ def endless(metric="val_loss"):
 def trained_to_rungs(s):
     """True when a trial went on beyond its first rung, another reached the last one of its kind, and none failed."""
     ends = {str(t.status) for t in s.trials}
-    return (
-        max(t.attempt for t in s.trials) > 1 and max(t.epoch for t in s.trials) >= 4 and "failed" not in ends
-    )
+    return max(t.attempt for t in s.trials) > 1 and max(t.epoch for t in s.trials) >= 4 and "failed" not in ends
 
 
 def by_trial(trial):

@@ -58,9 +58,7 @@ def acknowledged(path: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="no /proc: a killed worker's lease must run out"
-)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: a killed worker's lease must run out")
 def test_a_search_killed_at_any_moment_keeps_every_report_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "chaos.db"
     lines = map(str.split, acknowledged(path))

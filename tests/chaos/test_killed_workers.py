@@ -19,9 +19,7 @@ from haltune.log.events import Reported
 from haltune.store.open import open_store
 
 pytestmark = [
-    pytest.mark.skipif(
-        not sys.platform.startswith("linux"), reason="no /proc: a killed worker's lease must run out"
-    ),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no /proc: a killed worker's lease must run out"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # forks beside threads of other tests
 ]
 SEVERAL, MANY = 12, 1000
@@ -62,9 +60,7 @@ def test_workers_of_a_launcher_that_are_killed_are_replaced(tmp_path: Path, fold
 
 
 @pytest.mark.slow
-def test_workers_of_a_launcher_are_killed_a_hundred_times_on_postgresql(
-    postgres_url: str, folder: Path
-) -> None:
+def test_workers_of_a_launcher_are_killed_a_hundred_times_on_postgresql(postgres_url: str, folder: Path) -> None:
     launched(postgres_url, folder, 100, 400, 8)
 
 

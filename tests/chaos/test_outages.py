@@ -67,9 +67,7 @@ def away(mortal: Server, seconds: float) -> Iterator[None]:
         back.join()
 
 
-def test_a_training_goes_on_while_its_server_is_away_and_its_reports_are_delivered_after(
-    mortal: Server,
-) -> None:
+def test_a_training_goes_on_while_its_server_is_away_and_its_reports_are_delivered_after(mortal: Server) -> None:
     study = opened(mortal.database())
     trial = asked(study)
     with pytest.warns(HaltuneWarning) as told, trial:
@@ -108,9 +106,7 @@ def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mo
 
 
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.slow)])
-def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(
-    mortal: Server, seconds: float
-) -> None:
+def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(mortal: Server, seconds: float) -> None:
     study = opened(mortal.database())
     with pytest.warns(HaltuneWarning, match="waiting up to 600 s for the study's server") as told:
         for step in ("ask", "report", "finish"):
@@ -174,11 +170,7 @@ def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it
     trial.report(0.1)
     mortal.stop()
     try:
-        for use in (
-            study.ask,
-            lambda: trial.report(0.2),
-            lambda: opened(study.store.address(), patience=0.0),
-        ):
+        for use in (study.ask, lambda: trial.report(0.2), lambda: opened(study.store.address(), patience=0.0)):
             with pytest.raises(StoreAway, match="does the server run"):
                 use()  # type: ignore[operator]
     finally:
@@ -235,9 +227,7 @@ def test_a_report_whose_connection_breaks_is_stored_once(
     assert study.trials[0].status == "stopped"
 
 
-def test_an_append_that_was_not_stored_is_decided_again(
-    mortal: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_that_was_not_stored_is_decided_again(mortal: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_sql(mortal.database())
     store.create("s", created())
     fails_once(store, monkeypatch, before=True)

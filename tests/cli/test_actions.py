@@ -113,9 +113,7 @@ def test_ctrl_c_says_that_the_page_is_no_longer_served(log, monkeypatch):
 
 
 def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        sys.modules, "tensorboard.compat.notf", ModuleType("notf")
-    )  # else it imports TensorFlow
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # else it imports TensorFlow
     done = haltune("track", log)
     assert done.exit_code == 2
     assert "--mlflow URI, --wandb PROJECT or --tensorboard FOLDER" in done.stderr

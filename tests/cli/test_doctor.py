@@ -91,9 +91,7 @@ def test_a_healthy_search_is_well(doctor, tmp_path):
         "of 2 trials folded",
         "replayed to the same",
     ):
-        assert (
-            f"ok   {well}" in told.replace("store        ", "").replace("log          ", "") or well in told
-        )
+        assert f"ok   {well}" in told.replace("store        ", "").replace("log          ", "") or well in told
     assert "BAD" not in told
 
 
@@ -293,9 +291,7 @@ def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_
     assert ended == code
     assert not (tmp_path / "search.db").exists()
     left = list(Path(tempfile.gettempdir()).glob("haltune-doctor-*"))
-    assert [folder.exists() for folder in left] == [
-        True
-    ] * code  # what the program printed, where that matters
+    assert [folder.exists() for folder in left] == [True] * code  # what the program printed, where that matters
 
 
 def test_a_rehearsal_that_is_interrupted_leaves_nothing(doctor, tmp_path, monkeypatch):

@@ -46,10 +46,7 @@ def test_a_row_for_each_trial_with_its_configuration_and_its_last_metrics(log):
     assert [float(row["value"]) for row in rows] == [t.values[-1] for t in study.trials]
     assert [float(row["config.lr"]) for row in rows] == [t.config["lr"] for t in study.trials]
     assert {row["metric.loss"] for row in rows} == {str(1 / 3)}
-    assert json.loads(haltune("export", path, "--of", "trials", "--format", "json"))[0]["config.flag"] in (
-        True,
-        False,
-    )
+    assert json.loads(haltune("export", path, "--of", "trials", "--format", "json"))[0]["config.flag"] in (True, False)
 
 
 def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
@@ -59,10 +56,7 @@ def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
     for of, count in (("reports", 24), ("trials", 8)):
         out = tmp_path / f"{of}.parquet"
         assert haltune("export", path, "--of", of, "--format", "parquet", "--out", out) == ""
-        rows, table = (
-            json.loads(haltune("export", path, "--of", of, "--format", "json")),
-            pd.read_parquet(out),
-        )
+        rows, table = (json.loads(haltune("export", path, "--of", of, "--format", "json")), pd.read_parquet(out))
         assert len(table) == len(rows) == count
         for name in rows[0]:
             told = [None if v is None else str(v) for v in (row[name] for row in rows)]
@@ -74,9 +68,7 @@ def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
 
 
 def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log, tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        sys.modules, "tensorboard.compat.notf", ModuleType("notf")
-    )  # else it imports TensorFlow
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # else it imports TensorFlow
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import metadata
@@ -87,10 +79,7 @@ def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == [f"trial-{n}" for n in range(8)]
     run = EventAccumulator(str(tmp_path / "runs" / "trial-3"))
     run.Reload()
-    assert [(e.step, round(e.value, 5)) for e in run.Scalars("acc")] == [
-        (1, 0.31),
-        (3, 0.33),
-    ]  # NaN is left out
+    assert [(e.step, round(e.value, 5)) for e in run.Scalars("acc")] == [(1, 0.31), (3, 0.33)]  # NaN is left out
     assert [e.step for e in run.Scalars("loss")] == [1, 2, 3]
     content = run.PluginTagToContent("hparams")
     told = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG]).hparams
@@ -127,9 +116,7 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
         assert json.loads((tmp_path / f"{what}.json").read_text(encoding="utf-8"))["data"]
     haltune("figure", path, "progress", "-o", tmp_path / "a.html")
     assert "Plotly.newPlot" in (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "ends in .html, .json, .png, .svg or .pdf" in haltune(
-        "figure", path, "progress", "-o", "a.gif", code=2
-    )
+    assert "ends in .html, .json, .png, .svg or .pdf" in haltune("figure", path, "progress", "-o", "a.gif", code=2)
 
 
 def test_an_image_is_as_high_as_its_figure_unless_it_is_said(log, tmp_path, monkeypatch):
@@ -149,21 +136,13 @@ def test_an_image_is_as_high_as_its_figure_unless_it_is_said(log, tmp_path, monk
 
 def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
     goals = [Maximize("acc", (0, 1)), Minimize("ms")]
-    study = Study(
-        {"x": Float(0.0, 1.0)}, goals, tmp_path / "goals.db", max_epochs=1, budget="3 trials", verbose=0
-    )
+    study = Study({"x": Float(0.0, 1.0)}, goals, tmp_path / "goals.db", max_epochs=1, budget="3 trials", verbose=0)
     for trial in study:
         with trial:
             trial.report({"acc": trial.config["x"], "ms": trial.config["x"]})
     policy = TruVaR(threshold=0.5, rule="gchk", grid=6, initial=4)
     study = Study(
-        {"x": Float(0.0, 1.0)},
-        "acc",
-        tmp_path / "sets.db",
-        max_epochs=1,
-        budget="6 trials",
-        policy=policy,
-        verbose=0,
+        {"x": Float(0.0, 1.0)}, "acc", tmp_path / "sets.db", max_epochs=1, budget="6 trials", policy=policy, verbose=0
     )
     for trial in study:
         with trial:
@@ -171,9 +150,7 @@ def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
     for what, store in (("front", "goals.db"), ("region", "sets.db")):
         haltune("figure", tmp_path / store, what, "-o", tmp_path / f"{what}.json")
         assert json.loads((tmp_path / f"{what}.json").read_text(encoding="utf-8"))["data"]
-    assert "region(study.level_set(0.9))" in haltune(
-        "figure", log[0], "region", "-o", tmp_path / "a.json", code=2
-    )
+    assert "region(study.level_set(0.9))" in haltune("figure", log[0], "region", "-o", tmp_path / "a.json", code=2)
 
 
 def test_without_kaleido_an_image_says_what_to_install(log, tmp_path, monkeypatch):
@@ -202,9 +179,7 @@ def test_no_cell_is_a_formula_and_numbers_are_as_they_are(tmp_path):
 
 def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_path):
     name = "\x1b[31mred\x07\x9b2J\u202e"
-    study = Study(
-        {"opt": Choice([name, "sgd"])}, "acc", tmp_path / "s.db", max_epochs=1, policy=RandomSearch(trials=4)
-    )
+    study = Study({"opt": Choice([name, "sgd"])}, "acc", tmp_path / "s.db", max_epochs=1, policy=RandomSearch(trials=4))
     study.optimize(lambda trial: 0.5)
     recorded = [t.config["opt"] for t in study.trials]
     assert name in recorded

@@ -32,9 +32,7 @@ LISTINGS = ("status", "trials", "best", "explain", "export")
 def haltune(*arguments, code=0):
     """What the command prints; its exit code is checked."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
-    stands = (
-        code == 0 and arguments[0] == "status" and done.exit_code in (4, 5)
-    )  # what these tell is tested by itself
+    stands = code == 0 and arguments[0] == "status" and done.exit_code in (4, 5)  # what these tell is tested by itself
     assert done.exit_code == code or stands, (done.output, done.exception)
     return done.stdout if code == 0 else done.stderr
 
@@ -47,9 +45,7 @@ def strict(text):
 @pytest.fixture
 def log(tmp_path):
     """A log of all kinds of trials and values, with text that markup and CSV could mistake."""
-    space = Space(
-        {"lr": Float(1e-4, 1.0, log=True), "naïve": Choice(["[bold]é,\n[/]", "[red]"]), "w": [1, 2][0]}
-    )
+    space = Space({"lr": Float(1e-4, 1.0, log=True), "naïve": Choice(["[bold]é,\n[/]", "[red]"]), "w": [1, 2][0]})
     problem = Problem(space, Minimize("[loss]"), 3)
     path = tmp_path / "précision.db"
     study = Study(problem, RandomSearch(trials=5), f"sqlite:///{path}", seed=1, max_failures=9)
@@ -72,13 +68,7 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["study"] == "study"
     assert status["state"] == "continues"
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
-    assert status["best"] == {
-        "trial": 0,
-        "value": 0.125,
-        "epoch": 3.0,
-        "checkpoint": None,
-        "checkpoint_epoch": None,
-    }
+    assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None, "checkpoint_epoch": None}
     (worker,) = status["workers"]
     assert (worker["trial"], worker["worker"]) == (4, study.session.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
@@ -100,9 +90,7 @@ def test_the_status_of_an_audited_search_tells_what_it_found(tmp_path):
         with trial:
             for epoch in trial.epochs():
                 trial.report((0.9, 0.3)[trial.id] - 0.1 / epoch, seconds=1.0)
-    assert "audit of 100% of the trials: 2 drawn so far, 1 of them would have been stopped" in haltune(
-        "status", path
-    )
+    assert "audit of 100% of the trials: 2 drawn so far, 1 of them would have been stopped" in haltune("status", path)
     told = strict(haltune("status", path, "--format", "json"))["audit"]
     assert (told["audited"], told["stops"], told["wrong"], told["unknown"]) == (2, 1, 0, 0)
     assert told["interval"] == pytest.approx([0.0, 0.975])
@@ -174,9 +162,7 @@ def test_a_listing_writes_nothing_to_the_log(log, tmp_path):
 def test_a_study_is_named_by_its_file_its_database_or_its_url(log, tmp_path):
     path, _ = log
     toml = tmp_path / "digits.toml"
-    toml.write_text(
-        f'[study]\nstore = "{path.name}"\n[goal]\nminimize = "[loss]"\n[space]\nx = 1\n', encoding="utf-8"
-    )
+    toml.write_text(f'[study]\nstore = "{path.name}"\n[goal]\nminimize = "[loss]"\n[space]\nx = 1\n', encoding="utf-8")
     assert len({haltune("best", where) for where in (path, f"sqlite:///{path}", toml)}) == 1
 
 
@@ -254,9 +240,7 @@ def test_help_says_what_each_command_does_and_what_it_exits_with():
         assert "Usage" in page
         assert len(page.splitlines()) > 8
     assert "Exit codes" in overview
-    assert "haltune run --study digits.toml -- python train.py" in re.sub(
-        r"\s*│\n│\s*", " ", haltune("run", "--help")
-    )
+    assert "haltune run --study digits.toml -- python train.py" in re.sub(r"\s*│\n│\s*", " ", haltune("run", "--help"))
 
 
 def test_a_log_whose_space_has_constraints_and_whose_policy_is_unknown_can_be_looked_at(tmp_path):
@@ -276,9 +260,7 @@ def test_a_search_that_its_log_alone_cannot_go_on_with_is_refused(tmp_path):
     Study(Problem(space, Maximize("acc", (0, 1)), 1), RandomSearch(trials=2), tmp_path / "s.db")
     assert "by your own program" in haltune("resume", tmp_path / "s.db", "--", "true", code=2)
     Study(PROBLEM, BOBOS(), tmp_path / "t.db", budget=Budget(trials=2))
-    assert "give --time 2h, --trials or --epochs" in haltune(
-        "resume", tmp_path / "t.db", "--", "true", code=2
-    )
+    assert "give --time 2h, --trials or --epochs" in haltune("resume", tmp_path / "t.db", "--", "true", code=2)
 
 
 # a search that has not begun
@@ -365,9 +347,7 @@ def test_a_search_that_its_policy_ended_or_will_has_nothing_to_stop_or_resume(po
 def test_a_budget_is_told_once_by_each_worker_whose_own_differs(tmp_path):
     for trials in (2, 2, 3):
         over(tmp_path, RandomSearch(), trials=trials)
-    study = Study(
-        Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3), RandomSearch(), tmp_path / "a.db"
-    )
+    study = Study(Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3), RandomSearch(), tmp_path / "a.db")
     assert [e.budget for e in study.events() if isinstance(e, Budgeted)] == [{"trials": 2}, {"trials": 3}]
 
 
@@ -388,11 +368,7 @@ def test_a_run_that_ended_by_itself_is_said_to_have(tmp_path):
     over(tmp_path, RandomSearch(), trials=3)
     assert "3 trials: 2 trained in full, 1 ended by itself" in haltune("status", tmp_path / "a.db")
     told = strict(haltune("trials", tmp_path / "a.db", "--format", "json"))
-    assert [t["outcome"] for t in told] == [
-        "trained in full",
-        "ended by itself at epoch 1 of 3",
-        "trained in full",
-    ]
+    assert [t["outcome"] for t in told] == ["trained in full", "ended by itself at epoch 1 of 3", "trained in full"]
     assert "trial 1: ended by itself at epoch 1 of 3" in haltune("explain", tmp_path / "a.db", 1)
 
 
@@ -511,9 +487,7 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     assert "stopped early" in said
     by_lr = sorted(strict(haltune("trials", ranked, "--format", "json")), key=lambda row: row["config"]["lr"])
     assert listed("trials", ranked, "--sort", "lr") == [row["trial"] for row in by_lr]
-    assert "--sort speed: trial, value, or a parameter (lr" in haltune(
-        "trials", ranked, "--sort", "speed", code=2
-    )
+    assert "--sort speed: trial, value, or a parameter (lr" in haltune("trials", ranked, "--sort", "speed", code=2)
     haltune("trials", ranked, "--top", 0, code=2)
 
 
@@ -619,7 +593,5 @@ def test_a_configuration_is_enqueued_where_the_log_alone_does_not_hold_all_that_
 
 
 def test_the_command_line_is_a_module_too():
-    done = subprocess.run(
-        [sys.executable, "-m", "haltune", "--help"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "haltune", "--help"], capture_output=True, text=True, check=True)
     assert "Spend training time where it pays" in done.stdout

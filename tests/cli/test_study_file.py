@@ -9,18 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import (
-    Budget,
-    Choice,
-    Constant,
-    Constraint,
-    Float,
-    Int,
-    Maximize,
-    Minimize,
-    OptimalStopping,
-    Space,
-)
+from haltune import Budget, Choice, Constant, Constraint, Float, Int, Maximize, Minimize, OptimalStopping, Space
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, TruVaR
@@ -130,9 +119,7 @@ def test_a_goal_may_count_the_best_epoch(file):
         ("postgresql+psycopg://u:p@host/d", "postgresql+psycopg://u:p@host/d"),
     ],
 )
-def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(
-    said, meant, file, tmp_path, monkeypatch
-):
+def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(said, meant, file, tmp_path, monkeypatch):
     path = file(("seed = 4", f'store = "{said}"'))
     monkeypatch.chdir("/")
     assert read(path).store == meant.format(tmp_path)
@@ -151,9 +138,7 @@ def test_earlier_studies_are_beside_the_study_file_too(file, tmp_path):
 
 
 def test_a_search_written_down_learns_from_an_earlier_one(file, tmp_path):
-    text = (
-        '[study]\nmax_epochs = 3\nstore = "one.db"\n[goal]\nmaximize = "a"\n[space]\nx = { float = [0, 1] }\n'
-    )
+    text = '[study]\nmax_epochs = 3\nstore = "one.db"\n[goal]\nmaximize = "a"\n[space]\nx = { float = [0, 1] }\n'
     for name, more in (("one", ""), ("two", 'learn_from = ["one.db"]\n')):
         said = text.replace("one", name, 1).replace("[study]\n", f"[study]\n{more}")
         study = read(file(text=said)).open(Budget(trials=2))
@@ -180,12 +165,7 @@ ERRORS = [
     ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
     ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "a list of configurations"),
     ('name = "BOBOS"', 'name = "BOBOS"\nK1 = "x"', 22, "(K1='x'): a number, or None, not str"),
-    (
-        'name = "BOBOS"',
-        'name = "Halting"',
-        21,
-        'write it below, [policy.policy] and in it name = "RandomSearch"',
-    ),
+    ('name = "BOBOS"', 'name = "Halting"', 21, 'write it below, [policy.policy] and in it name = "RandomSearch"'),
     (
         'name = "BOBOS"',
         'name = "Halting"\n[policy.policy]\nname = "Halting"',
@@ -299,9 +279,7 @@ def spaces(draw):
         when = draw(conditions(found))
         kind = draw(st.sampled_from(["float", "int", "choice", "constant"]))
         low = draw(st.integers(1, 50))
-        bound = draw(
-            st.sampled_from([None, *(n for n, d in found.items() if type(d) is Int and d.high == 99)])
-        )
+        bound = draw(st.sampled_from([None, *(n for n, d in found.items() if type(d) is Int and d.high == 99)]))
         if kind == "float":
             found[name] = Float(low / 7, low / 7 + draw(st.floats(0, 9)), log=draw(st.booleans()), when=when)
         elif kind == "int":
@@ -346,11 +324,7 @@ def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data,
     lines = written(space).split("\n")[:-1]
     at = data.draw(st.integers(0, len(lines)))
     noise = data.draw(st.sampled_from(["", "# wrong = 1\n\n", 'text = """\n[goal]\nwrong = 1\n"""\n']))
-    text = (
-        '[goal]\nmaximize = "acc"\n[space]\n'
-        + noise
-        + "\n".join([*lines[:at], "wrong = [1, 2]", *lines[at:]])
-    )
+    text = '[goal]\nmaximize = "acc"\n[space]\n' + noise + "\n".join([*lines[:at], "wrong = [1, 2]", *lines[at:]])
     path = tmp_path_factory.getbasetemp() / "space.toml"
     path.write_text(text + "\n", encoding="utf-8", newline="")
     line = text.split("\n").index("wrong = [1, 2]") + 1
@@ -376,19 +350,10 @@ def test_infinite_options_are_read(file):
         (b"a." * 5000 + b"a = 1", "nested too deep"),
         (b"a = " + b"9" * 5000, "digits"),
         (b"a = 0x" + b"f" * 50_000, "line 1: a: a whole number of 200000 bits: they have 64"),
-        (
-            GOOD.replace("batch = 64", "batch = 9" + "9" * 40).encode(),
-            "line 18: space.batch: a whole number of",
-        ),
-        (
-            GOOD.replace("seed = 4", "seed = 4\nlease = 9" + "9" * 400).encode(),
-            "line 5: study.lease: a whole number",
-        ),
+        (GOOD.replace("batch = 64", "batch = 9" + "9" * 40).encode(), "line 18: space.batch: a whole number of"),
+        (GOOD.replace("seed = 4", "seed = 4\nlease = 9" + "9" * 400).encode(), "line 5: study.lease: a whole number"),
         (GOOD.replace('"30min"', "9" * 60).encode(), "line 24: budget.time: a whole number"),
-        (
-            GOOD.replace("seed = 4", 'store = "\\u0000"').encode(),
-            "line 4: study.store: .*without the character 0",
-        ),
+        (GOOD.replace("seed = 4", 'store = "\\u0000"').encode(), "line 4: study.store: .*without the character 0"),
         (GOOD.replace('"BOBOS"', '"BOBOS"\nstopping = "x"').encode(), "line 22: policy.stopping"),
         (GOOD.replace('"BOBOS"', '"AutoBCT"\nprior = {}').encode(), "line 22: policy.prior"),
         (GOOD.replace('"BOBOS"', '"EI"\ncost_model = [[1]]').encode(), "line 22: policy.cost_model"),
@@ -476,8 +441,4 @@ def test_several_goals_and_constraints_are_read(file):
 )
 def test_goals_and_constraints_that_cannot_be_meant_are_a_sentence(goal, limits, says, file):
     with pytest.raises(InvalidInput, match=says):
-        read(
-            file(
-                text=f"[study]\nmax_epochs = 3\n{goal}\n{limits}\n[space]\nlr = {{ float = [1e-4, 1e-1] }}\n"
-            )
-        )
+        read(file(text=f"[study]\nmax_epochs = 3\n{goal}\n{limits}\n[space]\nlr = {{ float = [1e-4, 1e-1] }}\n"))

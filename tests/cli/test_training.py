@@ -102,9 +102,7 @@ def test_a_search_is_stopped_from_another_shell_resumed_and_ends_where_it_would_
     assert "stops: each run ends after the epoch under way" in ended(haltune("stop", "digits.toml"), 0)
     (folder / "gate").touch()
     assert "haltune resume" in ended(run, 4)
-    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in history(folder).trials] == [
-        (Status.INTERRUPTED, 2, 2)
-    ] * 2
+    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in history(folder).trials] == [(Status.INTERRUPTED, 2, 2)] * 2
     resumed = ended(haltune("resume", "digits.db", *PROGRAM), 0)  # the log alone is enough
     assert "3 trials" in resumed
     assert [(t.status, t.epoch) for t in history(folder).trials] == [(Status.COMPLETED, 4)] * 3

@@ -55,18 +55,13 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc").optimize(abs, n_trials=100), r"budget='100 trials'"),  # type: ignore[call-arg]
     (lambda: a_trial().report(0.5, step=3), r"epoch=step \+ 1"),  # type: ignore[call-arg]
     (lambda: a_trial().report(val_acc=0.5), "the goal's metric alone; others by metrics="),  # type: ignore[call-arg]
-    (
-        lambda: haltune.load_study(study_name="a", storage="a.db"),
-        r"load_study\(st\w+=...\): (name=|store='search.db')",
-    ),  # type: ignore[call-arg]
+    (lambda: haltune.load_study(study_name="a", storage="a.db"), r"load_study\(st\w+=...\): (name=|store='search.db')"),  # type: ignore[call-arg]
     (lambda: BOBOS(zzz=3), r"it takes .*kappa"),  # type: ignore[call-arg]
 ]
 
 
 @pytest.mark.parametrize(("mistake", "answer"), MISTAKES)
-def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(
-    mistake: Callable[[], Any], answer: str
-) -> None:
+def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: Callable[[], Any], answer: str) -> None:
     with pytest.raises(UnknownArgument, match=answer) as caught:
         mistake()
     assert isinstance(caught.value, TypeError)
@@ -100,10 +95,7 @@ def test_an_attribute_of_another_tool_is_answered_with_the_word_for_it(
 
 @pytest.mark.parametrize("answer", [haltune.Wait("others train"), haltune.Finish("it is over")])
 def test_what_is_asked_for_is_no_trial_where_there_is_none(answer: Any) -> None:
-    with (
-        pytest.raises(TypeError, match=rf"^{type(answer).__name__}\(reason='.*is no trial\. study.ask\(\)"),
-        answer,
-    ):
+    with pytest.raises(TypeError, match=rf"^{type(answer).__name__}\(reason='.*is no trial\. study.ask\(\)"), answer:
         pass
 
 
@@ -128,10 +120,7 @@ class Installed:
             {"url": "https://a.org/h.git", "vcs_info": {"vcs": "git"}},
             "pip install 'haltune[cli] @ git+https://a.org/h.git'",
         ),
-        (
-            {"url": "https://a.org/h.whl", "archive_info": {}},
-            "pip install 'haltune[cli] @ https://a.org/h.whl'",
-        ),
+        ({"url": "https://a.org/h.whl", "archive_info": {}}, "pip install 'haltune[cli] @ https://a.org/h.whl'"),
     ],
 )
 def test_an_extra_comes_from_where_haltune_came_from(told: Any, command: str, monkeypatch: Any) -> None:

@@ -51,9 +51,7 @@ def printed(name, which, folder, *more):
     need(*packages)
     text = (HERE / name / f"{which}.py").read_text(encoding="utf-8")
     script = folder / "script.py"
-    script.write_text(
-        text.replace('"search.db", max_epochs', '"search.db", seed=0, max_epochs'), encoding="utf-8"
-    )
+    script.write_text(text.replace('"search.db", max_epochs', '"search.db", seed=0, max_epochs'), encoding="utf-8")
     environment = {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script), *arguments, *more], cwd=folder, env=os.environ | environment,
@@ -169,20 +167,14 @@ def test_the_script_beside_it_searches_with_optuna(name, tmp_path):
 def added(name, which):
     """How many lines are new or changed, apart from blank ones and from indentation."""
     original, other = (
-        [
-            line.strip()
-            for line in (HERE / name / f"{w}.py").read_text(encoding="utf-8").splitlines()
-            if line.strip()
-        ]
+        [line.strip() for line in (HERE / name / f"{w}.py").read_text(encoding="utf-8").splitlines() if line.strip()]
         for w in ("original", which)
     )
     return sum(line.startswith("+ ") for line in difflib.ndiff(original, other))
 
 
 def test_a_search_adds_no_more_lines_than_with_optuna_and_the_page_counts_them():
-    rows = re.findall(
-        r"^\| [^|]+ \| (\d+) \| (\d+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
+    rows = re.findall(r"^\| [^|]+ \| (\d+) \| (\d+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     counted = [(added(name, "with_optuna"), added(name, "with_haltune")) for name in SCRIPTS]
     assert [(int(theirs), int(ours)) for theirs, ours in rows] == counted
     assert [name for name, (theirs, ours) in zip(SCRIPTS, counted, strict=True) if ours > theirs] == []

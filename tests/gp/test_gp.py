@@ -32,11 +32,7 @@ def make(n=25, kind="matern52", noise=0.01, seed=0, **more):
 
 
 def peer(kind):
-    part = (
-        RBF(SCALES, "fixed")
-        if kind == "se"
-        else Matern(SCALES, "fixed", nu=1.5 if kind == "matern32" else 2.5)
-    )
+    part = RBF(SCALES, "fixed") if kind == "se" else Matern(SCALES, "fixed", nu=1.5 if kind == "matern32" else 2.5)
     return ConstantKernel(1.3, "fixed") * part
 
 
@@ -166,9 +162,7 @@ def test_a_duplicate_averages_its_noise():
 
 @settings(max_examples=many(60), deadline=None)
 @given(st.integers(1, 12), st.integers(0, 10_000), st.sampled_from([0.0, 1e-10, 0.1]), st.booleans())
-def test_any_design_gives_finite_predictions_with_variances_between_zero_and_the_prior_s(
-    n, seed, noise, coarse
-):
+def test_any_design_gives_finite_predictions_with_variances_between_zero_and_the_prior_s(n, seed, noise, coarse):
     rng = np.random.default_rng(seed)
     X = np.round(rng.random((n, 2)), 1 if coarse else 12)
     scales = np.exp(rng.normal(size=2))
@@ -276,9 +270,7 @@ def test_the_fitted_likelihood_is_at_least_scikit_learn_s_best_of_several_starts
     X, y = targets(60)
     ours = fit(X, y, priors=WIDE, starts=5)
     standard = (y - y.mean()) / y.std()
-    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(np.ones(3), (1e-2, 1e2), nu=2.5) + WhiteKernel(
-        0.1, (1e-5, 1)
-    )
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(np.ones(3), (1e-2, 1e2), nu=2.5) + WhiteKernel(0.1, (1e-5, 1))
     theirs = GaussianProcessRegressor(kernel, n_restarts_optimizer=4, random_state=0).fit(X, standard)
     reached = ours.log_marginal_likelihood + len(y) * log(y.std())  # of the standardised targets
     assert reached >= theirs.log_marginal_likelihood_value_ - 1e-3
@@ -399,9 +391,7 @@ def test_what_cannot_be_fitted_is_refused(change, said):
         fit(**{"X": X, "y": y, **change})
 
 
-@pytest.mark.parametrize(
-    "change", [{"spread": 0.0}, {"low": 0.0}, {"low": 3.0, "high": 2.0}, {"location": np.nan}]
-)
+@pytest.mark.parametrize("change", [{"spread": 0.0}, {"low": 0.0}, {"low": 3.0, "high": 2.0}, {"location": np.nan}])
 def test_a_prior_that_is_none_is_refused(change):
     with pytest.raises(InvalidInput, match="needs a finite location"):
         LogNormal(**{"location": 0.0, "spread": 1.0, "low": 0.1, "high": 10.0, **change})

@@ -27,9 +27,7 @@ def test_covariances_agree_with_scikit_learn(kind):
     np.testing.assert_allclose(kernel(left), 1.7 * peer(kind)(left), rtol=1e-12, atol=1e-13)
     many = rng.random((700, 3))  # more than one block of rows
     np.testing.assert_allclose(kernel(many), 1.7 * peer(kind)(many), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(
-        kernel(many, many[5:]), 1.7 * peer(kind)(many, many[5:]), rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(kernel(many, many[5:]), 1.7 * peer(kind)(many, many[5:]), rtol=1e-12, atol=1e-12)
 
 
 def log_derivatives(kernel, points):
@@ -62,9 +60,7 @@ def test_input_gradients_agree_with_finite_differences_also_at_a_data_point(kind
     _, slope = kernel.with_slope(points, data)
     found = input_gradient(slope * weights, points, data, kernel.lengthscales)
     for column, direction in enumerate(np.eye(3) * step):
-        expected = (
-            (kernel(points + direction, data) - kernel(points - direction, data)) @ weights / (2 * step)
-        )
+        expected = (kernel(points + direction, data) - kernel(points - direction, data)) @ weights / (2 * step)
         np.testing.assert_allclose(found[:, column], expected, atol=1e-7)
 
 

@@ -25,9 +25,7 @@ def evidence(X, z, scale, noise, variance=1.0):
     n = len(z)
     contrasts = np.linalg.svd(np.ones((1, n)))[2][1:]
     covariance = Kernel("matern52", variance, np.array([scale]))(X) + noise * np.eye(n)
-    return stats.multivariate_normal(np.zeros(n - 1), contrasts @ covariance @ contrasts.T).logpdf(
-        contrasts @ z
-    )
+    return stats.multivariate_normal(np.zeros(n - 1), contrasts @ covariance @ contrasts.T).logpdf(contrasts @ z)
 
 
 @pytest.mark.parametrize("n", [1, pytest.param(4, marks=pytest.mark.slow), 15])
@@ -51,9 +49,7 @@ def test_lengthscales_are_distributed_as_quadrature_of_their_posterior_says(n):
 
 def test_noise_and_variance_are_sampled_together_with_lengthscales():
     X, y = data(12, seed=3)
-    priors = Priors(
-        LogNormal(-1.0, 0.02, 0.02, 1e3), LogNormal(0.0, 1.0, 1e-2, 1e3), LogNormal(-3.0, 1.0, 1e-6, 10.0)
-    )
+    priors = Priors(LogNormal(-1.0, 0.02, 0.02, 1e3), LogNormal(0.0, 1.0, 1e-2, 1e3), LogNormal(-3.0, 1.0, 1e-6, 10.0))
     drawn = sample(X, y, count=600, priors=priors, rng=np.random.default_rng(2))
     found = np.log([(p.kernel.variance, p.noise) for p in drawn]) - 2 * log(y.std())
     grid = np.array([(v, w) for v in np.linspace(-4, 4, 41) for w in np.linspace(-7, 1, 41)])

@@ -12,10 +12,7 @@ SAME = [
     (lambda hp: hp.Float("x", 0.1, 0.9), Float(0.1, 0.9)),
     (lambda hp: hp.Float("x", 1e-4, 1e-1, sampling="log"), Float(1e-4, 1e-1, log=True)),
     (lambda hp: hp.Float("x", 0.0, 0.5, step=0.125), Choice([0.0, 0.125, 0.25, 0.375, 0.5], ordered=True)),
-    (
-        lambda hp: hp.Float("x", 1e-3, 1.0, step=10, sampling="log"),
-        Choice([0.001, 0.01, 0.1, 1.0], ordered=True),
-    ),
+    (lambda hp: hp.Float("x", 1e-3, 1.0, step=10, sampling="log"), Choice([0.001, 0.01, 0.1, 1.0], ordered=True)),
     (lambda hp: hp.Int("x", 2, 9), Int(2, 9)),
     (lambda hp: hp.Int("x", 2, 64, sampling="log"), Int(2, 64, log=True)),
     (lambda hp: hp.Int("x", 32, 512, step=32), Choice(range(32, 513, 32), ordered=True)),
@@ -58,16 +55,7 @@ def test_what_is_asked_for_in_scopes_and_loops_is_found_with_its_condition():
     build(hp)
     hp = explored(build, hp)
     space = space_of(hp)
-    assert set(space.names) == {
-        "kind",
-        "filters",
-        "layers",
-        "units_0",
-        "units_1",
-        "units_2",
-        "dropout",
-        "rate",
-    }
+    assert set(space.names) == {"kind", "filters", "layers", "units_0", "units_1", "units_2", "dropout", "rate"}
     for config in space.sample(50, np.random.default_rng(0)):
         assert ("filters" in config) == (config["kind"] == "conv")
         values = hyperparameter_values(config, hp)

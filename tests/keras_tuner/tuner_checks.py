@@ -57,9 +57,7 @@ def same_weights(one, other):
 def test_it_searches_as_keras_tuners_own_do(tmp_path):
     t = search(tuner(tmp_path))
     assert [len(r.values) for r in t.study.trials] == [4, 4, 4]
-    assert {name: r.values.min() for name, r in zip(t.oracle.trials, t.study.trials, strict=True)} == scores(
-        t
-    )
+    assert {name: r.values.min() for name, r in zip(t.oracle.trials, t.study.trials, strict=True)} == scores(t)
     best = min(t.oracle.trials.values(), key=lambda trial: trial.score)
     assert t.get_best_hyperparameters()[0].values == best.hyperparameters.values == t.study.best_params
     losses = [model.evaluate(X[24:], Y[24:], verbose=0)[0] for model in t.get_best_models(3)]
@@ -154,9 +152,7 @@ def test_what_only_a_fit_asks_for_had_its_default_and_is_searched_from_then_on(t
     assert t.get_best_hyperparameters()[0].values == t.study.best_params
 
 
-@pytest.mark.parametrize(
-    "give", [lambda lr: lr, lambda lr: {"val_loss": lr, "other": 1.0}], ids=["number", "metrics"]
-)
+@pytest.mark.parametrize("give", [lambda lr: lr, lambda lr: {"val_loss": lr, "other": 1.0}], ids=["number", "metrics"])
 def test_a_training_of_the_users_own_may_return_what_it_came_to(give, tmp_path):
     class Own(AsksLate):
         def fit(self, hp, model, *args, **kwargs):
@@ -239,17 +235,14 @@ print([(r.status.value, len(r.values)) for r in t.study.trials], sorted(t.oracle
 
 def test_a_program_that_is_killed_and_started_again_trains_the_rest(tmp_path):
     source = KILLED.format(here=str(Path(__file__).parent))
-    run = partial(
-        subprocess.run, [sys.executable, "-W", "ignore", "-c", source], cwd=tmp_path, capture_output=True
-    )
+    run = partial(subprocess.run, [sys.executable, "-W", "ignore", "-c", source], cwd=tmp_path, capture_output=True)
     paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths}
     assert run(env=environment).returncode == -9
     done = run(env=environment, text=True)
-    assert (
-        done.stdout.splitlines()[-1]
-        == "[('completed', 4), ('completed', 4), ('completed', 4)] ['0', '1', '2']"
-    ), done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[('completed', 4), ('completed', 4), ('completed', 4)] ['0', '1', '2']", (
+        done.stdout + done.stderr
+    )
 
 
 def test_a_search_that_is_broken_off_by_ctrl_c_trains_the_rest_of_the_run(tmp_path):
@@ -314,9 +307,7 @@ def test_a_run_that_diverges_ends_early_and_is_no_best(tmp_path):
 def test_the_seed_repeats_a_search_and_the_direction_says_what_is_better(tmp_path):
     one, two = (search(tuner(tmp_path / name)).study.trials for name in "ab")
     assert [(r.config, list(r.values)) for r in one] == [(r.config, list(r.values)) for r in two]
-    up = search(
-        tuner(tmp_path / "c", objective=keras_tuner.Objective("val_height", "max"), hypermodel=Rises())
-    )
+    up = search(tuner(tmp_path / "c", objective=keras_tuner.Objective("val_height", "max"), hypermodel=Rises()))
     assert up.study.best_value == max(max(r.values) for r in up.study.trials) == 4.0
     assert up.oracle.get_best_trials()[0].score == up.study.best_value
 

@@ -42,24 +42,14 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install 'haltune[dev]'"
-)
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install 'haltune[dev]'")
 def test_ranks_of_torchrun_train_the_same_trial_and_hear_the_same_verdicts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "ranks.py").write_text(RANKS)
     study = a_study(tmp_path, 4, Hyperband(eta=2, rounds=4))
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "ranks.py",
-    ]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"]
     assert run_script(study, torchrun, workers=1, progress=False, gpus=None).over
     assert not study.history.with_status(Status.FAILED, Status.RUNNING, Status.INTERRUPTED), study.trials
     told = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("rank-*.json")}

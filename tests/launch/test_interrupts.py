@@ -65,10 +65,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_
     hears(program, "Ctrl-C once more")
     (tmp_path / "gate").touch()
     out, _ = program.communicate(timeout=120)
-    assert (program.returncode, out) == (
-        0,
-        "False stopped by Ctrl-C; the same program continues where it was\n",
-    )
+    assert (program.returncode, out) == (0, "False stopped by Ctrl-C; the same program continues where it was\n")
     assert all(map(ended, workers))
 
     study = a_study(tmp_path)

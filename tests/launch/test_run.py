@@ -29,9 +29,7 @@ def check_the_log(study):
     assert not study.history.with_status(Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
 
 
-@pytest.mark.parametrize(
-    "name", ["asha", *(pytest.param(n, marks=pytest.mark.slow) for n in POLICIES if n != "asha")]
-)
+@pytest.mark.parametrize("name", ["asha", *(pytest.param(n, marks=pytest.mark.slow) for n in POLICIES if n != "asha")])
 def test_a_search_of_four_workers_replays_to_the_same_decisions(name, tmp_path):
     study = a_study(tmp_path, 8, POLICIES[name](), problem=problem())
     assert run(study, saving, workers=4, **QUIET).over

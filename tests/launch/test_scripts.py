@@ -75,9 +75,7 @@ def test_a_program_is_started_once_for_each_attempt_and_pauses_and_goes_on(progr
     assert "".join(printed).count("done") == attempts > len(study.trials)
 
 
-def test_a_program_that_dies_or_fails_does_not_end_the_search_and_the_log_says_what_it_said(
-    program, tmp_path
-):
+def test_a_program_that_dies_or_fails_does_not_end_the_search_and_the_log_says_what_it_said(program, tmp_path):
     study = a_study(tmp_path, 6)
     with study.ask() as first:
         for epoch in first.epochs():
@@ -204,9 +202,7 @@ def test_a_study_that_its_log_cannot_rebuild_is_an_error_that_says_what_to_do(to
     assert haltune.current_trial(policy=policy()).id == 0
     constrained = haltune.Space(dict(PROBLEM.space.parameters), constraints=[lambda c: c["lr"] > 0.01])
     problem = Problem(constrained, PROBLEM.goal, 4)
-    told(
-        Study(problem, RandomSearch(trials=2), f"sqlite:///{tmp_path / 'other.db'}", budget=Budget(trials=2))
-    )
+    told(Study(problem, RandomSearch(trials=2), f"sqlite:///{tmp_path / 'other.db'}", budget=Budget(trials=2)))
     with pytest.raises(NotSupported, match="constraints"):
         haltune.current_trial()
 
@@ -272,9 +268,7 @@ def changed(**keys):
 
     def change(said):
         told = json.loads(said) | keys
-        return json.dumps(
-            {name: value for name, value in told.items() if name not in keys or value is not None}
-        )
+        return json.dumps({name: value for name, value in told.items() if name not in keys or value is not None})
 
     return change
 

@@ -81,9 +81,7 @@ class Life:
         what = "" if self.calm else self.chance.choices(
             ["", "save", "itself", "fail", "interrupt", "kill"], [60, 20, 8, 4, 4, 4]
         )[0]  # fmt: skip
-        if what == "save" or (
-            verdict is not None and verdict.resumable and (self.calm or self.chance.random() < 0.8)
-        ):
+        if what == "save" or (verdict is not None and verdict.resumable and (self.calm or self.chance.random() < 0.8)):
             trial.save(lambda path: path.write_text("state"))
         if what in ("fail", "interrupt", "kill"):
             self._lose(who, trial, what)
@@ -141,9 +139,7 @@ def check_best(study: Study, auditor: Auditor) -> None:
     assert [t.complete for t in study.trials] == [auditor.complete(t) for t in auditor.trials]
     assert study.history.incumbent() == pytest.approx(auditor.incumbent(), abs=0, nan_ok=True)
     kept = keepers(study.history, 2)
-    over = {
-        i for i, t in enumerate(auditor.trials) if t.status in ("completed", "stopped") or auditor.complete(t)
-    }
+    over = {i for i, t in enumerate(auditor.trials) if t.status in ("completed", "stopped") or auditor.complete(t)}
     if expected is not None and expected[0] in over and not auditor.finished:
         assert kept[0] == expected[0]
 
@@ -166,13 +162,10 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     best = auditor.best()
     assert (f"(trial {best[0]}, epoch {best[2]:g})" in text) if best else "no trial has reported" in text
     items = ToldSearch(study).quick()
-    html = unescape(
-        "\n".join([items["head"], *(text for key, text in items.items() if key.startswith("row/"))])
-    )
+    html = unescape("\n".join([items["head"], *(text for key, text in items.items() if key.startswith("row/"))]))
     cell = r"<td[^>]*>(.*?)</td>"
     cells = re.findall(
-        rf'<tr data-trial="trial-(\d+)" data-kind="\w+"( class="best")?.*?><td[^>]*>\d+</td>{cell}{cell}',
-        html,
+        rf'<tr data-trial="trial-(\d+)" data-kind="\w+"( class="best")?.*?><td[^>]*>\d+</td>{cell}{cell}', html
     )
     assert len(cells) == len(auditor.trials)
     for id, leads, epochs, value in cells:
@@ -184,9 +177,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     if best:
         assert f"<h1><b>{best[1]:.4g}</b>" in html
     assert ("The search is over" in html, "the search is over" in text) == (study.outcome.over,) * 2
-    if (
-        said := re.search(r"(\d+) trials? begun, (\d+|none) trained in full", study.outcome.reason)
-    ) is not None:
+    if (said := re.search(r"(\d+) trials? begun, (\d+|none) trained in full", study.outcome.reason)) is not None:
         full = fates["completed"] + fates["schedule"]
         assert (said[1], said[2]) == (str(len(auditor.trials)), str(full or "none"))
     for t in study.trials:
@@ -197,18 +188,14 @@ def check_shown(study: Study, auditor: Auditor) -> None:
 def check_read(life: Life, auditor: Auditor) -> None:
     study, reading = life.studies[0], read_study(life.store)
     told, best = listings.status_data(reading), auditor.best()
-    assert told["trials"] == {
-        s: n for s in told["trials"] if (n := sum(t.status == s for t in auditor.trials))
-    }
+    assert told["trials"] == {s: n for s in told["trials"] if (n := sum(t.status == s for t in auditor.trials))}
     assert sum(told["trials"].values()) == len(auditor.trials)
     assert told["epochs"] == auditor.epochs
     assert told["complete"] == sum(map(auditor.complete, auditor.trials))
     found = told["best"] and (told["best"]["trial"], told["best"]["value"], told["best"]["epoch"])
     assert found == best
     rows = [listings.trial_data(t, Comparisons(reading.history, False)) for t in reading.trials]
-    assert [(r["epoch"], r["complete"]) for r in rows] == [
-        (t.epoch, auditor.complete(t)) for t in auditor.trials
-    ]
+    assert [(r["epoch"], r["complete"]) for r in rows] == [(t.epoch, auditor.complete(t)) for t in auditor.trials]
     for row, t in zip(rows, auditor.trials, strict=True):
         if (counts := auditor.counts(t)) is not None:
             assert row["value"] == counts[0]
@@ -267,9 +254,7 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
 # ranks, where nobody is lost: whoever arrived at a rung did so once
 
 
-HALVING = [
-    n for n in POLICIES if n in ("halving", "hyperband", "asha", "asha-stopping", "ladder", "guided-ladder")
-]
+HALVING = [n for n in POLICIES if n in ("halving", "hyperband", "asha", "asha-stopping", "ladder", "guided-ladder")]
 
 
 @pytest.mark.parametrize("name", HALVING)
@@ -289,16 +274,12 @@ def test_a_rank_is_the_place_among_those_that_arrived_before(name: str, seed: in
         at = {
             i: value
             for i, t in enumerate(auditor.trials)
-            if (shared or t.tags["bracket"] == own)
-            and (value := value_at(auditor, t.curve, e["epoch"])) is not None
+            if (shared or t.tags["bracket"] == own) and (value := value_at(auditor, t.curve, e["epoch"])) is not None
         }
         mine = value_at(auditor, [*auditor.trials[e["trial"]].curve, (e["epoch"], e["value"])], e["epoch"])
         assert mine is not None
         better = sum((-value, i) < (-mine, e["trial"]) for i, value in at.items() if i != e["trial"])
-        assert (e["verdict"]["evidence"]["rank"], e["verdict"]["evidence"]["arrived"]) == (
-            better + 1,
-            len(at) + 1,
-        )
+        assert (e["verdict"]["evidence"]["rank"], e["verdict"]["evidence"]["arrived"]) == (better + 1, len(at) + 1)
 
 
 def value_at(auditor: Auditor, curve: list[tuple[float, float]], epoch: float) -> float | None:

@@ -59,9 +59,7 @@ def stormy(policy: Any, chance: random.Random) -> Study:
         for epoch in trial.epochs():
             value = goal.sign * (0.3 + 0.05 * epoch + 0.1 * math.sin(9.0 * trial.config["lr"]))
             seconds, cost = (chance.choice(SECONDS), chance.choice(COSTS)) if dear else (1.0, None)
-            trial.report(
-                chance.choice(WILD) if wild and chance.random() < 0.6 else value, seconds=seconds, cost=cost
-            )
+            trial.report(chance.choice(WILD) if wild and chance.random() < 0.6 else value, seconds=seconds, cost=cost)
         if trial.verdict is not None and trial.verdict.resumable:
             trial.checkpointed("saved")
         trial.finish()
@@ -74,9 +72,7 @@ def best_of(study: Study) -> float | None:
     for t in study.trials:
         finite = [v for v in t.values if math.isfinite(v)]
         if t.status is Status.COMPLETED and len(t.values) and not t.partial:  # of all samples
-            counts = (
-                [t.values[-1]] if goal.of == "last" else finite and [max(finite, key=lambda v: goal.sign * v)]
-            )
+            counts = [t.values[-1]] if goal.of == "last" else finite and [max(finite, key=lambda v: goal.sign * v)]
             found += [v for v in counts if math.isfinite(v)]
     return max(found, key=lambda v: goal.sign * v) if found else None
 
@@ -140,18 +136,14 @@ def regret(name: str, seed: int, huge: float | None) -> float:
     best, recommended = study.best, study.recommend()
     assert best is not None
     assert recommended is not None
-    assert best.value == min(
-        bowl(dict(t.config)) for t in study.trials if huge is None or not diverges(t.config)
-    )
+    assert best.value == min(bowl(dict(t.config)) for t in study.trials if huge is None or not diverges(t.config))
     assert bowl(dict(recommended.config)) <= best.value + 0.02
     return best.value - 0.3
 
 
 @pytest.mark.filterwarnings("ignore:a score of:haltune.errors.HaltuneWarning")  # which is what it should say
 @pytest.mark.parametrize("huge", [1e12, pytest.param(1.7e308, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAREST else n for n in MODELS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAREST else n for n in MODELS])
 def test_after_a_run_that_diverged_the_optimum_is_found_as_well(name: str, huge: float) -> None:
     seeds = range(1 if name in DEAR else 3)
     with_it, without = (np.median([regret(name, seed, v) for seed in seeds]) for v in (huge, None))
@@ -180,10 +172,7 @@ def test_ordinary_runs_are_plausible(values: list[float]) -> None:
 def test_a_run_is_implausible_only_where_it_would_set_the_scale_of_all_others() -> None:
     assert plausible([-0.3, -0.31, -2.3, -1e5]).tolist() == [-0.3, -0.31, -2.3, -1e5]
     assert np.isnan(plausible([-0.3, -0.31, -2.3, -1e12])).tolist() == [False, False, False, True]
-    assert np.isnan(plausible([-0.3, -1e12])).tolist() == [
-        False,
-        True,
-    ]  # of two the better one is the yardstick
+    assert np.isnan(plausible([-0.3, -1e12])).tolist() == [False, True]  # of two the better one is the yardstick
     assert plausible([0.0, 0.0, 0.0, -1.0]).tolist() == [0.0, 0.0, 0.0, -1.0]
     assert plausible([1e40, 1e39, -1e41]).tolist() == [1e40, 1e39, -1e41]  # in whatever units
     assert np.isnan(plausible([math.nan, -0.3])).tolist() == [True, False]

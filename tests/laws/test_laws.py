@@ -115,17 +115,13 @@ class Watched(Wrapper):
             return self.policy.propose(state, history, rng)
 
     def judge(self, state: Any, history: Any, trial: Any, rng: Any) -> Any:
-        assert (
-            not trial.epochs.flags.writeable or trial.epochs.base is None
-        )  # a copy: the study's own is safe
+        assert not trial.epochs.flags.writeable or trial.epochs.base is None  # a copy: the study's own is safe
         with self.unchanged(state, history):
             return self.policy.judge(state, history, trial, rng)
 
     def unchanged(self, state: Any, history: Any) -> Any:
         self.questions += 1
-        return Unchanged(
-            lambda: (list(self.store.read("study")), history.position, repr(state), repr(history.trials))
-        )
+        return Unchanged(lambda: (list(self.store.read("study")), history.position, repr(state), repr(history.trials)))
 
 
 class Unchanged:
@@ -311,11 +307,7 @@ BAD = [
 @pytest.mark.parametrize(("bad", "bounded"), BAD)
 def test_what_is_not_finite_is_stored_and_never_the_incumbent(name: str, bad: float, bounded: bool) -> None:
     def value(config: dict[str, Any], epoch: float) -> float:
-        return (
-            bad
-            if config["layers"] > 2 or (config["kernel"] == "rbf" and epoch == 2)
-            else accuracy(config, epoch)
-        )
+        return bad if config["layers"] > 2 or (config["kernel"] == "rbf" and epoch == 2) else accuracy(config, epoch)
 
     study = search(small_study(LAWFUL[name](), problem=problem(bounded=bounded), trials=6), value)
     values = np.concatenate([t.values for t in study.trials])
@@ -343,16 +335,12 @@ ODD_PROBLEMS = {
     "two epochs": problem(epochs=2),
     "a loss without bounds": Problem(SPACE, Minimize("loss"), 6),
 }
-USUAL_ELSEWHERE = (
-    "two epochs",
-    "a loss without bounds",
-)  # one epoch is odder; other laws search without bounds
+USUAL_ELSEWHERE = ("two epochs", "a loss without bounds")  # one epoch is odder; other laws search without bounds
 
 
 @each_class
 @pytest.mark.parametrize(
-    "odd",
-    [pytest.param(odd, marks=pytest.mark.slow) if odd in USUAL_ELSEWHERE else odd for odd in ODD_PROBLEMS],
+    "odd", [pytest.param(odd, marks=pytest.mark.slow) if odd in USUAL_ELSEWHERE else odd for odd in ODD_PROBLEMS]
 )
 def test_odd_problems_are_searched_to_the_end(name: str, odd: str) -> None:
     study = search(small_study(LAWFUL[name](), problem=ODD_PROBLEMS[odd]))
@@ -378,9 +366,7 @@ def test_a_single_trial_works(name: str) -> None:
 
 
 def test_a_space_that_is_exhausted_repeats_itself_and_says_so() -> None:
-    study = search(
-        small_study(BOBOS(initial=2, stopping=quick()), problem=ODD_PROBLEMS["one parameter of two values"])
-    )
+    study = search(small_study(BOBOS(initial=2, stopping=quick()), problem=ODD_PROBLEMS["one parameter of two values"]))
     reasons = [e.reason for e in study.events() if hasattr(e, "config")]
     assert "has been tried" in reasons[-1]
 
@@ -409,9 +395,7 @@ def by_own_means(study: Study, seed: int) -> dict[int, dict[float, float]]:
 
 
 @each_class
-def test_what_was_reported_before_the_state_that_a_training_continued_from_stays_in_its_curve(
-    name: str,
-) -> None:
+def test_what_was_reported_before_the_state_that_a_training_continued_from_stays_in_its_curve(name: str) -> None:
     for seed in (1, 2):
         study = small_study(LAWFUL[name]())
         curves = by_own_means(study, seed)

@@ -153,8 +153,7 @@ def harm(name: str, cases: list[Case], told: Path) -> Iterator[str]:
 def test_no_number_in_a_log_takes_all_memory_or_time(name: str, tmp_path: Path) -> None:
     rng = random.Random(name)
     cases = [
-        (kind, rng.choice(places(name)[kind]), rng.choice(WILD))
-        for kind in rng.sample(sorted(places(name)), TRIED)
+        (kind, rng.choice(places(name)[kind]), rng.choice(WILD)) for kind in rng.sample(sorted(places(name)), TRIED)
     ]
     assert list(harm(name, cases, tmp_path / "error")) == []
 

@@ -7,18 +7,7 @@ from typing import Any
 
 import pytest
 from everyone import each_class
-from worlds import (
-    LAWFUL,
-    ONE_AT_A_TIME,
-    Clock,
-    Crash,
-    MortalStore,
-    ending,
-    problem,
-    search,
-    small_study,
-    train,
-)
+from worlds import LAWFUL, ONE_AT_A_TIME, Clock, Crash, MortalStore, ending, problem, search, small_study, train
 
 from haltune import Study, Trial
 from haltune.store.memory import MemoryStore
@@ -53,9 +42,7 @@ def test_every_policy_begins_with_the_users_own_and_comes_to_its_end(name: str) 
 
 @each_class
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
-def test_a_program_with_configurations_of_its_own_that_is_killed_and_run_again_comes_to_the_same_end(
-    name: str,
-) -> None:
+def test_a_program_with_configurations_of_its_own_that_is_killed_and_run_again_comes_to_the_same_end(name: str) -> None:
     """Some of the first states of a log, which has the user's configurations: the last stored, or not, in turn."""
 
     def program(store: Any = None) -> Study:

@@ -127,9 +127,7 @@ def test_what_a_run_counts_for_at_each_report_is_its_running_best() -> None:
     assert t.result(Minimize("loss")) == 5.0
 
 
-def test_a_study_from_before_goals_had_a_choice_reopens_and_another_choice_is_another_study(
-    tmp_path: Any,
-) -> None:
+def test_a_study_from_before_goals_had_a_choice_reopens_and_another_choice_is_another_study(tmp_path: Any) -> None:
     assert "of" not in Maximize("acc").to_json()
     where = str(tmp_path / "a.db")
     Study(Problem(LINE, Maximize("acc"), 3), RandomSearch(trials=1), where).ask().report(
@@ -269,18 +267,14 @@ def test_a_falling_run_is_warned_of_only_where_its_last_epoch_counts() -> None:
     assert "warning" in falling_verdict("last", values).evidence
     assert "warning" not in falling_verdict("best", values).evidence
     rising = [0.3, 0.6, 0.7, 0.7]
-    np.testing.assert_equal(
-        falling_verdict("best", values).evidence, falling_verdict("last", rising).evidence
-    )
+    np.testing.assert_equal(falling_verdict("best", values).evidence, falling_verdict("last", rising).evidence)
 
 
 def test_recommend_looks_through_noise_among_the_runs_that_compare() -> None:
     history = told()
     rng = np.random.default_rng(3)
     for lr in np.linspace(0.0, 1.0, 41):
-        tell_trial(
-            history, [float(0.8 - (lr - 0.5) ** 2 + 0.05 * rng.standard_normal())], config={"lr": float(lr)}
-        )
+        tell_trial(history, [float(0.8 - (lr - 0.5) ** 2 + 0.05 * rng.standard_normal())], config={"lr": float(lr)})
     tell_trial(history, [0.95], config={"lr": 0.21})  # one lucky draw where all others are low
     tell_trial(history, [0.999], Status.STOPPED, config={"lr": 0.5})
     assert found(history)[0] == 41

@@ -35,9 +35,7 @@ acts = st.one_of(
     st.tuples(st.just("report half"), values),
     st.tuples(st.just("report late"), values),
     st.tuples(
-        st.sampled_from(
-            ["checkpoint", "finish", "fail", "interrupt", "heartbeat", "repeat", "end", "forget"]
-        ),
+        st.sampled_from(["checkpoint", "finish", "fail", "interrupt", "heartbeat", "repeat", "end", "forget"]),
         st.just(0),
     ),
     st.tuples(st.just("wait"), st.sampled_from([1, 5, 20, 599, 700])),
@@ -50,9 +48,7 @@ class Worker:
 
     def __init__(self, store: Any, clock: Clock) -> None:
         self.clock = clock
-        self.study = Study(
-            UNBOUNDED, Whims(wait_at=3), store, seed=5, budget=Budget(trials=30), monotonic=clock
-        )
+        self.study = Study(UNBOUNDED, Whims(wait_at=3), store, seed=5, budget=Budget(trials=30), monotonic=clock)
         self.trial: Trial | None = None
         self.past: list[Trial] = []
 
@@ -76,9 +72,7 @@ class Worker:
     def _with_trial(self, trial: Trial, what: str, argument: float) -> None:
         whole = min(math.floor(trial.epoch) + 1.0, trial.max_epochs or 1)
         if what == "report":
-            trial.report(
-                argument, whole, 1.0, metrics={"m": argument} if whole % 2 else None, validation=0.25
-            )
+            trial.report(argument, whole, 1.0, metrics={"m": argument} if whole % 2 else None, validation=0.25)
         elif what == "report half":
             trial.report(argument, min(trial.epoch + 0.25, trial.max_epochs or 1), 0.5)
         elif what == "repeat" and trial.epoch:
@@ -133,9 +127,7 @@ def told_slowly(log: list[Event]) -> tuple[dict[int, list[tuple[float, float]]],
             held[trial] = [e.at, e.at]
         elif trial is None or trial not in held or attempt[trial] != e.attempt:  # type: ignore[attr-defined]
             continue
-        elif isinstance(e, ev.Reported) and e.epoch > max(
-            [p[0] for p in curves[trial]], default=saved.get(trial, 0.0)
-        ):
+        elif isinstance(e, ev.Reported) and e.epoch > max([p[0] for p in curves[trial]], default=saved.get(trial, 0.0)):
             curves[trial].append((e.epoch, e.value))
             held[trial][1] = e.at
         elif isinstance(e, ev.Checkpointed):
@@ -152,9 +144,7 @@ def told_slowly(log: list[Event]) -> tuple[dict[int, list[tuple[float, float]]],
 
 @settings(max_examples=many(80), deadline=None)
 @given(lives)
-def test_whatever_two_workers_do_both_hold_what_the_log_says(
-    life: list[tuple[int, tuple[str, float]]],
-) -> None:
+def test_whatever_two_workers_do_both_hold_what_the_log_says(life: list[tuple[int, tuple[str, float]]]) -> None:
     clock = Clock()
     store = MemoryStore(clock)
     workers = lived(life, store, clock)
@@ -257,9 +247,7 @@ def test_trials_of_a_status_come_in_order() -> None:
 def test_streams_of_randomness_depend_on_seed_purpose_and_count() -> None:
     history = told()
     draws = {
-        (purpose, k): history.rng(purpose, k).random()
-        for purpose in ("propose", "judge", "fit")
-        for k in range(3)
+        (purpose, k): history.rng(purpose, k).random() for purpose in ("propose", "judge", "fit") for k in range(3)
     }
     assert len(set(draws.values())) == 9
     assert history.rng("judge", 2).random() == np.random.default_rng([0, 2, 2]).random()
@@ -268,12 +256,7 @@ def test_streams_of_randomness_depend_on_seed_purpose_and_count() -> None:
 def test_a_trial_whose_worker_was_lost_says_which_in_words_that_a_person_can_read() -> None:
     history = tell_trial(told(), [0.5], status=None)
     lost = ev.Expired(
-        at=9.0,
-        trial=0,
-        attempt=1,
-        holder="node7/boot/1/4242/99/ab",
-        last_alive=2.0,
-        status=Status.INTERRUPTED,
+        at=9.0, trial=0, attempt=1, holder="node7/boot/1/4242/99/ab", last_alive=2.0, status=Status.INTERRUPTED
     )
     history.apply(lost)
     assert history.trial(0).error == "process 4242 on node7 was lost"

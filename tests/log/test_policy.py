@@ -160,11 +160,7 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
 @pytest.mark.parametrize("name", [n for n in POLICIES if n not in ("truvar-grid", "multifidelity-taught")])
 def test_a_policy_in_words_is_what_makes_it(name: str) -> None:
     policy = POLICIES[name]()
-    known = {
-        **vars(haltune),
-        **{n: getattr(haltune.policies, n) for n in haltune.policies.__all__},
-        "inf": math.inf,
-    }
+    known = {**vars(haltune), **{n: getattr(haltune.policies, n) for n in haltune.policies.__all__}, "inf": math.inf}
     assert eval(in_words(policy), known).spec == policy.spec
 
 

@@ -101,9 +101,7 @@ def test_the_raw_value_of_a_score_has_that_score(low: float, width: float, sign:
 TWO = [Maximize("acc", (0, 1)), Minimize("params")]
 
 
-def spans(
-    *vectors: tuple[float, float], goals: list[Goal] = TWO, firsts: float = math.nan
-) -> dict[str, Span]:
+def spans(*vectors: tuple[float, float], goals: list[Goal] = TWO, firsts: float = math.nan) -> dict[str, Span]:
     """What runs teach; all begin at the same in both goals."""
     signed = np.array([[g.sign * v for g, v in zip(goals, each, strict=True)] for each in vectors])
     signed = signed.reshape(-1, len(goals))
@@ -122,9 +120,7 @@ def test_curves_begin_at_the_bounds_or_where_runs_typically_do_and_never_above_t
     assert spans(*ends, firsts=-9000.0)["params"].low == -9000.0
     assert spans(*ends, firsts=-300.0)["params"].low == -5000.0
     assert spans(*ends, firsts=0.2)["acc"].low == 0.0
-    assert spans(*ends, firsts=0.2, goals=[Maximize("acc"), Minimize("params")])["acc"].low == pytest.approx(
-        0.2
-    )
+    assert spans(*ends, firsts=0.2, goals=[Maximize("acc"), Minimize("params")])["acc"].low == pytest.approx(0.2)
 
 
 def test_many_runs_at_one_end_of_the_front_leave_its_span_as_it_is() -> None:

@@ -84,9 +84,7 @@ def test_the_first_limit_reached_is_named(budget: Budget, spent: Spent, words: s
         (Budget(trials=1, time="1h"), 1.0),
     ],
 )
-def test_the_limit_of_which_most_is_spent_says_how_far_a_search_is(
-    budget: Budget, share: float | None
-) -> None:
+def test_the_limit_of_which_most_is_spent_says_how_far_a_search_is(budget: Budget, share: float | None) -> None:
     assert Spent(trials=2, epochs=10.0, time=9.0).share(budget) == share
 
 

@@ -13,15 +13,11 @@ cases = pytest.importorskip("optuna.testing.pytest_samplers", reason="this Optun
 
 from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::optuna.exceptions.ExperimentalWarning", "ignore:All-NaN slice"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning", "ignore:All-NaN slice")
 EPOCHS = 8
 
 
-class TestHaltuneSampler(
-    cases.BasicSamplerTestCase, cases.RelativeSamplerTestCase, cases.SingleOnlySamplerTestCase
-):
+class TestHaltuneSampler(cases.BasicSamplerTestCase, cases.RelativeSamplerTestCase, cases.SingleOnlySamplerTestCase):
     @pytest.fixture
     def sampler(self):
         return lambda: HaltuneSampler(seed=0, initial=1)  # the model chooses from the second trial on

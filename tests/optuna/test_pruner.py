@@ -80,9 +80,7 @@ def test_the_first_trial_has_nothing_to_beat_and_a_bad_one_goes_early():
 
 
 def test_no_trial_is_pruned_before_the_minimum_of_epochs():
-    early = [
-        n for state, n in ends(searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)) if state == "PRUNED"
-    ]
+    early = [n for state, n in ends(searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)) if state == "PRUNED"]
     late = ends(searched(HaltunePruner(EPOCHS, stopping=QUICK, min_epochs=9), TOPS))
     assert min(early) < 9
     assert min(n for state, n in late if state == "PRUNED") == 9

@@ -160,9 +160,7 @@ def test_processes_on_one_storage_choose_different_trials(tmp_path):
     code = WORKER.format(storage=storage)
     workers = [subprocess.Popen([sys.executable, "-P", "-c", code]) for _ in range(2)]
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
-    assert (
-        len({t.params["x"] for t in study.trials}) >= 18
-    )  # who choose at the same moment may choose the same
+    assert len({t.params["x"] for t in study.trials}) >= 18  # who choose at the same moment may choose the same
     assert study.best_value < 0.01
 
 
@@ -172,11 +170,7 @@ def test_the_model_is_told_the_marks_of_a_curve_and_what_the_objective_returned(
     for state, value in ((State.COMPLETE, -5.0), (State.PRUNED, None), (State.FAIL, None)):
         study.add_trial(
             optuna.create_trial(
-                state=state,
-                value=value,
-                params={"x": 0.5},
-                distributions={"x": UNIT},
-                intermediate_values=curve,
+                state=state, value=value, params={"x": 0.5}, distributions={"x": UNIT}, intermediate_values=curve
             )
         )
     study.ask({"x": UNIT})

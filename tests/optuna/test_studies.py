@@ -9,37 +9,15 @@ optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 import numpy as np  # noqa: E402
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from optuna.distributions import (  # noqa: E402
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 from random_spaces import SEEDS, spaces  # noqa: E402
 
-from haltune import (  # noqa: E402
-    Choice,
-    Constant,
-    Constraint,
-    Float,
-    Int,
-    Maximize,
-    Minimize,
-    Problem,
-    Study,
-    load_study,
-)
-from haltune.errors import (  # noqa: E402
-    InvalidInput,
-    InvalidSpace,
-)
+from haltune import Choice, Constant, Constraint, Float, Int, Maximize, Minimize, Problem, Study, load_study  # noqa: E402
+from haltune.errors import InvalidInput, InvalidSpace  # noqa: E402
 from haltune.log.decisions import Action  # noqa: E402
 from haltune.log.events import Status  # noqa: E402
 from haltune.optuna import from_study, to_study  # noqa: E402
-from haltune.optuna.spaces import (  # noqa: E402
-    Translated,
-    inward,
-)
+from haltune.optuna.spaces import Translated, inward  # noqa: E402
 from haltune.policies import BOBOS, Halting, RandomSearch, SuccessiveHalving  # noqa: E402
 from haltune.space import Space  # noqa: E402
 from haltune.study.replay import replay  # noqa: E402
@@ -81,9 +59,7 @@ def test_a_search_is_told_whole_in_any_storage(kind, tmp_path):
     assert found.best_value == study.best_value
     stopped = 0
     for t, o in zip(study.trials, found.trials, strict=True):
-        assert {k: v for k, v in o.params.items() if k != "size"} == {
-            k: v for k, v in t.config.items() if k != "size"
-        }
+        assert {k: v for k, v in o.params.items() if k != "size"} == {k: v for k, v in t.config.items() if k != "size"}
         assert o.params["size"] == repr(t.config["size"])
         assert o.intermediate_values == dict(zip(t.epochs.astype(int).tolist(), t.values, strict=True))
         assert o.value == t.values[-1]
@@ -206,12 +182,8 @@ def test_values_curves_states_and_times_are_those_of_optuna(tmp_path):
         assert t.status is status[o.state.name]
         assert dict(zip(t.epochs - 1, t.values, strict=True)) == o.intermediate_values
         assert t.started == o.datetime_start.timestamp()
-        assert t.seconds.sum() == pytest.approx(
-            (o.datetime_complete - o.datetime_start).total_seconds(), abs=1e-6
-        )
-        assert {k: v for k, v in t.config.items() if k != "lr"} == {
-            k: v for k, v in o.params.items() if k != "lr"
-        }
+        assert t.seconds.sum() == pytest.approx((o.datetime_complete - o.datetime_start).total_seconds(), abs=1e-6)
+        assert {k: v for k, v in t.config.items() if k != "lr"} == {k: v for k, v in o.params.items() if k != "lr"}
         assert t.config["lr"] == pytest.approx(o.params["lr"], rel=1e-9)
     assert {t.status for t in past.trials} == set(status.values())
     assert {t.verdict.reason for t in past.trials if t.verdict} == {"pruned in Optuna"}
@@ -388,25 +360,18 @@ def test_what_is_beyond_a_limit_is_infeasible_there():
     study = several_objectives_searched(GOALS[0], [SMALL, Constraint("ms", at_most=9.0, at_least=3.0)])
     there = to_study(study)
     assert there.best_value == study.best_value
-    beyond = {
-        t.id for t in study.trials if t.metrics["params"][-1] > 5.0 or not 3 <= t.metrics["ms"][-1] <= 9
-    }
+    beyond = {t.id for t in study.trials if t.metrics["params"][-1] > 5.0 or not 3 <= t.metrics["ms"][-1] <= 9}
     assert 0 < len(beyond) < len(study.trials)
     infeasible = {t.number for t in there.trials if max(t.system_attrs["constraints"]) > 0}
     assert infeasible == beyond
 
 
 def test_a_run_without_a_value_in_some_goal_failed_and_one_without_what_is_limited_is_infeasible():
-    study = Study(
-        {"x": Float(0, 1)}, GOALS, max_epochs=1, constraints=[SMALL], seed=0, budget="3 trials", verbose=0
-    )
+    study = Study({"x": Float(0, 1)}, GOALS, max_epochs=1, constraints=[SMALL], seed=0, budget="3 trials", verbose=0)
     for report in ({"acc": 0.5, "ms": 1.0, "params": math.nan}, {"acc": 0.5, "ms": math.nan, "params": 1.0}):
         study.tell(study.ask(), report)
     there = to_study(study)
-    assert [t.state for t in there.trials] == [
-        several_objectives_State.COMPLETE,
-        several_objectives_State.FAIL,
-    ]
+    assert [t.state for t in there.trials] == [several_objectives_State.COMPLETE, several_objectives_State.FAIL]
     (limit,) = there.trials[0].system_attrs["constraints"]
     assert 0 < limit < math.inf  # as a JSON of browsers has it
 
@@ -416,9 +381,7 @@ def test_a_study_comes_back_with_its_goals_constraints_and_runs():
     again = from_study(to_study(study))
     assert again.problem.goals == study.problem.goals
     assert again.problem.constraints == study.problem.constraints
-    assert [t.results(again.problem) for t in again.trials] == [
-        t.results(study.problem) for t in study.trials
-    ]
+    assert [t.results(again.problem) for t in again.trials] == [t.results(study.problem) for t in study.trials]
     assert [t.values.tolist() for t in again.trials] == [t.values.tolist() for t in study.trials]
     assert [f.trial for f in again.pareto_front()] == [f.trial for f in study.pareto_front()]
 
@@ -506,9 +469,7 @@ def distributions(draw):
     if kind == "float step":
         step = draw(st.sampled_from([0.1, 0.25, 0.05, 3.0]))
         return FloatDistribution(low, round(low + step * wide, 10), step=step)
-    return FloatDistribution(
-        abs(low) / 7 + 0.001, abs(low) / 7 + wide / 3 + 0.001, log=draw(st.just(kind == "log"))
-    )
+    return FloatDistribution(abs(low) / 7 + 0.001, abs(low) / 7 + wide / 3 + 0.001, log=draw(st.just(kind == "log")))
 
 
 @given(distribution=distributions(), seed=SEEDS)
@@ -543,9 +504,7 @@ def test_a_constant_is_the_only_choice_and_a_named_bound_the_outermost():
 
 def test_steps_are_listed_unless_they_are_too_many():
     assert inward("x", IntDistribution(8, 32, step=8)).domain == Choice([8, 16, 24, 32], ordered=True)
-    assert inward("x", FloatDistribution(0, 0.3, step=0.1)).domain == Choice(
-        [0.0, 0.1, 0.2, 0.3], ordered=True
-    )
+    assert inward("x", FloatDistribution(0, 0.3, step=0.1)).domain == Choice([0.0, 0.1, 0.2, 0.3], ordered=True)
     fine = inward("x", FloatDistribution(0, 1, step=0.0001))
     assert fine.domain == Float(0, 1)
     assert fine.outward(0.12344) == pytest.approx(0.1234)

@@ -9,16 +9,7 @@ from haltune.errors import InvalidInput
 from haltune.gp import fit
 from haltune.log.policy import name_of
 from haltune.policies import EI, Rollout
-from haltune.policies.costs import (
-    GPCost,
-    KnownCost,
-    PredictedCost,
-    ScaledCost,
-    fit_gp,
-    fit_line,
-    fit_scale,
-    sample_gp,
-)
+from haltune.policies.costs import GPCost, KnownCost, PredictedCost, ScaledCost, fit_gp, fit_line, fit_scale, sample_gp
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 512, log=True), "kind": Choice(["a", "b"])})
 
@@ -85,9 +76,7 @@ def test_a_single_trial_is_enough_to_believe_something():
     found = fit_gp(points(1), np.array([7.0])).predict(points(3, 1))
     np.testing.assert_allclose(found.median, 7.0)
     assert (found.deviation > 0.3).all()
-    assert fit_line(points(1), np.array([7.0]), [1]).predict(points(1)).median[0] == pytest.approx(
-        7.0, rel=0.05
-    )
+    assert fit_line(points(1), np.array([7.0]), [1]).predict(points(1)).median[0] == pytest.approx(7.0, rel=0.05)
 
 
 def test_equally_probable_processes_have_the_moments_of_their_mixture():
@@ -240,15 +229,11 @@ def test_a_cost_beyond_all_numbers_is_dearer_than_any_budget() -> None:
     assert cost.below(1e300)[1] < 1e-6
 
 
-@pytest.mark.parametrize(
-    "policy", [EI(cost="cooled", initial=2), Rollout(initial=2, points=16)], ids=["ei", "rollout"]
-)
+@pytest.mark.parametrize("policy", [EI(cost="cooled", initial=2), Rollout(initial=2, points=16)], ids=["ei", "rollout"])
 @pytest.mark.parametrize(("money", "price"), [(1e308, 1e-308), (1e308, 1e-9), (1e-300, 1e300)])
 def test_a_budget_of_money_at_an_absurd_price_is_searched_with(policy, money, price):
     found = study(policy, Budget(money=money, price=price, trials=4))
     search(found)
     assert found.outcome.over
-    assert len(found.trials) == (
-        4 if money > 1 else 1
-    )  # the first that costs anything spends the least budget
+    assert len(found.trials) == (4 if money > 1 else 1)  # the first that costs anything spends the least budget
     assert np.isfinite([t.config["a"] for t in found.trials]).all()

@@ -42,9 +42,7 @@ def test_a_policy_is_rebuilt_from_its_spec_as_the_log_holds_it(name):
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [EI(cost="per", cost_function=lambda c: 1.0), Rollout(cost=lambda config: 1.0)],
-    ids=["ei", "rollout"],
+    "policy", [EI(cost="per", cost_function=lambda c: 1.0), Rollout(cost=lambda config: 1.0)], ids=["ei", "rollout"]
 )
 def test_a_policy_that_holds_a_function_is_not_rebuilt_and_the_error_says_what_to_do(policy):
     spec = plain(policy.spec)
@@ -55,14 +53,7 @@ def test_a_policy_that_holds_a_function_is_not_rebuilt_and_the_error_says_what_t
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        {"policy": "Mine"},
-        {},
-        {"policy": "policy_from"},
-        {"policy": "__all__"},
-        {"policy": "Policy"},
-        {"policy": None},
-    ],
+    [{"policy": "Mine"}, {}, {"policy": "policy_from"}, {"policy": "__all__"}, {"policy": "Policy"}, {"policy": None}],
 )
 def test_a_policy_of_the_users_is_not_looked_for_in_haltune(spec):
     with pytest.raises(NotSupported, match=r"is not one of haltune's"):

@@ -51,13 +51,7 @@ def full(lab: Lab) -> list[int]:
 
 @pytest.mark.parametrize(
     ("trials", "workers"),
-    [
-        (1, 1),
-        (2, 3),
-        (5, 4),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(3, 1), (20, 1)]),
-        (20, 4),
-    ],
+    [(1, 1), (2, 3), (5, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(3, 1), (20, 1)]), (20, 4)],
 )
 @pytest.mark.parametrize("form", list(PAUSING))
 def test_at_least_one_of_those_that_began_is_trained_in_full_and_the_outcome_says_how_many(
@@ -142,9 +136,7 @@ def test_when_all_that_went_on_fail_the_best_that_is_left_is_trained_in_full(asy
 def test_other_limits_still_hold_and_the_outcome_says_that_nothing_was_trained_in_full() -> None:
     lab = Lab(Ladder, rising, epochs=27, budget=Budget(trials=20, epochs=24)).run()
     assert lab.study.spent.epochs == 24
-    assert lab.study.outcome.reason == (
-        "the budget of 24 epochs is spent: 20 trials begun, none trained in full"
-    )
+    assert lab.study.outcome.reason == ("the budget of 24 epochs is spent: 20 trials begun, none trained in full")
 
 
 def test_workers_with_different_budgets_do_not_take_turns_in_saying_so() -> None:
@@ -168,9 +160,7 @@ def test_infinite_hyperband_closes_its_bracket_and_does_not_speak_of_full_traini
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("form", [Hyperband, SuccessiveHalving])
-def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(
-    form: Any, asynchronous: bool
-) -> None:
+def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(form: Any, asynchronous: bool) -> None:
     make = lambda: form(asynchronous=asynchronous)  # noqa: E731
     once = Lab(make, rising, epochs=9).run()
     size = sum(b.rungs[0].n for b in make().table(9).brackets)

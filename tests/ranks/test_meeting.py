@@ -54,9 +54,7 @@ def test_ranks_with_other_parents_are_of_one_run_where_their_job_has_a_name(
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize(
-    "change", [{"SLURM_STEP_ID": "1"}, {"SLURM_RESTART_COUNT": "1"}, {"SLURM_JOB_ID": "6"}]
-)
+@pytest.mark.parametrize("change", [{"SLURM_STEP_ID": "1"}, {"SLURM_RESTART_COUNT": "1"}, {"SLURM_JOB_ID": "6"}])
 def test_every_step_and_restart_of_a_job_is_a_run_of_its_own(change: dict[str, str]) -> None:
     environment = {**RANK_1, **NAMES["slurm"]}
     assert place(environment, None, "a").run != place({**environment, **change}, None, "a").run
@@ -176,9 +174,7 @@ def test_a_rank_0_on_another_machine_is_joined_once_it_shows_a_sign_of_life(scen
     assert scene.entered() == folder
 
 
-def test_rank_0_shows_signs_of_life_to_other_machines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rank_0_shows_signs_of_life_to_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "_BEAT", 0.001)
     lines = tmp_path / "lines"
     lines.touch()
@@ -225,12 +221,8 @@ def test_a_folder_that_cannot_be_made_is_said_on_every_rank_with_what_to_do(
     monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(tmp_path / below))
     with pytest.raises(InvalidInput) as refused:
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
-    assert str(refused.value).startswith(
-        f"HALTUNE_RUN_FOLDER={str(tmp_path / below)!r} cannot be used as a folder"
-    )
-    assert "make it, or let HALTUNE_RUN_FOLDER name another that all ranks see and may write to" in str(
-        refused.value
-    )
+    assert str(refused.value).startswith(f"HALTUNE_RUN_FOLDER={str(tmp_path / below)!r} cannot be used as a folder")
+    assert "make it, or let HALTUNE_RUN_FOLDER name another that all ranks see and may write to" in str(refused.value)
 
 
 @pytest.mark.parametrize("end", [Writer, Reader])
@@ -240,9 +232,7 @@ def test_somebody_elses_folder_where_ranks_meet_by_default_is_said_on_every_rank
     monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     base().symlink_to(tmp_path)
-    with pytest.raises(
-        InvalidInput, match=r"belongs to somebody else, or is a link.*take away what is there, or let"
-    ):
+    with pytest.raises(InvalidInput, match=r"belongs to somebody else, or is a link.*take away what is there, or let"):
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
 
 
@@ -263,9 +253,7 @@ def test_a_patience_that_is_none_is_refused_on_every_rank_and_by_a_process_alone
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("HALTUNE_RANK_TIMEOUT", text)
     end = Reader if environment is RANK_1 else Writer
-    with pytest.raises(
-        InvalidInput, match=rf"HALTUNE_RANK_TIMEOUT='{text}': seconds, more than 0 and finite"
-    ):
+    with pytest.raises(InvalidInput, match=rf"HALTUNE_RANK_TIMEOUT='{text}': seconds, more than 0 and finite"):
         end(ThisProcess(dict(environment)))
 
 

@@ -48,13 +48,7 @@ TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE
             "MASTER_ADDR": "localhost", "MASTER_PORT": "29", "TORCHELASTIC_RUN_ID": "none",
             "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
 SECOND = {**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}
-FIT = {
-    "LOCAL_RANK": "1",
-    "NODE_RANK": "0",
-    "WORLD_SIZE": "2",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "29",
-}
+FIT = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29"}
 
 
 def test_a_process_by_itself_decides() -> None:
@@ -119,11 +113,7 @@ def test_torchrun_within_a_process_that_searches_makes_ranks_of_its_own() -> Non
 
 
 def test_nodes_need_a_folder_that_all_can_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nodes = [
-        {**SECOND, "LOCAL_WORLD_SIZE": "1"},
-        {**FIT, "NODE_RANK": "1"},
-        {**TORCHRUN, "LOCAL_WORLD_SIZE": "1"},
-    ]
+    nodes = [{**SECOND, "LOCAL_WORLD_SIZE": "1"}, {**FIT, "NODE_RANK": "1"}, {**TORCHRUN, "LOCAL_WORLD_SIZE": "1"}]
     for environment in nodes:
         found = place(environment, None, "me")
         monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
@@ -191,12 +181,7 @@ def test_all_ranks_see_the_same(scenes: Scenes, scene: str) -> None:
 
 def test_a_loop_that_all_ranks_leave_is_kept_and_one_that_rank_0_fails_in_is_not(scenes: Scenes) -> None:
     *trials, best = scenes[0]["a_loop_left_by_break"]
-    assert trials == [
-        [0, "completed", True],
-        [1, "completed", True],
-        [2, "completed", True],
-        [3, "failed", False],
-    ]
+    assert trials == [[0, "completed", True], [1, "completed", True], [2, "completed", True], [3, "failed", False]]
     assert "trial=2" in best[0]
     assert best[1] == "state"
 
@@ -252,10 +237,7 @@ def test_a_tolerated_failure_is_swallowed_and_the_last_one_raised(scenes: Scenes
 def test_what_rank_0_cannot_do_is_raised_by_its_name(scenes: Scenes) -> None:
     _, seen, _ = scenes
     assert seen["nowhere_to_write"][0][0] == "StoreError"
-    assert seen["errors_while_deciding"] == [
-        ["ZeroDivisionError", "in judge"],
-        ["OverflowError", "in propose"],
-    ]
+    assert seen["errors_while_deciding"] == [["ZeroDivisionError", "in judge"], ["OverflowError", "in propose"]]
 
 
 def test_a_configuration_of_the_users_is_enqueued_once_and_begun_first_on_all_ranks(scenes: Scenes) -> None:
@@ -454,9 +436,7 @@ USUAL, *OTHERS = LOOPS
 
 
 @pytest.mark.parametrize("loop", [USUAL, *(pytest.param(loop, marks=pytest.mark.slow) for loop in OTHERS)])
-def test_a_rank_that_comes_late_passes_over_what_is_over_or_goes_through_it_again(
-    tmp_path: Path, loop: str
-) -> None:
+def test_a_rank_that_comes_late_passes_over_what_is_over_or_goes_through_it_again(tmp_path: Path, loop: str) -> None:
     source = f"""{PRELUDE}
 import subprocess
 from pathlib import Path
@@ -500,9 +480,7 @@ METHODS = [m for m in ("spawn", "fork") if m in multiprocessing.get_all_start_me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_for(
-    tmp_path: Path, method: str
-) -> None:
+def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_for(tmp_path: Path, method: str) -> None:
     study = a_study(3, store=tmp_path / "search.db")
     trial = study.ask()
     assert isinstance(trial, Trial)

@@ -33,9 +33,7 @@ def lengths(trained):
 def test_search_and_scheduler_are_one_study_that_decides_as_a_loop_of_haltunes_that_cannot_pause():
     s = search()
     trained = driven(s, HaltuneScheduler(), trials=14, at_once=1)
-    plain = Study(
-        SPACE, s.study.problem.goal, max_epochs=9, seed=0, policy=FIRST, budget=UNLIMITED, verbose=0
-    )
+    plain = Study(SPACE, s.study.problem.goal, max_epochs=9, seed=0, policy=FIRST, budget=UNLIMITED, verbose=0)
     seen = []
     for _, trial in zip(range(14), plain, strict=False):
         seen.append((trial.config, []))
@@ -138,10 +136,7 @@ def test_tunes_own_wrappers_limit_it_and_repeat_its_trials():
     first = limited.suggest("a")
     assert limited.suggest("b") is None
     scheduler = HaltuneScheduler()
-    trial, controller = (
-        SimpleNamespace(trial_id="a"),
-        SimpleNamespace(search_alg=SimpleNamespace(searcher=limited)),
-    )
+    trial, controller = (SimpleNamespace(trial_id="a"), SimpleNamespace(search_alg=SimpleNamespace(searcher=limited)))
     scheduler.on_trial_add(controller, trial)
     scheduler.on_trial_result(controller, trial, {"acc": 0.5, "training_iteration": 1})
     (record,) = limited.searcher.study.trials
@@ -152,11 +147,7 @@ def test_tunes_own_wrappers_limit_it_and_repeat_its_trials():
     for name, value in (("a", 0.2), ("b", 0.4)):
         repeated.on_trial_complete(name, {"acc": value, "training_iteration": 9})
     (record,) = repeated.searcher.study.trials
-    assert (list(record.epochs), list(record.values), record.status) == (
-        [9],
-        [pytest.approx(0.3)],
-        "completed",
-    )
+    assert (list(record.epochs), list(record.values), record.status) == ([9], [pytest.approx(0.3)], "completed")
 
 
 def test_a_search_that_is_saved_and_restored_goes_on_as_if_nothing_had_been(tmp_path):
@@ -261,9 +252,7 @@ def test_what_cannot_be_searched_is_said(make, error, said):
 
 
 def test_policies_that_stop_otherwise_work_within_tune_too():
-    s = HaltuneSearch(
-        {**SPACE, "n": Int(1, 4)}, "acc", "max", max_epochs=9, policy=Halting(RandomSearch()), seed=0
-    )
+    s = HaltuneSearch({**SPACE, "n": Int(1, 4)}, "acc", "max", max_epochs=9, policy=Halting(RandomSearch()), seed=0)
     driven(s, HaltuneScheduler(), trials=9)
     assert any("beats" in reason for reason in s.reasons.values())
 
@@ -290,15 +279,10 @@ def test_each_domain_has_its_counterpart_and_what_either_draws_lies_in_both(thei
     drawn = [theirs.sample(random_state=seed) for seed in range(60)]
     for value in drawn:
         value = value.item() if hasattr(value, "item") else value
-        space.canonical(
-            {"x": round(value, 9) if isinstance(value, float) else value}
-        )  # Tune's 0.6 is 0.6 + 1e-16
+        space.canonical({"x": round(value, 9) if isinstance(value, float) else value})  # Tune's 0.6 is 0.6 + 1e-16
     values = [config["x"] for config in space.sample(200, np.random.default_rng(0))]
     if isinstance(ours, Choice):
-        assert all(
-            any(value == option and type(value) is type(option) for option in ours.options)
-            for value in values
-        )
+        assert all(any(value == option and type(value) is type(option) for option in ours.options) for value in values)
     else:
         assert all(theirs.is_valid(value) for value in values)
     if isinstance(theirs.get_sampler(), type(tune.choice([1]).get_sampler())):

@@ -9,9 +9,7 @@ import pytest
 
 pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
 
-pytestmark = (
-    pytest.mark.slow
-)  # a process a trial; the same calls are made without Ray's processes in test_search
+pytestmark = pytest.mark.slow  # a process a trial; the same calls are made without Ray's processes in test_search
 
 BEGIN = """
 import math, os, sys

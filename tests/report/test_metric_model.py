@@ -40,9 +40,7 @@ def test_total_effects_come_close_to_those_of_a_function_that_is_known():
 
 def test_a_parameter_that_acts_only_with_another_has_a_total_effect():
     """f = (2 a - 1) (2 b - 1): no main effect, all of the variance by both together."""
-    found = MetricModel.of(
-        searched(CUBE, lambda x: (2 * x["a"] - 1) * (2 * x["b"] - 1), count=120)
-    ).importance()
+    found = MetricModel.of(searched(CUBE, lambda x: (2 * x["a"] - 1) * (2 * x["b"] - 1), count=120)).importance()
     told_of = dict(zip(found.names, found.mean.tolist(), strict=True))
     assert min(told_of["a"], told_of["b"]) > 0.5 > 0.1 > told_of["c"]
 
@@ -58,9 +56,7 @@ def test_a_slice_follows_the_function_along_its_parameter():
 
 
 def test_a_slice_along_a_choice_has_each_option_once_and_an_integer_each_number():
-    space = Space(
-        {"kind": Choice(["x", "y", "z"]), "layers": Int(1, 4), "fixed": Constant(7), "lr": Float(0.0, 1.0)}
-    )
+    space = Space({"kind": Choice(["x", "y", "z"]), "layers": Int(1, 4), "fixed": Constant(7), "lr": Float(0.0, 1.0)})
     worth = {"x": 0.1, "y": 0.9, "z": 0.4}
     model = MetricModel.of(searched(space, lambda c: worth[c["kind"]] + 0.01 * c["layers"]))
     found = model.slice("kind")
@@ -129,9 +125,7 @@ def test_an_interval_holds_where_most_trials_lie_near_the_best_one():
             point = rng.random(3) if n < 12 else np.clip(peak + 0.05 * rng.standard_normal(3), 0.0, 1.0)
             tell_trial(history, [value(point)], config=dict(zip("abc", map(float, point), strict=True)))
         found = MetricModel.of(history).slice("c", 3)
-        held.append(
-            (found.low - 0.01 <= truth) & (truth <= found.high)
-        )  # 0 is a bound: no interval goes beyond
+        held.append((found.low - 0.01 <= truth) & (truth <= found.high))  # 0 is a bound: no interval goes beyond
     assert np.mean(held) >= 0.8
 
 
@@ -208,10 +202,7 @@ def test_values_far_below_the_others_count_as_one_value(sign):
     for value, config in zip(values, CUBE.sample(7, np.random.default_rng(0), "sobol"), strict=True):
         tell_trial(history, [sign * value], config=config)
     assert MetricModel.of(history).floor == pytest.approx(-0.19 * sign)
-    assert (
-        f"Values worse than {-0.19 * sign:g} count as {-0.19 * sign:g}."
-        in slices(history).layout.meta["note"]
-    )
+    assert f"Values worse than {-0.19 * sign:g} count as {-0.19 * sign:g}." in slices(history).layout.meta["note"]
     near = searched(CUBE, lambda x: x["a"])
     assert MetricModel.of(near).floor is None
     assert "Values worse than" not in slices(near).layout.meta["note"]
@@ -242,9 +233,7 @@ def test_a_slice_of_a_conditional_parameter_averages_only_where_it_has_a_value()
 
 def test_a_contour_is_empty_where_one_of_its_parameters_has_no_value():
     """With kind "a" there is no depth."""
-    space = Space(
-        {"kind": Choice(["a", "b"]), "depth": Float(0.5, 1.0, when={"kind": "b"}), "x": Float(0, 1)}
-    )
+    space = Space({"kind": Choice(["a", "b"]), "depth": Float(0.5, 1.0, when={"kind": "b"}), "x": Float(0, 1)})
     history = searched(space, lambda c: c.get("depth", 0.0), count=60)
     found = MetricModel.of(history).contour("kind", "depth")
     assert found.across == ("a", "b")

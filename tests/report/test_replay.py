@@ -61,14 +61,7 @@ def test_a_rule_sees_the_runs_that_it_stopped_as_it_left_them() -> None:
 def test_a_rule_that_never_stops_changes_nothing() -> None:
     study = written(CURVES)
     rule = only(study, Scripted())
-    assert (rule.stopped, rule.saved, rule.wrong, rule.unknown, rule.beyond, rule.regret) == (
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
+    assert (rule.stopped, rule.saved, rule.wrong, rule.unknown, rule.beyond, rule.regret) == (0, 0, 0, 0, 0, 0)
     assert (rule.winners, rule.best) == (1, study.best)
 
 
@@ -82,10 +75,7 @@ def test_a_loss_is_better_the_lower_it_is() -> None:
 def test_no_regret_is_nought_for_a_loss_too() -> None:
     study = written([[1.0 - v for v in curve] for curve in CURVES], goal=Minimize("loss", (0, 1)))
     text = str(replay(study, {"never": Scripted()}))
-    assert [line.split()[-1] for line in text.splitlines() if line.startswith(("never", "as recorded"))] == [
-        "0",
-        "0",
-    ]
+    assert [line.split()[-1] for line in text.splitlines() if line.startswith(("never", "as recorded"))] == ["0", "0"]
 
 
 def test_where_runs_count_for_their_best_epoch_a_stop_after_it_costs_nothing() -> None:
@@ -283,9 +273,7 @@ TABLES = st.integers(1, 5).flatmap(
     lambda epochs: st.lists(st.lists(VALUES, min_size=epochs, max_size=epochs), min_size=1, max_size=6)
 )
 TOLD = st.dictionaries(
-    st.tuples(st.integers(0, 5), st.integers(1, 4)),
-    st.sampled_from([STOP, PAUSE, Action.CONTINUE]),
-    max_size=8,
+    st.tuples(st.integers(0, 5), st.integers(1, 4)), st.sampled_from([STOP, PAUSE, Action.CONTINUE]), max_size=8
 )
 
 
@@ -312,9 +300,7 @@ def test_what_is_saved_and_trained_is_what_was_recorded(
 
 
 @given(TABLES.filter(never_twice), TOLD)
-def test_curves_that_are_whole_tell_what_a_plain_simulation_tells(
-    curves: list[list[float]], told: Told
-) -> None:
+def test_curves_that_are_whole_tell_what_a_plain_simulation_tells(curves: list[list[float]], told: Told) -> None:
     """One run after the other: the incumbent is the best last value of those before, as the rule left them."""
     rule, left, epochs = only(written(curves), Scripted(told)), [], len(curves[0])
     for trial, curve in enumerate(curves):

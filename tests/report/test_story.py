@@ -106,9 +106,7 @@ def test_what_was_judged_in_a_stretch_is_told_of_it_once():
 def searched(name, goal, trials=14):
     """A search in which values explode, vanish and fall, and trainings fail and are taken up again."""
     base = problem()
-    study = small_study(
-        POLICIES[name](), problem=Problem(base.space, goal, base.max_epochs), trials=trials, verbose=0
-    )
+    study = small_study(POLICIES[name](), problem=Problem(base.space, goal, base.max_epochs), trials=trials, verbose=0)
     rng = np.random.default_rng(5)
     for trial in study:
         fate = rng.random()

@@ -28,9 +28,7 @@ PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
 
 def climbed(trials=4, saves=False, **options):
     """A search in which all but the last winner pause, each with a checkpoint of 5 bytes where it `saves`."""
-    study = Study(
-        PROBLEM, Ladder(min_trials_per_rung=2), seed=0, budget=Budget(trials=trials), verbose=0, **options
-    )
+    study = Study(PROBLEM, Ladder(min_trials_per_rung=2), seed=0, budget=Budget(trials=trials), verbose=0, **options)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -128,9 +126,7 @@ def test_epochs_that_were_not_saved_and_trained_again_are_counted_beside_the_who
 
 
 def test_what_a_search_saved_and_trained_is_the_whole_whatever_was_trained_again():
-    study = Study(
-        Problem(Space({"x": Float(0, 1)}), Maximize("acc"), 6), Hyperband(eta=2, rounds=1), seed=1, verbose=0
-    )
+    study = Study(Problem(Space({"x": Float(0, 1)}), Maximize("acc"), 6), Hyperband(eta=2, rounds=1), seed=1, verbose=0)
     for trial in study:
         with trial:
             for _ in trial.epochs():

@@ -130,13 +130,7 @@ def test_bounds_that_cross_in_a_row_are_told_apart_from_configurations():
 
 def test_coordinates_and_their_kinds_follow_the_order_given():
     space = Space(
-        {
-            "c": Choice(["a", "b"]),
-            "fixed": 1,
-            "x": Float(0, 1),
-            "k": Int(0, 3),
-            "o": Choice([1, 2], ordered=True),
-        }
+        {"c": Choice(["a", "b"]), "fixed": 1, "x": Float(0, 1), "k": Int(0, 3), "o": Choice([1, 2], ordered=True)}
     )
     assert space.dim == 5
     assert space.continuous.tolist() == [False, False, True, False, False]

@@ -15,9 +15,7 @@ def test_continuous_parameters_take_evenly_spaced_values_ends_included():
 
 
 def test_all_values_of_short_ranges_and_choices_are_there():
-    space = Space(
-        {"n": Int(2, 5, log=True), "o": Choice(["a", "b"]), "k": Choice([1, 2, 4], ordered=True), "c": 7}
-    )
+    space = Space({"n": Int(2, 5, log=True), "o": Choice(["a", "b"]), "k": Choice([1, 2, 4], ordered=True), "c": 7})
     found = space.mesh(4)
     assert len(found) == 4 * 2 * 3
     assert {c["n"] for c in found} == {2, 3, 4, 5}

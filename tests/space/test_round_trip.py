@@ -99,9 +99,7 @@ def test_decimal_values_as_people_write_them_stay_as_they_are(value, log):
 )
 def test_extreme_ranges_of_floats_round_trip_exactly(low, high, log):
     space = Space({"x": Float(low, high, log=log)})
-    u = np.concatenate(
-        [np.linspace(0, 1, 4001), np.geomspace(1e-17, 1, 500), 1 - np.geomspace(1e-17, 1, 500)]
-    )
+    u = np.concatenate([np.linspace(0, 1, 4001), np.geomspace(1e-17, 1, 500), 1 - np.geomspace(1e-17, 1, 500)])
     configs = space.decode_many(u[:, None])
     assert all(low <= c["x"] <= high for c in configs)
     assert space.decode_many(space.encode_many(configs)) == configs

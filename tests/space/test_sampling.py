@@ -70,9 +70,7 @@ def test_every_sample_passes_the_constraints(design):
 
 def test_a_constraint_that_nothing_passes_is_an_error_that_counts():
     space = Space({"x": Float(0, 1)}, constraints=[("above two", lambda c: c["x"] > 2)])
-    with pytest.raises(
-        InvalidSpace, match=r"Of 1\d\d,\d{3} points of the space, nothing passed \('above two'\)"
-    ):
+    with pytest.raises(InvalidSpace, match=r"Of 1\d\d,\d{3} points of the space, nothing passed \('above two'\)"):
         space.sample(1, rng())
 
 
@@ -84,9 +82,7 @@ def test_too_few_that_pass_are_counted_too():
 
 
 def test_a_constraint_that_raises_is_named_with_the_likely_cause():
-    space = Space(
-        {"c": Choice([1, 2]), "d": Int(1, 2, when={"c": 2})}, constraints=[("d small", lambda c: c["d"] < 2)]
-    )
+    space = Space({"c": Choice([1, 2]), "d": Int(1, 2, when={"c": 2})}, constraints=[("d small", lambda c: c["d"] < 2)])
     with pytest.raises(InvalidSpace, match=r"'d small' raised KeyError.*config.get\(name\)"):
         space.contains({"c": 1})
 
@@ -138,9 +134,7 @@ def test_constraints_travel_by_name_and_must_be_supplied_again():
 
 def test_differences_between_spaces_are_sentences():
     old = Space({"lr": Float(0.1, 1), "c": Choice([1]), "gone": 1}, constraints=[("a", lambda c: True)])
-    new = Space(
-        {"c": Choice([True]), "lr": Float(0.1, 2), "new": Int(1, 2)}, constraints=[("b", lambda c: True)]
-    )
+    new = Space({"c": Choice([True]), "lr": Float(0.1, 2), "new": Int(1, 2)}, constraints=[("b", lambda c: True)])
     said = old.diff(new)
     assert "The parameter 'gone' is gone; it was Constant(1)." in said
     assert "The parameter 'new' is new: Int(1, 2)." in said
@@ -155,9 +149,7 @@ def test_differences_between_spaces_are_sentences():
 
 def test_equal_spaces_and_domains_are_equal_and_hash_alike():
     def build():
-        return Space(
-            {"x": Float(0, 1, when={"c": {"b", "a"}}), "c": Choice(["a", "b"]), "f": Constant((1, 2))}
-        )
+        return Space({"x": Float(0, 1, when={"c": {"b", "a"}}), "c": Choice(["a", "b"]), "f": Constant((1, 2))})
 
     assert build() == build()
     assert hash(build()) == hash(build())

@@ -42,11 +42,7 @@ def _wider(draw, domain):
         high = high if isinstance(high, str) else min(high * by if domain.log else high + (by - 1.0), 1e300)
         assume(isinstance(low, str) or abs(low) <= 1e300)
     else:
-        low = (
-            low
-            if isinstance(low, str)
-            else max(low - draw(st.integers(0, 50)), 1 if domain.log else -(2**50))
-        )
+        low = low if isinstance(low, str) else max(low - draw(st.integers(0, 50)), 1 if domain.log else -(2**50))
         high = high if isinstance(high, str) else high + draw(st.integers(0, 50))
     return type(domain)(low, high, log=domain.log, when=domain.when)
 

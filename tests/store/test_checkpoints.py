@@ -169,9 +169,7 @@ def test_a_save_that_fails_leaves_the_checkpoint_before_it(world: World, error: 
     assert [e.epoch for e in world.events(Checkpointed)] == [1]
 
 
-def test_a_disk_that_fails_while_forcing_leaves_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_while_forcing_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -186,9 +184,7 @@ def test_a_disk_that_fails_while_forcing_leaves_nothing(
 
 
 @pytest.mark.parametrize("writes", ["before", "after", "nothing"])
-def test_who_lost_its_trial_while_it_saved_is_told_so_though_its_files_are_gone(
-    world: World, writes: str
-) -> None:
+def test_who_lost_its_trial_while_it_saved_is_told_so_though_its_files_are_gone(world: World, writes: str) -> None:
     late = world.ask()
     late.report(0.5)
 
@@ -216,9 +212,7 @@ def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
 
 
 def test_paused_and_running_trials_keep_theirs_until_the_policy_ends_the_search(tmp_path: Path) -> None:
-    study = Study(
-        PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=tmp_path, keep_checkpoints=0
-    )
+    study = Study(PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=tmp_path, keep_checkpoints=0)
     trial = asked(study)
     trial.report(PAUSE)
     path = Path(trial.save(write()))
@@ -279,9 +273,7 @@ def test_no_room_on_the_disk(world: World) -> None:
     assert files(world) == []
 
 
-@pytest.mark.parametrize(
-    ("quota", "size"), [("20GB", 20 * 10**9), ("1.5 mb", 1_500_000), (512, 512), (None, None)]
-)
+@pytest.mark.parametrize(("quota", "size"), [("20GB", 20 * 10**9), ("1.5 mb", 1_500_000), (512, 512), (None, None)])
 def test_a_quota_is_bytes_or_a_text(quota: object, size: int | None) -> None:
     assert Checkpoints("x", quota=quota).quota == size  # type: ignore[arg-type]
 

@@ -73,8 +73,7 @@ def put(path: Path, row: dict[str, Any], gap: int = 0) -> int:
         position = int(c.execute("SELECT max(seq) FROM haltune_events").fetchone()[0]) + 1 + gap
         row = {"study": 1, "seq": position, **row}
         c.execute(
-            f"INSERT INTO haltune_events ({','.join(row)}) VALUES ({','.join('?' * len(row))})",
-            list(row.values()),
+            f"INSERT INTO haltune_events ({','.join(row)}) VALUES ({','.join('?' * len(row))})", list(row.values())
         )
     c.close()
     return position
@@ -164,9 +163,7 @@ def test_a_gap_in_the_log_is_said(gap: int, sound: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("lr", [None, "<script>", 1e300, float("nan")])
-def test_a_configuration_outside_the_space_is_said_when_it_is_looked_at(
-    lr: Any, sound: Path, tmp_path: Path
-) -> None:
+def test_a_configuration_outside_the_space_is_said_when_it_is_looked_at(lr: Any, sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
     others = {"layers": 2, "kernel": "rbf"}
     put(path, started(config=others if lr is None else others | {"lr": lr}))
@@ -226,10 +223,7 @@ def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: P
         assert use(path)[: len(truth)] == truth
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"CREATE TABLE haltune_events", b"continue", b"created"],
-)
+@pytest.mark.parametrize("text", [b"CREATE TABLE haltune_events", b"continue", b"created"])
 @pytest.mark.parametrize("byte", [0x00, 0x27, 0xFF])
 def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
     text: bytes, byte: int, sound: Path, tmp_path: Path
@@ -247,9 +241,7 @@ def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
                 assert use(path)[: len(truth)] == truth
 
 
-_LEAVES = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
-)
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
 
 
 _CELLS = (
@@ -303,9 +295,7 @@ def test_a_log_without_checksums_that_somebody_rewrote_is_used_or_refused_in_wor
 # -- logs of older versions ----------------------------------------------------------------------
 
 
-def test_a_log_of_a_version_without_checksums_opens_and_what_comes_has_them(
-    sound: Path, tmp_path: Path
-) -> None:
+def test_a_log_of_a_version_without_checksums_opens_and_what_comes_has_them(sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
     before = [image(e) for e in open_store(sound).read("study")]
     with sqlite3.connect(path) as c:
@@ -357,9 +347,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return tmp_path / "a.db" if request.param == "sqlite" else None
 
 
-def test_text_that_no_encoding_holds_breaks_no_search_no_page_and_no_export(
-    where: Any, tmp_path: Path
-) -> None:
+def test_text_that_no_encoding_holds_breaks_no_search_no_page_and_no_export(where: Any, tmp_path: Path) -> None:
     one = Problem(Space({"file": Choice([BAD, "b"])}), Minimize(f"loss of {BAD}"), 3)
     study = Study(one, RandomSearch(), where, seed=1, budget=Budget(trials=4))
     with study.ask() as trial:
@@ -388,15 +376,7 @@ def test_a_reason_may_hold_any_text(where: Any) -> None:
     store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
     reason = f"\x1b[2J \x1be \0 {BAD} \x1bu0041"
     sent = Reported(
-        at=1.0,
-        trial=0,
-        attempt=1,
-        epoch=1.0,
-        value=1.0,
-        seconds=1.0,
-        verdict=go_on(reason),
-        seen=1,
-        metrics={},
+        at=1.0, trial=0, attempt=1, epoch=1.0, value=1.0, seconds=1.0, verdict=go_on(reason), seen=1, metrics={}
     )
     store.append("s", [sent], seen=1, about=None)
     (found,) = store.read("s", 1)

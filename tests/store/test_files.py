@@ -53,8 +53,7 @@ def test_a_path_and_its_url_are_the_same_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["nonsense://x", "sqlite+nothing:///a.db", "postgresql+pg8000://h/a", "mysql://me:secret@h/a", "://"],
+    "url", ["nonsense://x", "sqlite+nothing:///a.db", "postgresql+pg8000://h/a", "mysql://me:secret@h/a", "://"]
 )
 def test_an_address_that_is_no_store_is_a_clear_error(url: str) -> None:
     with pytest.raises(StoreError, match=r"SQLite or PostgreSQL; write 'sqlite:///search\.db'") as caught:
@@ -147,9 +146,7 @@ def test_a_write_that_the_system_refuses_is_a_sentence(tmp_path: Path) -> None:
     assert len(open_store(tmp_path / "a.db").names()) == 1
 
 
-def test_a_file_in_use_that_an_older_copy_overwrites_is_noticed_and_nothing_is_written_there(
-    tmp_path: Path,
-) -> None:
+def test_a_file_in_use_that_an_older_copy_overwrites_is_noticed_and_nothing_is_written_there(tmp_path: Path) -> None:
     path, older = tmp_path / "a.db", tmp_path / "older.db"
     study = Study(PROBLEM, Whims(), path, budget=Budget(trials=3), verbose=0)
     trial = study.ask()

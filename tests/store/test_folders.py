@@ -64,9 +64,7 @@ def test_stores_of_like_names_keep_their_checkpoints_apart(
     need_each_their_own(lambda: opened(one), lambda: opened(other))
 
 
-@pytest.mark.parametrize(
-    "names", [("first", "second"), ("x" * 300, "x" * 299), ("..", "."), ("a/b", "a%2Fb")]
-)
+@pytest.mark.parametrize("names", [("first", "second"), ("x" * 300, "x" * 299), ("..", "."), ("a/b", "a%2Fb")])
 def test_studies_may_share_the_folder_they_are_given(tmp_path: Path, names: tuple[str, str]) -> None:
     store, folder = tmp_path / "s.db", tmp_path / "shared"
     a, b = (lambda name=name: opened(store, name=name, checkpoints=folder) for name in names)
@@ -99,12 +97,7 @@ def test_databases_on_servers_keep_their_checkpoints_apart_in_one_directory(
 )
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     created = ev.Created(at=1.0, problem={}, policy={}, seed=1, id="0123456789ab")
-    for given in (
-        created,
-        replace(created, id=""),
-        replace(created, id="/../../x"),
-        replace(created, id=".."),
-    ):
+    for given in (created, replace(created, id=""), replace(created, id="/../../x"), replace(created, id="..")):
         folder = own_folder(MemoryStore(), name, given, tmp_path)
         assert folder.parent == tmp_path
         assert folder.name not in ("", ".", "..")
@@ -202,9 +195,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_an_old_study_goes_on_in_the_folder_it_had(
-    tmp_path: Path, before: Callable[..., None], given: bool
-) -> None:
+def test_an_old_study_goes_on_in_the_folder_it_had(tmp_path: Path, before: Callable[..., None], given: bool) -> None:
     folder = tmp_path / "ck" if given else tmp_path / "s.checkpoints" / "study"
     before(tmp_path / "s.db", folder, "old")
     options = {"checkpoints": folder} if given else {}

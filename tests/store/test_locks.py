@@ -53,9 +53,7 @@ def until(condition: Any, seconds: float = 30.0) -> None:
 # -- SQLite -------------------------------------------------------------------------------------------
 
 
-def test_a_locked_file_is_an_error_after_some_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_file_is_an_error_after_some_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_sql(f"sqlite:///{tmp_path}/a.db")
     store.create("s", created())
     monkeypatch.setattr("haltune.store.sql.BUSY_TIMEOUT", 0.0)
@@ -67,9 +65,7 @@ def test_a_locked_file_is_an_error_after_some_patience(
     assert store.append("s", [END], seen=1, about=None) == 1
 
 
-def test_what_only_reads_and_what_only_opens_needs_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_reads_and_what_only_opens_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
     trial = study.ask()
     assert isinstance(trial, Trial)

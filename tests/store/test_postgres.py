@@ -101,9 +101,7 @@ def test_a_database_dropped_and_made_anew_is_noticed_by_who_reports_to_the_old_o
 def test_a_dropped_table_is_told_without_the_statement_that_missed_it(postgres_url: str) -> None:
     _, trial = begun(postgres_url)
     sql(postgres_url, "DROP TABLE haltune_metrics")
-    with pytest.raises(
-        StoreError, match=r'"haltune_metrics" does not exist; a table .* was dropped'
-    ) as caught:
+    with pytest.raises(StoreError, match=r'"haltune_metrics" does not exist; a table .* was dropped') as caught:
         trial.report(0.6, metrics={"m": 1.0})
     assert "LINE" not in str(caught.value)
 
@@ -123,13 +121,9 @@ def test_a_setting_of_the_database_changes_no_number_and_no_name(postgres_url: s
     assert load_study(postgres_url).trials[0].metrics["é😀\\'"][-1] == 2 / 3
 
 
-def test_a_database_of_another_encoding_keeps_what_it_can_and_says_what_to_do(
-    postgres_server: Server,
-) -> None:
+def test_a_database_of_another_encoding_keeps_what_it_can_and_says_what_to_do(postgres_server: Server) -> None:
     with psycopg.connect(postgres_server.url("postgres", driver=""), autocommit=True) as admin:
-        admin.execute(
-            "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-        )
+        admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     url = postgres_server.url("latin")
     _, trial = begun(url)
     trial.report(0.7, metrics={"é": 1 / 3})
@@ -144,9 +138,7 @@ def test_a_database_of_optunas_is_refused_and_gets_no_table(url: str) -> None:
     optuna.create_study(storage=url)
     engine = sa.create_engine(url)
     before = sa.inspect(engine).get_table_names()
-    with pytest.raises(
-        StoreError, match=r"no store of haltune's.* It is Optuna's: haltune\.optuna\.from_study"
-    ):
+    with pytest.raises(StoreError, match=r"no store of haltune's.* It is Optuna's: haltune\.optuna\.from_study"):
         opened(url)
     assert sa.inspect(engine).get_table_names() == before
     engine.dispose()
@@ -232,9 +224,7 @@ def test_ctrl_c_ends_the_wait_for_a_lock_and_the_study_goes_on(postgres_url: str
     plain = postgres_url.replace("+psycopg", "")
     with psycopg.connect(plain) as other, psycopg.connect(plain, autocommit=True) as admin:
         other.execute("SELECT 1 FROM haltune_studies FOR UPDATE")
-        waits = (
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
+        waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
         def interrupt() -> None:
             while not admin.execute(waits).fetchall():

@@ -96,18 +96,13 @@ def test_a_file_goes_on_after_a_fork_in_both_processes(tmp_path: Path) -> None:
     assert in_a_fork(work) == "done"
     mine.report(0.4)
     mine.finish()
-    assert [(list(t.values), t.status) for t in study.trials] == [
-        ([0.1, 0.4], "completed"),
-        ([0.2, 0.3], "completed"),
-    ]
+    assert [(list(t.values), t.status) for t in study.trials] == [([0.1, 0.4], "completed"), ([0.2, 0.3], "completed")]
     workers = [e.worker for e in study.events() if isinstance(e, Started)]
     assert len(set(workers)) == 2
 
 
 on_each = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
-on_sqlite = pytest.mark.parametrize(
-    "url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
-)
+on_sqlite = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 
 
 @pytest.fixture

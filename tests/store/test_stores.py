@@ -25,15 +25,7 @@ from haltune.store.sql import SqlStore
 
 def report(trial: int, epoch: float = 1.0) -> Reported:
     return Reported(
-        at=1.0,
-        trial=trial,
-        attempt=1,
-        epoch=epoch,
-        value=0.5,
-        seconds=1.0,
-        verdict=go_on("on"),
-        seen=1,
-        metrics={},
+        at=1.0, trial=trial, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=go_on("on"), seen=1, metrics={}
     )
 
 
@@ -125,19 +117,7 @@ def test_what_conflicts_leaves_neither_events_nor_leases(store: Store) -> None:
 
 
 def test_any_text_and_any_number_come_back_as_they_were(store: Store) -> None:
-    texts = [
-        "",
-        "\x00",
-        "a\x00b",
-        "\x1b",
-        "\x1b0",
-        "\x1be\x00",
-        "%s %(x)s",
-        "'; --",
-        "\u00e9\U0001f600",
-        "\\N",
-        "{}",
-    ]
+    texts = ["", "\x00", "a\x00b", "\x1b", "\x1b0", "\x1be\x00", "%s %(x)s", "'; --", "\u00e9\U0001f600", "\\N", "{}"]
     numbers = [0.1, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -1e-300]
     sent: list[Event] = [start(0)]
     for n, text in enumerate(texts):
@@ -222,15 +202,10 @@ def test_two_studies_are_searched_in_one_store(store: Store) -> None:
         ({"problem": type(PROBLEM)(PROBLEM.space, PROBLEM.goal, 11)}, ["max_epochs: recorded 10, given 11"]),
         ({"policy": Whims(option=2)}, ["policy.option: recorded 1, given 2"]),
         ({"seed": 2}, ["seed: recorded 1, given 2"]),
-        (
-            {"policy": Whims(option=3), "seed": 4},
-            ["policy.option: recorded 1, given 3", "seed: recorded 1, given 4"],
-        ),
+        ({"policy": Whims(option=3), "seed": 4}, ["policy.option: recorded 1, given 3", "seed: recorded 1, given 4"]),
     ],
 )
-def test_reopening_with_other_settings_lists_what_differs(
-    store: Store, given: dict[str, Any], says: list[str]
-) -> None:
+def test_reopening_with_other_settings_lists_what_differs(store: Store, given: dict[str, Any], says: list[str]) -> None:
     budget = Budget(trials=1)
     Study(PROBLEM, Whims(), store, "mine", 1, budget).ask().report(0.5)  # without a report it would make way
     length = len(list(store.read("mine")))

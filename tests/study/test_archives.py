@@ -43,9 +43,7 @@ def test_a_database_that_can_only_be_read_opens_to_look_at(closed):
         if closed == "folder":
             (folder / "a.db").chmod(0o666)
         told = as_another_user(look)
-    assert told.startswith(
-        "True True True True the study 'study' can be looked at, not gone on with: sqlite:///"
-    )
+    assert told.startswith("True True True True the study 'study' can be looked at, not gone on with: sqlite:///")
     assert "permissions of the file and its folder" in told or "may this user write there" in told
 
 
@@ -59,9 +57,7 @@ def test_one_that_cannot_be_seen_is_not_said_to_be_missing(closed):
         told = as_another_user(lambda: str(load_study(path)))
         gone = as_another_user(lambda: str(load_study(folder / "b.db")))
     assert told.startswith(f"StoreError: {path} cannot be read: this user may not ")
-    assert (
-        f"may not enter the folder {path.parent}" if closed == "folder" else f"may not read {path}"
-    ) in told
+    assert (f"may not enter the folder {path.parent}" if closed == "folder" else f"may not read {path}") in told
     assert gone.startswith("StoreError: there is no file")
 
 

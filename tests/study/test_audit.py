@@ -133,9 +133,7 @@ def test_a_log_whose_counts_are_known() -> None:
     log.run([0.1] * 5, {2: would_stop(2)}, status=Status.PAUSED)  # unknown: 3
     log.run([0.1] * 6, {2: would_stop(2)}, status=None)  # runs: 4
     log.run([0.1] * 3, {3: stop("", **numbers(0.0, 0.95))}, drawn=False, status=Status.STOPPED)  # saved 7
-    log.run(
-        [0.1] * 2, {2: stop("last of its rung", rank=3)}, drawn=False, status=Status.STOPPED
-    )  # not the rule's
+    log.run([0.1] * 2, {2: stop("last of its rung", rank=3)}, drawn=False, status=Status.STOPPED)  # not the rule's
     log.run([0.1] * 4, {2: would_stop(2), 4: stop("its rung")}, status=Status.STOPPED)  # cut by another: 2
     told = log.audit()
     assert (told.share, told.audited, told.stops, told.wrong, told.unknown) == (0.2, 8, 6, 1, 4)
@@ -243,12 +241,7 @@ WRONG = (0.9, {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
     ("runs", "wanted", "K1", "advice"),
     [
         ([(0.9, {4: would_stop(4, p=0.0)})], 0.02, None, "no K1 gives at most 2% of stops wrong"),
-        (
-            [(0.9, {4: go_on("", **numbers(0.3))})],
-            0.02,
-            None,
-            "no trial that would have been stopped has ended",
-        ),
+        ([(0.9, {4: go_on("", **numbers(0.3))})], 0.02, None, "no trial that would have been stopped has ended"),
         ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(5)], 0.2, K1, ""),  # fewer stops need many trials
         ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(60)], 0.2, 100.0, ""),  # K2 + c, no less: theorem 2
         ([(0.9, FORBIDDEN), (0.7, {4: would_stop(4, p=0.0)})], 0.02, 667.0, ""),  # what the surrogate forbade
@@ -368,11 +361,7 @@ def test_a_search_is_counted_as_its_curves_tell(policy: Any, tmp_path: Any) -> N
 
 def test_a_smaller_share_audits_a_part_of_the_same_runs() -> None:
     few, many = (
-        {
-            r.id
-            for r in searched(Halting(RandomSearch(), SOLVER, audit=a)).history.trials
-            if "audit of" in r.proposed
-        }
+        {r.id for r in searched(Halting(RandomSearch(), SOLVER, audit=a)).history.trials if "audit of" in r.proposed}
         for a in (0.2, 0.7)
     )
     assert few < many
@@ -383,8 +372,6 @@ def test_a_search_goes_on_with_its_audit_where_it_was(tmp_path: Any) -> None:
     whole = searched(policy)
     store = str(tmp_path / "audited.db")
     search(small_study(policy, store, problem=problem(epochs=HORIZON), budget=Budget(trials=1)))
-    parts = [
-        t.config for t in search(small_study(policy, store, problem=problem(epochs=HORIZON), trials=3)).trials
-    ]
+    parts = [t.config for t in search(small_study(policy, store, problem=problem(epochs=HORIZON), trials=3)).trials]
     assert parts == [t.config for t in whole.trials[:3]]
     assert read_study(store).audit().audited == sum("audit of" in t.proposed for t in whole.trials[:3])

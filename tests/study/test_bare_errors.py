@@ -111,9 +111,7 @@ def _tables(path: Path) -> list[str]:
         (["studies", "trials", "version_info"], r"haltune\.optuna\.from_study\(study\) reads its studies"),
     ],
 )
-def test_a_file_of_another_program_is_refused_and_stays_as_it_is(
-    tmp_path: Path, names: list[str], words: str
-) -> None:
+def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path, names: list[str], words: str) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as database:
         for name in names:
@@ -143,9 +141,7 @@ def test_records_and_the_history_are_pickled_and_copied(tmp_path: Path, copied: 
     assert copied(study.best).value == 0.5
 
 
-def test_a_state_saved_after_the_end_of_its_trial_is_refused_because_the_trial_has_ended(
-    tmp_path: Path,
-) -> None:
+def test_a_state_saved_after_the_end_of_its_trial_is_refused_because_the_trial_has_ended(tmp_path: Path) -> None:
     trial = asked(opened(tmp_path / "a.db"))
     trial.report(0.5)
     trial.finish()

@@ -47,9 +47,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    url = (
-        f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    )
+    url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     store = open_sql(url)
     yield store
     store.close()
@@ -207,12 +205,7 @@ def test_a_search_with_claims_that_dies_at_any_append_comes_to_its_end() -> None
 
             def worker(store: Any = store, laps: Any = laps) -> Study:
                 return Study(
-                    PROBLEM,
-                    Slow(),
-                    store,
-                    seed=1,
-                    budget=Budget(trials=3),
-                    monotonic=lambda: float(next(laps)),
+                    PROBLEM, Slow(), store, seed=1, budget=Budget(trials=3), monotonic=lambda: float(next(laps))
                 )
 
             with pytest.raises(Crash):

@@ -28,10 +28,7 @@ def trained(values: list[float], study: Study | None = None) -> Trial:
     [
         ([math.nan, math.nan], "was NaN at epochs 1 and 2: the run diverged"),
         ([0.5, math.inf, -math.inf], "was infinite at epochs 2 and 3: the run diverged"),
-        (
-            [0.5, math.nan, 0.5, math.inf, math.nan],
-            "was NaN and infinite at epochs 4 and 5: the run diverged",
-        ),
+        ([0.5, math.nan, 0.5, math.inf, math.nan], "was NaN and infinite at epochs 4 and 5: the run diverged"),
     ],
 )
 def test_it_ends_after_the_second_in_a_row_and_says_why(values: list[float], said: str) -> None:

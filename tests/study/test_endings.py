@@ -20,9 +20,7 @@ def world() -> World:
     return World()
 
 
-def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_succeeded(
-    world: World,
-) -> None:
+def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_succeeded(world: World) -> None:
     with pytest.raises(ZeroDivisionError) as caught, world.ask() as trial:
         trial.report(0.1)
         1 / 0  # noqa: B018
@@ -42,9 +40,7 @@ def test_an_error_of_a_million_characters_is_cut_in_the_log(world: World) -> Non
     assert ended.error.endswith("ends")
 
 
-def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
     world = World(trials=20, max_failures=3)
     world.succeed()
     with caplog.at_level(logging.WARNING, "haltune"):
@@ -149,9 +145,7 @@ def test_a_forgotten_with_loses_nothing() -> None:
 
 
 def test_a_trial_that_ends_without_a_report_says_how_to_report(world: World) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"trial 0 ended without one report.*trial.report.*HaltuneCallback"
-    ):
+    with pytest.raises(InvalidInput, match=r"trial 0 ended without one report.*trial.report.*HaltuneCallback"):
         for trial in world.study:
             assert trial.config
     assert world.study.trials[0].status is Status.FAILED
@@ -187,14 +181,9 @@ def test_a_report_after_the_end_is_stored_out_of_the_curve(world: World) -> None
     with pytest.warns(HaltuneWarning, match=r"trial 0 has ended \(completed\), by trial.finish\(\)") as told:
         late = [trial.report(0.9), trial.report(0.8)]
     assert len(told) == 1
-    assert {(v.stops, "has ended (completed)" in v.reason, "lease" in v.reason) for v in late} == {
-        (True, True, False)
-    }
+    assert {(v.stops, "has ended (completed)" in v.reason, "lease" in v.reason) for v in late} == {(True, True, False)}
     assert world.curve() == [0.1]
-    assert [e.verdict.action for e in world.events(Reported)] == [
-        Action.CONTINUE,
-        *2 * [Action.UNJUDGED],
-    ]
+    assert [e.verdict.action for e in world.events(Reported)] == [Action.CONTINUE, *2 * [Action.UNJUDGED]]
     assert world.study.spent.epochs == 1
 
 

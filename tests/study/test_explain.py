@@ -39,14 +39,10 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
         False,
     ),
 }
-NOW = re.compile(
-    r"(\d+)(?:st|nd|rd|th) of (\d+)(?: in bracket \d+| from brackets.*)? at epoch (\d+)(?: so far)?"
-)
+NOW = re.compile(r"(\d+)(?:st|nd|rd|th) of (\d+)(?: in bracket \d+| from brackets.*)? at epoch (\d+)(?: so far)?")
 
 
-def searched(
-    name: str, goal: Any, rows: list[list[float]], saves: bool, endless: bool, left: int = 0
-) -> Study:
+def searched(name: str, goal: Any, rows: list[list[float]], saves: bool, endless: bool, left: int = 0) -> Study:
     """Each trial reports a row of its own; left: trainings after which nobody trains any more, if not 0."""
     problem = Problem(Space({"x": Float(0.0, 1.0)}), goal, None if endless else EPOCHS)
     study = Study(problem, POLICIES[name][0](), seed=3, budget=Budget(trials=len(rows)), verbose=0)
@@ -160,9 +156,7 @@ def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
         Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9,
         constraints=[Constraint("ms", at_most=1.0, changes=True)],
     )  # fmt: skip
-    study = Study(
-        problem, of.Ladder(2, 2, 3, min_trials_per_rung=4), seed=0, budget=Budget(trials=4), verbose=0
-    )
+    study = Study(problem, of.Ladder(2, 2, 3, min_trials_per_rung=4), seed=0, budget=Budget(trials=4), verbose=0)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -174,9 +168,7 @@ def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
 
 def test_with_several_goals_it_is_said_how_many_dominate_a_trial_now() -> None:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), [Maximize("acc", (0, 1)), Minimize("ms")], 9)
-    study = Study(
-        problem, of.Ladder(2, 2, 3, min_trials_per_rung=2), seed=0, budget=Budget(trials=8), verbose=0
-    )
+    study = Study(problem, of.Ladder(2, 2, 3, min_trials_per_rung=2), seed=0, budget=Budget(trials=8), verbose=0)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -184,10 +176,7 @@ def test_with_several_goals_it_is_said_how_many_dominate_a_trial_now() -> None:
             if trial.verdict and trial.verdict.resumable:
                 trial.checkpointed("saved")
     said = [study.explain(t.id, whole=False) for t in study.trials if t.status is Status.PAUSED]
-    found = [
-        re.search(r"dominated by (\d+) of (\d+) other trials? at epoch (\d+); (\d+) continued", s)
-        for s in said
-    ]
+    found = [re.search(r"dominated by (\d+) of (\d+) other trials? at epoch (\d+); (\d+) continued", s) for s in said]
     ends = {t.id: {float(e): (v, -m) for e, v, m in zip(t.epochs, t.values, t.metrics["ms"], strict=True)}
             for t in study.trials}  # fmt: skip
     paused = [t for t in study.trials if t.status is Status.PAUSED]

@@ -147,9 +147,7 @@ def returned(value: Any, goal: Any = None) -> Any:
         return value
 
     goal = goal or Maximize("acc", (0, 1))
-    return Study({"x": Float(0.0, 1.0)}, goal, max_epochs=3, policy=RandomSearch(trials=2), seed=0).optimize(
-        train
-    )
+    return Study({"x": Float(0.0, 1.0)}, goal, max_epochs=3, policy=RandomSearch(trials=2), seed=0).optimize(train)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +195,7 @@ def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wron
         (MultiFidelity(), Budget(trials=2), ""),
     ],
 )
-def test_a_search_that_no_budget_ends_says_so_as_it_begins(
-    policy: Any, budget: Any, words: str, caplog: Any
-) -> None:
+def test_a_search_that_no_budget_ends_says_so_as_it_begins(policy: Any, budget: Any, words: str, caplog: Any) -> None:
     asked(one := study(policy=policy, budget=budget, verbose=1))
     asked(one)
     told = [r.getMessage() for r in caplog.records if "No budget is set" in r.getMessage()]
@@ -208,8 +204,7 @@ def test_a_search_that_no_budget_ends_says_so_as_it_begins(
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
-    [("/nowhere/state.pt", 1), ("runs/state.pt", 0), ("s3://mine/state.pt", 0), ("row-3", 0)],
+    ("path", "told"), [("/nowhere/state.pt", 1), ("runs/state.pt", 0), ("s3://mine/state.pt", 0), ("row-3", 0)]
 )
 def test_a_checkpoint_that_is_nowhere_is_told(path: str, told: int, caplog: Any) -> None:
     trial = asked(study(verbose=1))
@@ -239,20 +234,11 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
         max_failures=n(3), max_retries=n(2), keep_checkpoints=n(1),
         policy=MultiFidelity(initial=n(4), eta=np.float32(3), min_trials_per_rung=n(3), candidates=n(30)),
     )  # fmt: skip
-    same = Study(
-        {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=9, seed=3, budget=Budget(trials=2), verbose=0
-    )
-    assert one.policy.spec == MultiFidelity(initial=4, min_trials_per_rung=3, candidates=30).spec | {
-        "eta": 3.0
-    }
+    same = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=9, seed=3, budget=Budget(trials=2), verbose=0)
+    assert one.policy.spec == MultiFidelity(initial=4, min_trials_per_rung=3, candidates=30).spec | {"eta": 3.0}
     assert type(one.problem.max_epochs) is int
     assert asked(one).config == asked(same).config
-    for policy in (
-        Hyperband(rounds=n(1)),
-        Hyperband(brackets=n(1)),
-        SuccessiveHalving(n=n(9)),
-        BOBOS(initial=n(3)),
-    ):
+    for policy in (Hyperband(rounds=n(1)), Hyperband(brackets=n(1)), SuccessiveHalving(n=n(9)), BOBOS(initial=n(3))):
         assert json.dumps(policy.spec)
     for what in (True, np.bool_(True), 3.0, np.array([3, 4]), "3"):
         with pytest.raises(InvalidInput, match="max_epochs is a whole number"):
@@ -277,12 +263,8 @@ def test_an_option_of_a_ladder_that_is_no_number_is_named(kind: Any, option: str
 @pytest.mark.parametrize(
     ("bounds", "value", "percent"), [((0, 1), 62.0, True), ((0, 0.5), 2.3, False), ((0, 1), 300.0, False)]
 )
-def test_percent_is_asked_of_what_may_be_one(
-    bounds: tuple[float, float], value: float, percent: bool
-) -> None:
-    made = Study(
-        {"x": Float(0.0, 1.0)}, Maximize("acc", bounds), max_epochs=2, policy=RandomSearch(), budget="1 trial"
-    )
+def test_percent_is_asked_of_what_may_be_one(bounds: tuple[float, float], value: float, percent: bool) -> None:
+    made = Study({"x": Float(0.0, 1.0)}, Maximize("acc", bounds), max_epochs=2, policy=RandomSearch(), budget="1 trial")
     with pytest.warns(HaltuneWarning, match="lies outside the goal's bounds") as told:
         asked(made).report(value)
     assert any("Is it in percent?" in str(one.message) for one in told) == percent

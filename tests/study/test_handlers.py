@@ -61,9 +61,7 @@ def searched(study: Study, handler: Callable[[], object], calls: int) -> dict[tu
 
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("store", [None, "search.db"])
-def test_nothing_is_lost_or_doubled_and_the_search_goes_on(
-    asked: str, store: str | None, tmp_path: Path
-) -> None:
+def test_nothing_is_lost_or_doubled_and_the_search_goes_on(asked: str, store: str | None, tmp_path: Path) -> None:
     problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), 5)
     kept = None if store is None else tmp_path / store
     study = Study(problem, RandomSearch(), kept, seed=0, budget=Budget(trials=10**6), verbose=0)

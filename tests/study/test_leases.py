@@ -74,9 +74,7 @@ def test_without_a_checkpoint_a_later_attempt_begins_at_the_beginning(world: Wor
     assert world.study.spent.epochs == 3  # superseded ones were trained, too
 
 
-def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_told_to_stop(
-    world: World,
-) -> None:
+def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_told_to_stop(world: World) -> None:
     lost = world.ask()
     lost.report(0.1)
     world.clock.now += 601
@@ -121,12 +119,7 @@ def test_an_exception_of_a_lost_worker_is_not_the_trials(world: World) -> None:
 
 def test_reports_and_heartbeats_and_checkpoints_renew_the_lease(world: World) -> None:
     trial, other = world.ask(), world.another()
-    for renew in (
-        trial.heartbeat,
-        lambda: trial.report(0.1),
-        lambda: trial.checkpointed("x"),
-        trial.heartbeat,
-    ):
+    for renew in (trial.heartbeat, lambda: trial.report(0.1), lambda: trial.checkpointed("x"), trial.heartbeat):
         world.clock.now += 500
         renew()  # type: ignore[operator]
         world.clock.now += 500

@@ -23,9 +23,7 @@ SPACE = Space({"lr": Float(0.0, 1.0)})
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "memory":
         return MemoryStore()
-    return open_store(
-        tmp_path / "a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    )
+    return open_store(tmp_path / "a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
 
 
 def opened(store: Any, metric: str = "val_ac", space: Any = SPACE, **more: Any) -> Study:
@@ -86,9 +84,7 @@ trial = Study({{"lr": Float(0.0, 1.0)}}, Maximize("val_ac"), {str(tmp_path / "a.
 print("asked", flush=True)
 sys.stdin.read()
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"asked\n"
         with pytest.raises(StudyMismatch):

@@ -364,9 +364,7 @@ def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monke
     within = logging.makeLogRecord({"msg": "epoch 1", "style": "bold", "within": True})
     display._stderr.emit(within)  # under a bar of Keras', which is drawn again after it
     assert screen.getvalue().endswith("\n\r\x1b[2K\x1b[1mepoch 1\x1b[0m\n")
-    with live_of_rich.Live(
-        "a table", console=console.Console(file=screen, force_terminal=True), auto_refresh=False
-    ):
+    with live_of_rich.Live("a table", console=console.Console(file=screen, force_terminal=True), auto_refresh=False):
         display._stderr.emit(record)
     assert screen.getvalue().rindex("Trial 0 started") < screen.getvalue().rindex("a table")
 

@@ -9,18 +9,7 @@ from typing import Any
 import pytest
 from worlds import SPACE, problem, search, small_study, train
 
-from haltune import (
-    Action,
-    Budget,
-    Float,
-    HaltuneWarning,
-    Maximize,
-    OptimalStopping,
-    Problem,
-    Space,
-    Study,
-    Trial,
-)
+from haltune import Action, Budget, Float, HaltuneWarning, Maximize, OptimalStopping, Problem, Space, Study, Trial
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import Reported, Status
 from haltune.policies import BOBOS, GPUCB, Halting, RandomSearch
@@ -103,9 +92,7 @@ def test_curves_that_fall_are_compared_by_what_the_goal_says_counts(of: Any, inc
 
 def test_a_curve_that_falls_and_cannot_win_is_stopped_where_the_best_epoch_counts() -> None:
     policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
-    study = small_study(
-        policy, problem=Problem(SPACE, Maximize("acc", bounds=(0, 1), of="best"), 40), trials=2
-    )
+    study = small_study(policy, problem=Problem(SPACE, Maximize("acc", bounds=(0, 1), of="best"), 40), trials=2)
     train(begun(study), lambda c, e: falling(0.8, e))
     train(begun(study), lambda c, e: falling(0.5, e))
     assert study.trials[1].status is Status.STOPPED
@@ -241,9 +228,7 @@ def test_a_loop_that_does_not_heed_its_verdicts_is_told_once(caplog: pytest.LogC
             trial.report(trial.config["x"], epoch)
     told = [r.getMessage() for r in caplog.records if "trains on" in r.getMessage()]
     assert len(told) == 1
-    assert told[0].endswith(
-        "to pause after epoch 1 and trains on: a loop ends where trial.report(value).stops"
-    )
+    assert told[0].endswith("to pause after epoch 1 and trains on: a loop ends where trial.report(value).stops")
 
 
 def test_a_loop_that_leaves_after_its_first_report_is_told_once_what_a_verdict_is(
@@ -259,9 +244,7 @@ def test_a_loop_that_leaves_after_its_first_report_is_told_once_what_a_verdict_i
     assert "where trial.report(value).stops, for a verdict by itself is always true" in told[0]
 
 
-def test_a_callback_whose_fit_was_one_epoch_is_told_by_the_callback_alone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_callback_whose_fit_was_one_epoch_is_told_by_the_callback_alone(caplog: pytest.LogCaptureFixture) -> None:
     study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="1 trial", policy=BOBOS())
     for trial in study:
         trial._patient = False  # as callbacks have it

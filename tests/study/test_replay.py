@@ -27,9 +27,7 @@ from haltune.study.replay import Replayed, replay
 
 def searched(store: MemoryStore) -> list[Event]:
     """Two workers that take turns, so that decisions are appended out of the order of what they had seen."""
-    workers = [
-        Study(PROBLEM, Whims(finish_after=4), store, seed=1, budget=Budget(trials=6)) for _ in range(2)
-    ]
+    workers = [Study(PROBLEM, Whims(finish_after=4), store, seed=1, budget=Budget(trials=6)) for _ in range(2)]
     iterators = [iter(w) for w in workers]
     for _ in range(2):
         trials = [next(i) for i in iterators]
@@ -79,15 +77,7 @@ STOPPING = [name for name, make in POLICIES.items() if type(make()).judge is not
 def told(history: History) -> list[Any]:
     """All that a log says of its runs, in texts: NaN equals NaN."""
     return [
-        (
-            t.status,
-            t.attempt,
-            t.epochs.tolist(),
-            repr(t.values.tolist()),
-            repr(t.scores.tolist()),
-            t.verdict,
-            t.until,
-        )
+        (t.status, t.attempt, t.epochs.tolist(), repr(t.values.tolist()), repr(t.scores.tolist()), t.verdict, t.until)
         for t in history.trials
     ]
 
@@ -113,14 +103,9 @@ def test_a_policy_asked_again_says_what_the_log_says(name: str) -> None:
     assert_the_same(study, POLICIES[name]())
 
 
-HALTING: dict[
-    str, tuple[Any, Any]
-] = {  # the same configurations in the same order, without stopping and with it
+HALTING: dict[str, tuple[Any, Any]] = {  # the same configurations in the same order, without stopping and with it
     "random": (lambda: RandomSearch(trials=8), lambda p: Halting(p, quick())),
-    "seconds": (
-        lambda: RandomSearch(trials=8),
-        lambda p: Halting(p, quick(), epoch_cost="seconds", noise=0.01),
-    ),
+    "seconds": (lambda: RandomSearch(trials=8), lambda p: Halting(p, quick(), epoch_cost="seconds", noise=0.01)),
     "kappa": (lambda: RandomSearch(trials=12), lambda p: Halting(p, quick(), kappa=1.5)),
     "bobos": (lambda: BOBOS(initial=8, wrong_stop=0.001), lambda p: BOBOS(initial=8, stopping=quick())),
     "audited": (
@@ -132,9 +117,7 @@ HALTING: dict[
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounds", "learnt"])
 @pytest.mark.parametrize("name", list(HALTING))
-def test_a_study_trained_in_full_tells_what_a_study_under_the_rule_would_have_done(
-    name: str, bounded: bool
-) -> None:
+def test_a_study_trained_in_full_tells_what_a_study_under_the_rule_would_have_done(name: str, bounded: bool) -> None:
     make, halt = HALTING[name]
     full = search_in_full(small_study(make(), trials=8, problem=problem(bounded=bounded)))
     lived = search(small_study(halt(make()), trials=8, problem=problem(bounded=bounded)))

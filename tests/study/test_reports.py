@@ -65,13 +65,7 @@ def test_everything_that_was_reported_is_recorded(world: World) -> None:
     trial = world.ask()
     trial.report(0.5, 2, 7.0, validation=2.0, cost=1.5, metrics={"loss": 0.25, "lr": math.nan})
     event = world.events(Reported)[0]
-    assert (event.value, event.epoch, event.seconds, event.validation, event.cost) == (
-        0.5,
-        2.0,
-        7.0,
-        2.0,
-        1.5,
-    )
+    assert (event.value, event.epoch, event.seconds, event.validation, event.cost) == (0.5, 2.0, 7.0, 2.0, 1.5)
     assert event.metrics["loss"] == 0.25
     assert math.isnan(event.metrics["lr"])
     spent = world.study.spent
@@ -162,9 +156,7 @@ def test_tensors_are_taken_and_vectors_of_them_refused(world: World) -> None:
         ({"validation": -1}, "validation"), ({"cost": math.inf}, "cost"),
     ],
 )  # fmt: skip
-def test_epochs_and_times_that_cannot_be_are_refused(
-    world: World, arguments: dict[str, Any], words: str
-) -> None:
+def test_epochs_and_times_that_cannot_be_are_refused(world: World, arguments: dict[str, Any], words: str) -> None:
     trial = world.ask()
     with pytest.raises(InvalidInput, match=words):
         trial.report(0.5, **arguments)
@@ -174,9 +166,7 @@ def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> No
     trial = world.ask()
     trial.report(0.1)
     trial.report(0.2)
-    with pytest.warns(
-        HaltuneWarning, match=r"reported epoch 1 after epoch 2: ignored.*initial_epoch.*ckpt_path"
-    ) as w:
+    with pytest.warns(HaltuneWarning, match=r"reported epoch 1 after epoch 2: ignored.*initial_epoch.*ckpt_path") as w:
         for epoch in (1, 2, 1.5):
             assert trial.report(0.9, epoch=epoch).action is Action.CONTINUE
     assert len(w) == 1
@@ -216,9 +206,7 @@ def test_evidence_and_tags_with_numpy_scalars_are_recorded_as_plain_json() -> No
     class Numpy(Whims):
         def propose(self, *arguments: Any) -> Any:
             move = super().propose(*arguments)
-            return type(move)(
-                move.config, tags={"rung": np.int64(3), "b": np.bool_(True)}, evidence={"v": np.ones(2)}
-            )
+            return type(move)(move.config, tags={"rung": np.int64(3), "b": np.bool_(True)}, evidence={"v": np.ones(2)})
 
         def judge(self, *arguments: Any) -> Any:
             verdict = super().judge(*arguments)

@@ -41,9 +41,7 @@ QUESTIONS: dict[str, Callable[[Study], Any]] = {
 
 def told(answer: Any) -> tuple[Any, ...]:
     """Every number of an answer."""
-    arrays = {
-        k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(answer).items() if k != "space"
-    }
+    arrays = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(answer).items() if k != "space"}
     return str(answer), repr(arrays)
 
 
@@ -53,9 +51,7 @@ def work(study: Study, trials: list[Trial]) -> None:
         trials += [trial for trial in [study.ask()] if isinstance(trial, Trial)]  # or the search is over
         return
     trial = trials[0]
-    trial.report(
-        1.0 - (trial.config["x"] - 0.3) ** 2 - 0.1 / trial.epoch if trial.epoch else 0.2, seconds=1.0
-    )
+    trial.report(1.0 - (trial.config["x"] - 0.3) ** 2 - 0.1 / trial.epoch if trial.epoch else 0.2, seconds=1.0)
     if trial.epoch == PROBLEM.max_epochs:
         trial.finish()
         trials.clear()

@@ -24,9 +24,7 @@ GOALS = [Maximize("acc"), Minimize("ms")]
 LIMIT = Constraint("params", at_most=5.0)
 
 
-def study_of(
-    goal: Any = GOALS, constraints: Any = (), trials: int = 9, epochs: int = 1, store: Any = None
-) -> Study:
+def study_of(goal: Any = GOALS, constraints: Any = (), trials: int = 9, epochs: int = 1, store: Any = None) -> Study:
     problem = Problem(SPACE, goal, epochs, constraints=constraints)
     return Study(problem, RandomSearch(), store, seed=0, budget=Budget(trials=trials), verbose=0)
 
@@ -39,9 +37,7 @@ def told(study: Study, *reports: Any) -> Study:
 
 
 VECTORS = st.lists(
-    st.tuples(
-        st.integers(0, 4) | st.just(math.nan), st.integers(0, 4) | st.just(-math.inf), st.integers(3, 7)
-    ),
+    st.tuples(st.integers(0, 4) | st.just(math.nan), st.integers(0, 4) | st.just(-math.inf), st.integers(3, 7)),
     min_size=1,
     max_size=9,
 )
@@ -49,9 +45,7 @@ VECTORS = st.lists(
 
 @settings(max_examples=many(100), deadline=None)
 @given(VECTORS, st.booleans())
-def test_the_front_is_what_no_feasible_run_dominates(
-    rows: list[tuple[float, float, int]], limited: bool
-) -> None:
+def test_the_front_is_what_no_feasible_run_dominates(rows: list[tuple[float, float, int]], limited: bool) -> None:
     limits = [LIMIT] if limited else []
     study = told(study_of(GOALS, limits), *[{"acc": a, "ms": m, "params": p} for a, m, p in rows])
     whole = [
@@ -78,29 +72,16 @@ def test_one_value_of_all_is_the_front_of_one_goal() -> None:
 
 def test_the_best_of_several_goals_is_said_to_be_a_front() -> None:
     study = told(study_of(), {"acc": 0.5, "ms": 3})
-    for ask in (
-        lambda: study.best,
-        lambda: study.best_params,
-        lambda: study.best_value,
-        lambda: study.best_trial,
-    ):
+    for ask in (lambda: study.best, lambda: study.best_params, lambda: study.best_value, lambda: study.best_trial):
         with pytest.raises(InvalidInput, match=r"acc and ms.*study.pareto_front\(\)"):
             ask()
-    for ask in (
-        study.recommend,
-        study.outlook,
-        study.level_set,
-        study.maximisers,
-        study.audit,
-    ):
+    for ask in (study.recommend, study.outlook, study.level_set, study.maximisers, study.audit):
         with pytest.raises(InvalidInput, match="one goal without constraints"):
             ask()
 
 
 def test_within_constraints_the_best_keeps_to_them() -> None:
-    study = told(
-        study_of(Maximize("acc"), [LIMIT]), *[{"acc": a, "params": p} for a, p in [(0.9, 6), (0.5, 5)]]
-    )
+    study = told(study_of(Maximize("acc"), [LIMIT]), *[{"acc": a, "params": p} for a, p in [(0.9, 6), (0.5, 5)]])
     assert study.best is not None
     assert study.best.trial == 1
     assert [t.results(study.problem) for t in study.trials] == [
@@ -154,15 +135,9 @@ def test_every_number_of_a_report_is_in_the_log_and_read_back() -> None:
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        (
-            0.5,
-            "a report lacks 'ms', and every report has all goals: this study measures 'acc', 'ms', 'params'",
-        ),
+        (0.5, "a report lacks 'ms', and every report has all goals: this study measures 'acc', 'ms', 'params'"),
         ({"ms": 1.0, "params": 1}, "a report lacks 'acc', and every report"),
-        (
-            {"acc": 1.0, "ms": 1},
-            "a report lacks 'params', and a constraint is on it, which the first report must have",
-        ),
+        ({"acc": 1.0, "ms": 1}, "a report lacks 'params', and a constraint is on it, which the first report must have"),
         ({"Acc": 1.0, "ms": 1}, "Is 'Acc' meant"),
         ({"acc": "high", "ms": 1, "params": 1}, "number"),
         ({"acc": 0.1, "ms": [1, 2], "params": 1}, "metric 'ms'"),
@@ -189,9 +164,7 @@ def test_one_goal_takes_a_mapping_too() -> None:
 
 
 def test_a_space_comes_with_several_goals_by_their_names() -> None:
-    study = Study(
-        SPACE, ["val_acc", Minimize("ms")], max_epochs=1, budget="2 trials", verbose=0, constraints=[LIMIT]
-    )
+    study = Study(SPACE, ["val_acc", Minimize("ms")], max_epochs=1, budget="2 trials", verbose=0, constraints=[LIMIT])
     study.optimize(lambda trial: {"val_acc": trial.config["x"], "ms": 1, "params": 1})
     assert study.problem.goals == (Maximize("val_acc"), Minimize("ms"))
     assert len(study.pareto_front()) == 1

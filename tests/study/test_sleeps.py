@@ -52,13 +52,7 @@ def test_a_watch_notices_what_the_clock_jumps_ahead_and_back() -> None:
 def test_a_look_that_takes_long_and_a_clock_that_is_a_little_off_are_no_jumps() -> None:
     clock, ticks = Clock(), iter([0.0, 0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 60.0, 61.0, 1000.0, 1000.0])
     watch = Watch(clock, lambda: next(ticks))
-    for now in (
-        0.0,
-        7.0,
-        30.0,
-        61.5,
-        1001.0,
-    ):  # looked at from 0 to 0, 0 to 30, 30 to 30, 60 to 61, 1000 to 1000
+    for now in (0.0, 7.0, 30.0, 61.5, 1001.0):  # looked at from 0 to 0, 0 to 30, 30 to 30, 60 to 61, 1000 to 1000
         clock.now = 1_000_000.0 + now
         watch.now()
     assert watch.jumps == []
@@ -82,9 +76,7 @@ def test_a_process_never_expires_what_it_trains_itself(world: World) -> None:
     assert world.events(Expired) == []
 
 
-def test_a_study_that_is_opened_beside_another_of_its_process_knows_what_that_saw_of_the_clock(
-    world: World,
-) -> None:
+def test_a_study_that_is_opened_beside_another_of_its_process_knows_what_that_saw_of_the_clock(world: World) -> None:
     trial = world.ask()
     train(world, trial)
     world.laps.sleep(HOUR)
@@ -105,9 +97,7 @@ def test_what_was_dropped_without_a_word_is_offered_again_after_its_lease(world:
 
 
 @pytest.mark.parametrize("seconds", [HOUR, 1e9, -HOUR])
-def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(
-    world: World, seconds: float
-) -> None:
+def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(world: World, seconds: float) -> None:
     lost, other = world.ask(), world.another()
     assert world.ask(other).id == 1
     world.clock.now += 100
@@ -218,9 +208,7 @@ def test_a_clock_that_is_set_back_takes_nothing_away_and_time_goes_on_to_be_char
     train(world, trial, 2)
     world.laps.sleep(-HOUR)
     train(world, trial, 2)
-    assert world.study.spent.time == pytest.approx(
-        40.0, abs=10.0
-    )  # an epoch, that it was set in, may be missing
+    assert world.study.spent.time == pytest.approx(40.0, abs=10.0)  # an epoch, that it was set in, may be missing
     trial.finish()
     world.laps.sleep(-HOUR)
     again = world.ask()

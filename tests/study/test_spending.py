@@ -97,9 +97,7 @@ class Work:
     def __init__(self, store: MemoryStore, clock: Clock, data: st.DataObject) -> None:
         self.clock, self.data = clock, data
         thoughts = lambda: data.draw(ticks)  # noqa: E731
-        self.study = Study(
-            PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9), monotonic=clock
-        )
+        self.study = Study(PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9), monotonic=clock)
         self.trial: Trial | None = None
 
     def step(self) -> None:
@@ -164,11 +162,7 @@ def test_a_first_verdict_that_takes_long_takes_nothing_off_the_start_up() -> Non
     clock = Clock(1000.0)
     thoughts = iter([1.0, 30.0, 2.0])
     study = Study(
-        PROBLEM,
-        Thinking(clock, lambda: next(thoughts)),
-        MemoryStore(clock),
-        monotonic=clock,
-        budget=Budget(trials=1),
+        PROBLEM, Thinking(clock, lambda: next(thoughts)), MemoryStore(clock), monotonic=clock, budget=Budget(trials=1)
     )
     trial = study.ask()
     assert isinstance(trial, Trial)
@@ -178,14 +172,7 @@ def test_a_first_verdict_that_takes_long_takes_nothing_off_the_start_up() -> Non
         trial.report(0.1, seconds=5.0, validation=2.0)
     trial.finish()
     assert study.spent == Spent(
-        trials=1,
-        epochs=2.0,
-        time=53.0,
-        worker_time=53.0,
-        training=6.0,
-        validation=4.0,
-        start_up=10.0,
-        deciding=33.0,
+        trials=1, epochs=2.0, time=53.0, worker_time=53.0, training=6.0, validation=4.0, start_up=10.0, deciding=33.0
     )
 
 
@@ -193,9 +180,7 @@ def test_a_validation_cannot_last_longer_than_its_epoch() -> None:
     study = Study(PROBLEM, Whims(), budget=Budget(trials=1), monotonic=Clock())
     trial = study.ask()
     assert isinstance(trial, Trial)
-    with pytest.raises(
-        InvalidInput, match=r"validation=3\.0 is more than seconds=2\.0: .* validation included"
-    ):
+    with pytest.raises(InvalidInput, match=r"validation=3\.0 is more than seconds=2\.0: .* validation included"):
         trial.report(0.1, seconds=2.0, validation=3.0)
     assert len(study.history.trial(0).epochs) == 0
     trial.report(0.1, seconds=0.1 + 0.2, validation=0.30000000000000010)  # a last digit of rounding

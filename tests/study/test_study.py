@@ -63,12 +63,7 @@ def test_reopening_with_other_settings_lists_what_differs() -> None:
     with pytest.raises(StudyMismatch) as caught:
         Study(other, GPUCB(delta=0.2), store, seed=2)
     text = str(caught.value)
-    for words in (
-        "lr.high: recorded 1.0, given 2.0",
-        "degree",
-        "max_epochs: recorded 6, given 8",
-        "policy.delta",
-    ):
+    for words in ("lr.high: recorded 1.0, given 2.0", "degree", "max_epochs: recorded 6, given 8", "policy.delta"):
         assert words in text
     assert "seed: recorded 1, given 2" in text
     assert "another name= or store=; it may begin with what 'study' found, start=[" in text
@@ -300,9 +295,7 @@ def test_best_is_the_best_last_value_of_the_runs_that_were_not_cut() -> None:
 
 def test_best_of_a_loss_is_the_smallest() -> None:
     the_problem = Problem(SPACE, Minimize("loss"), 3)
-    study = search(
-        small_study(RandomSearch(), problem=the_problem, trials=6), lambda c, e: 1 - accuracy(c, e)
-    )
+    study = search(small_study(RandomSearch(), problem=the_problem, trials=6), lambda c, e: 1 - accuracy(c, e))
     assert study.best is not None
     assert study.best.value == min(t.values[-1] for t in study.trials)
 
@@ -313,9 +306,7 @@ def test_recommend_looks_through_noise_that_best_believes() -> None:
     hits = 0
     for seed in range(6):
         study = small_study(RandomSearch(), problem=problem(epochs=1, space=space), trials=40, seed=seed)
-        search(
-            study, lambda c, e: float(np.clip(0.6 - (c["x"] - 0.5) ** 2 + 0.12 * rng.standard_normal(), 0, 1))
-        )
+        search(study, lambda c, e: float(np.clip(0.6 - (c["x"] - 0.5) ** 2 + 0.12 * rng.standard_normal(), 0, 1)))
         best, recommended = study.best, study.recommend()
         assert best is not None
         assert recommended is not None

@@ -40,18 +40,14 @@ def test_a_space_the_name_of_a_metric_and_a_budget_in_words_make_a_study() -> No
 
 
 def test_a_dict_is_a_space_and_what_a_problem_takes_besides_is_taken_after_it() -> None:
-    study = Study(
-        X, Minimize("loss", of="best"), max_epochs=3, start=[{"x": 0.5}], policy=RandomSearch(trials=1)
-    )
+    study = Study(X, Minimize("loss", of="best"), max_epochs=3, start=[{"x": 0.5}], policy=RandomSearch(trials=1))
     assert study.problem == Problem(Space(X), Minimize("loss", of="best"), 3, [{"x": 0.5}])
     assert begun(study).config == {"x": 0.5}
 
 
 def test_both_ways_open_the_same_study(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    Study(X, "val_loss", path, max_epochs=3, policy=RandomSearch(), budget="2 trials").optimize(
-        lambda t: t.config["x"]
-    )
+    Study(X, "val_loss", path, max_epochs=3, policy=RandomSearch(), budget="2 trials").optimize(lambda t: t.config["x"])
     again = Study(Problem(Space(X), Minimize("val_loss"), 3), policy=RandomSearch(), store=path)
     assert len(again.trials) == 2
 
@@ -78,11 +74,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, 3), {}, "the name of a metric"),
         ((X, "max"), {}, r"'max' of what\?"),
         ((X, "acc"), {"policy": "bobos"}, r"give the policy itself, haltune\.policies\.BOBOS\(\)"),
-        (
-            (X, "acc"),
-            {"policy": "tpe"},
-            "policy=.tpe.: give the policy itself.*BOBOS",
-        ),
+        ((X, "acc"), {"policy": "tpe"}, "policy=.tpe.: give the policy itself.*BOBOS"),
         ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; give a policy by its name, policy="),
         (("acc", X), {}, "were space and goal swapped"),
         ((lambda trial: 0.0,), {}, "the first argument is a Problem"),
@@ -100,9 +92,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, "acc"), {"max_epochs": 3, "budget": "0 trials"}, "a positive number"),
     ],
 )
-def test_what_does_not_go_together_is_answered_with_what_does(
-    arguments: Any, options: Any, answer: str
-) -> None:
+def test_what_does_not_go_together_is_answered_with_what_does(arguments: Any, options: Any, answer: str) -> None:
     with pytest.raises(InvalidInput, match=answer):
         Study(*arguments, **options)
 
@@ -251,9 +241,7 @@ def test_what_is_no_function_and_no_number_of_workers_is_refused() -> None:
     study = Study(X, "acc", budget="5 trials")
     with pytest.raises(InvalidInput, match="a function of a trial"):
         study.optimize(0.5)  # type: ignore[arg-type]
-    with pytest.raises(
-        InvalidInput, match=r"the trial alone, train\(trial\), and <lambda>\(lr, width\) takes"
-    ):
+    with pytest.raises(InvalidInput, match=r"the trial alone, train\(trial\), and <lambda>\(lr, width\) takes"):
         study.optimize(lambda lr, width: 0.5)  # type: ignore[misc, arg-type]
     with pytest.raises(InvalidInput, match=r"workers=0"):
         study.optimize(lambda trial: 0.5, workers=0)

@@ -63,10 +63,7 @@ def test_what_callbacks_warn_of_is_said_once_a_search(said):
         if reporter.pausing:
             reporter.save(lambda path: path.write_text("state"))
         reporter.end_of_fit()
-    assert [line[:24] for line in said()] == [
-        "This fit plans 2 epochs,",
-        "Trial 0 has already repo",
-    ]
+    assert [line[:24] for line in said()] == ["This fit plans 2 epochs,", "Trial 0 has already repo"]
 
 
 @pytest.mark.usefixtures("_unheard")

@@ -114,9 +114,7 @@ def test_whoever_has_it_open_goes_on_in_the_wider_space(narrow: Study) -> None:
     wide.sync()
     assert configs(wide) == configs(open_still)
     assert open_still.settings.problem.space == WIDE
-    assert (
-        pickle.loads(pickle.dumps(open_still.settings.problem.space)) == WIDE
-    )  # what a worker is started with
+    assert pickle.loads(pickle.dumps(open_still.settings.problem.space)) == WIDE  # what a worker is started with
     assert list(differing(wide, RandomSearch())) == []
 
 
@@ -218,9 +216,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_any_other_space_is_refused_and_nothing_is_written(narrow: Study, other: str) -> None:
     before = list(narrow.store.read("study"))
-    with pytest.raises(
-        StudyMismatch, match=r"(?s) - space: '.*A space that contains the recorded one is taken"
-    ):
+    with pytest.raises(StudyMismatch, match=r"(?s) - space: '.*A space that contains the recorded one is taken"):
         study_in(Space(OTHERS[other]), narrow.store)
     assert list(narrow.store.read("study")) == before
 

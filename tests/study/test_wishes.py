@@ -107,14 +107,7 @@ def test_a_search_ends_without_the_runs_that_are_set_aside_and_takes_them_up_lat
 
 def test_another_worker_asks_and_all_heed_it(tmp_path):
     first, second = (
-        Study(
-            problem(),
-            RandomSearch(),
-            f"sqlite:///{tmp_path}/a.db",
-            seed=0,
-            budget=Budget(trials=3),
-            verbose=0,
-        )
+        Study(problem(), RandomSearch(), f"sqlite:///{tmp_path}/a.db", seed=0, budget=Budget(trials=3), verbose=0)
         for _ in range(2)
     )
     mine, other = first.ask(), second.ask()

@@ -20,9 +20,7 @@ G = torch.Generator().manual_seed(0)
 ROWS = [(x, x.sum(0, keepdim=True)) for x in torch.randn(24, 3, generator=G)]
 
 
-def train(
-    trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None
-):
+def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None):
     """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop."""
     set_seed(seed)
     configuration = DataLoaderConfiguration(use_seedable_sampler=seedable)

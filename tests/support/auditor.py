@@ -127,9 +127,7 @@ class Auditor:
     def finished_best(self) -> float:
         """The best of the runs that are over."""
         found = [
-            self.sign * c[0]
-            for t in self.trials
-            if t.status in ("completed", "stopped") and (c := self.counts(t))
+            self.sign * c[0] for t in self.trials if t.status in ("completed", "stopped") and (c := self.counts(t))
         ]
         return self.sign * max(found) if found else math.nan
 

@@ -42,12 +42,7 @@ class _Worlds:
 
 
 def simulate(
-    x: GridBelief,
-    worlds: int,
-    trainings: int,
-    rng: np.random.Generator,
-    depth: int = 2,
-    exact: bool = False,
+    x: GridBelief, worlds: int, trainings: int, rng: np.random.Generator, depth: int = 2, exact: bool = False
 ) -> Futures:
     """What `worlds` searches from one state come to, each of at most so many trainings.
 

@@ -123,9 +123,7 @@ def launched_storm(url: str, kills: int, folder: Path, trials: int, workers: int
         str(workers),
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    launcher = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     chance, done = random.Random(0), 0
     while launcher.poll() is None and done < kills:
         time.sleep(chance.uniform(0.0, 0.2))

@@ -16,10 +16,8 @@ LEADERS = leaders()
 _ALIKE = ("ei-per-cost", "ei-cooled")  # classes of their own that differ from EI in what they divide by
 everyone = pytest.mark.parametrize("name", list(LAWFUL))
 each_class = pytest.mark.parametrize(  # quickly; its variants in the slow tests
-    "name",
-    [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL],
+    "name", [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL]
 )
 each_of_one_goal = pytest.mark.parametrize(  # the same, where several goals are tested by themselves
-    "name",
-    [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES],
+    "name", [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
 )

@@ -12,9 +12,7 @@ SPACE = {"lr": Float(0.01, 1.0, log=True)}
 
 def search(folder: str) -> int:
     """Train until the search is over; the process that did."""
-    study = Study(
-        SPACE, "loss", Path(folder) / "search.db", max_epochs=9, budget="12 trials", seed=0, verbose=0
-    )
+    study = Study(SPACE, "loss", Path(folder) / "search.db", max_epochs=9, budget="12 trials", seed=0, verbose=0)
     for trial in study:
         with trial:
             for epoch in trial.epochs():

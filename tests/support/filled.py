@@ -12,15 +12,7 @@ from haltune.store.base import Store
 def report(epoch: float, reason: str = "") -> Reported:
     """Of trial 0, which nobody began."""
     return Reported(
-        at=epoch,
-        trial=0,
-        attempt=1,
-        epoch=epoch,
-        value=0.5,
-        seconds=1.0,
-        verdict=go_on(reason),
-        seen=1,
-        metrics={},
+        at=epoch, trial=0, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=go_on(reason), seen=1, metrics={}
     )
 
 

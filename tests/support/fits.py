@@ -63,12 +63,7 @@ class Fit:
 
 class XGBoost(Fit):
     name, loss, hint = "xgboost", "logloss", "xgb_model=trial.checkpoint"
-    given = {
-        "objective": "binary:logistic",
-        "eval_metric": ["error", "logloss"],
-        "nthread": 1,
-        "max_depth": 3,
-    }
+    given = {"objective": "binary:logistic", "eval_metric": ["error", "logloss"], "nthread": 1, "max_depth": 3}
     drawing = {"subsample": 0.5, "colsample_bynode": 0.5}
     nothing_to_measure = r"Nothing was logged\. Give xgb\.train evals="
     fold_loss, fold_column = "test-logloss", "test-logloss-mean"
@@ -153,16 +148,7 @@ class LightGBM(Fit):
         "dart": {"boosting": "dart", "drop_rate": 0.9},
     }
 
-    def train(
-        self,
-        *callbacks,
-        rounds=5,
-        evals=("train", "validation"),
-        start=None,
-        data=None,
-        options=None,
-        **params,
-    ):
+    def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, data=None, options=None, **params):
         log, data = {}, data or self.package.Dataset(X[TRAIN], Y[TRAIN])
         sets = {"train": data, "validation": self.package.Dataset(X[HELD_OUT], Y[HELD_OUT], reference=data)}
         recording = [self.package.record_evaluation(log)] if evals else []
@@ -206,43 +192,28 @@ class CatBoost(Fit):
         return model.predict(X, prediction_type="RawFormulaVal", ntree_end=rounds)
 
     name, loss, hint = "catboost", "Logloss", r"callback\.snapshot"
-    given = {
-        "thread_count": 1,
-        "verbose": False,
-        "depth": 3,
-        "eval_metric": "Accuracy",
-        "use_best_model": False,
-    }
+    given = {"thread_count": 1, "verbose": False, "depth": 3, "eval_metric": "Accuracy", "use_best_model": False}
     drawing = {"rsm": 0.5}
     exact = {
         "as it is": {},
         "features and rows drawn": {"rsm": 0.5, "bootstrap_type": "Bernoulli", "subsample": 0.5},
         "nothing drawn": {"bootstrap_type": "No", "random_strength": 0},
         "ordered": {"boosting_type": "Ordered"},
-        "by leaves": {
-            "grow_policy": "Lossguide",
-            "max_leaves": 4,
-            "langevin": True,
-            "boosting_type": "Plain",
-        },
+        "by leaves": {"grow_policy": "Lossguide", "max_leaves": 4, "langevin": True, "boosting_type": "Plain"},
         "regression": {"kind": "CatBoostRegressor", "loss_function": "MAE", "eval_metric": "MAE"},
     }
 
     def train(self, *callbacks, rounds=5, kind="CatBoostClassifier", snapshot=None, sets=1, **params):
         model = getattr(self.package, kind)(iterations=rounds, **self.given | params)
         held_out = [(X[HELD_OUT], Y[HELD_OUT])] * sets if sets else None
-        model.fit(
-            X[TRAIN], Y[TRAIN], eval_set=held_out, callbacks=list(callbacks) or None, **(snapshot or {})
-        )
+        model.fit(X[TRAIN], Y[TRAIN], eval_set=held_out, callbacks=list(callbacks) or None, **(snapshot or {}))
         return model, model.get_evals_result()
 
     def search(self, s, *others, monitor=None, **params):
         for trial in s:
             with trial:
                 callback = self.callback(trial, monitor or self.monitor)
-                model, _ = self.train(
-                    *others, callback, rounds=trial.max_epochs, snapshot=callback.snapshot, **params
-                )
+                model, _ = self.train(*others, callback, rounds=trial.max_epochs, snapshot=callback.snapshot, **params)
         return model
 
     def rounds(self, model):
@@ -298,9 +269,7 @@ class Fastai(Fit):
     def train(self, *callbacks, rounds=5, **options):
         learn = self.learner(**options)
         learn.fit(rounds, 0.05, cbs=list(callbacks))
-        columns = zip(
-            learn.recorder.metric_names[1:-1], zip(*learn.recorder.values, strict=True), strict=True
-        )
+        columns = zip(learn.recorder.metric_names[1:-1], zip(*learn.recorder.values, strict=True), strict=True)
         return learn, {"": {name: list(values) for name, values in columns}}
 
     def metric(self, data, name):
@@ -370,9 +339,7 @@ class Transformers(Fit):
             def on_epoch_end(self, args, state, control, **others):
                 control.should_training_stop = state.epoch >= rounds
 
-        return self.scores(
-            self.train(Ends(), rounds=planned)[0]
-        )  # its schedule is made for all that are planned
+        return self.scores(self.train(Ends(), rounds=planned)[0])  # its schedule is made for all that are planned
 
     def rounds(self, t):
         return round(t.state.epoch)

@@ -20,14 +20,8 @@ def foretold(studies: Sequence[Study]) -> tuple[float, float, float]:
     scores, costs = [], []
     for i, (phi, h, t) in enumerate(data):
         prior = _learn(data[:i] + data[i + 1 :], usual)
-        inside += [
-            *_within(prior.score, prior.score_noise, phi, h),
-            *_within(prior.cost, prior.cost_noise, phi, t),
-        ]
-        usually = (
-            _density(usual.score, usual.score_noise, phi, h),
-            _density(usual.cost, usual.cost_noise, phi, t),
-        )
+        inside += [*_within(prior.score, prior.score_noise, phi, h), *_within(prior.cost, prior.cost_noise, phi, t)]
+        usually = (_density(usual.score, usual.score_noise, phi, h), _density(usual.cost, usual.cost_noise, phi, t))
         scores.append((_density(prior.score, prior.score_noise, phi, h) - usually[0]) / len(h))
         costs.append((_density(prior.cost, prior.cost_noise, phi, t) - usually[1]) / len(t))
     return float(np.mean(inside)), float(np.mean(scores)), float(np.mean(costs))

@@ -33,9 +33,7 @@ class InterruptedFits:
             self.searched(tmp_path / "search.db", self.sends(number))
         study, weights = self.searched(tmp_path / "search.db")
         straight, as_ever = self.searched(tmp_path / "straight.db")
-        assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [
-            (Status.COMPLETED, 2, 2.0)
-        ]
+        assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [(Status.COMPLETED, 2, 2.0)]
         assert list(study.trials[0].values) == list(straight.trials[0].values)
         np.testing.assert_array_equal(weights, as_ever)
 

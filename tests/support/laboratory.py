@@ -126,13 +126,7 @@ class Lab:
         self, make: Callable[[], Any], value: Value, epochs: int | None = 9, workers: int = 1,
         budget: Budget | None = None, seed: int = 3, saves: bool = True, **options: Any,
     ) -> None:  # fmt: skip
-        self.make, self.value, self.problem, self.budget, self.seed = (
-            make,
-            value,
-            problem(epochs),
-            budget,
-            seed,
-        )
+        self.make, self.value, self.problem, self.budget, self.seed = (make, value, problem(epochs), budget, seed)
         self.saves, self.options = saves, options
         self.clock = Clock()
         self.store = MemoryStore(self.clock)

@@ -78,15 +78,7 @@ def make_trainer(*callbacks, epochs, **options):
 
 
 def search(
-    at,
-    make_net=Net,
-    make_data=shuffled,
-    others=list,
-    metric="val_loss",
-    store=None,
-    epochs=4,
-    budget=None,
-    **options,
+    at, make_net=Net, make_data=shuffled, others=list, metric="val_loss", store=None, epochs=4, budget=None, **options
 ):
     """Train one trial of a study that pauses it after the epochs `at`; the study, the last trainer, the next draw."""
     study = pausing_study(store, at=at, metric=metric, epochs=epochs, budget=budget)

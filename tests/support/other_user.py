@@ -13,9 +13,7 @@ import pytest
 
 NOBODY = 65534
 
-needs_another_user = pytest.mark.skipif(
-    not hasattr(os, "fork") or os.getuid() != 0, reason="needs to be another user"
-)
+needs_another_user = pytest.mark.skipif(not hasattr(os, "fork") or os.getuid() != 0, reason="needs to be another user")
 
 
 @contextmanager

@@ -31,6 +31,4 @@ class PausesAt(RandomSearch):
 
 def pausing_study(store=None, at=(2,), epochs=4, trials=1, metric="val_loss", keep_checkpoints=0, **options):
     problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs)
-    return Study(
-        problem, PausesAt(trials, at=at), store=store, seed=0, keep_checkpoints=keep_checkpoints, **options
-    )
+    return Study(problem, PausesAt(trials, at=at), store=store, seed=0, keep_checkpoints=keep_checkpoints, **options)

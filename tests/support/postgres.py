@@ -55,9 +55,7 @@ class Server:
 
     def start(self) -> None:
         """Begin to serve."""
-        options = (
-            f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories='' {self._options}"
-        )
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories='' {self._options}"
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
 
     def stop(self, how: str = "immediate") -> None:
@@ -71,9 +69,7 @@ class Server:
 
         pids = [int((self._folder / "data" / "postmaster.pid").read_text().split()[0])]
         with psycopg.connect(self.url("postgres", driver=""), autocommit=True) as c:
-            pids += [
-                pid for (pid,) in c.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-            ]
+            pids += [pid for (pid,) in c.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -108,9 +104,7 @@ class Server:
         )  # fmt: skip
         if done.returncode:
             log = self._folder / "log"
-            raise RuntimeError(
-                f"{program} failed: {done.stdout or ''}{log.read_text() if log.exists() else ''}"
-            )
+            raise RuntimeError(f"{program} failed: {done.stdout or ''}{log.read_text() if log.exists() else ''}")
 
 
 @contextmanager

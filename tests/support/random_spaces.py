@@ -10,12 +10,7 @@ from haltune.space import Space
 
 SEEDS = st.integers(0, 2**32 - 1)
 PLAIN = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-5, 5),
-    st.floats(-3, 3),
-    st.text(max_size=3),
-    st.tuples(st.integers(0, 3)),
+    st.none(), st.booleans(), st.integers(-5, 5), st.floats(-3, 3), st.text(max_size=3), st.tuples(st.integers(0, 3))
 )
 
 
@@ -49,9 +44,7 @@ def spaces(draw):
     parameters = {}
     for index in range(draw(st.integers(1, 6))):
         when = draw(_when(parameters))
-        bound = draw(
-            st.sampled_from([None, *[n for n, d in parameters.items() if isinstance(d, Float | Int)]])
-        )
+        bound = draw(st.sampled_from([None, *[n for n, d in parameters.items() if isinstance(d, Float | Int)]]))
         kind = draw(st.sampled_from([floats, ints, choices, None]))
         if bound is not None and draw(st.booleans()):
             parameters[f"p{index}"] = _bounded(draw(st.booleans()), bound, parameters[bound], when)
@@ -69,11 +62,7 @@ def _when(draw, parameters):
     domain = parameters[parent]
     if isinstance(domain, Choice):
         return {parent: draw(st.lists(st.sampled_from(domain.options), min_size=1))}
-    if (
-        isinstance(domain, Float | Int)
-        and not isinstance(domain.low, str)
-        and not isinstance(domain.high, str)
-    ):
+    if isinstance(domain, Float | Int) and not isinstance(domain.low, str) and not isinstance(domain.high, str):
         return {parent: draw(st.sampled_from([(">=", domain.low), ("<=", domain.high), domain.low]))}
     return None
 

@@ -44,9 +44,7 @@ def _but_for_files(best: Best | None) -> Best | None:
 Readings = dict[str, Callable[[Study], Any]]
 QUICK: Readings = {  # in every state of every search
     "history": lambda s: (s.history.position, s.history.rng("propose", 0).integers(10**9), s.history.paused),
-    "trials": lambda s: [
-        (t.id, t.status, list(t.values), os.path.basename(t.checkpoint or "")) for t in s.trials
-    ],
+    "trials": lambda s: [(t.id, t.status, list(t.values), os.path.basename(t.checkpoint or "")) for t in s.trials],
     "best": lambda s: _but_for_files(s.best),
     "spent": lambda s: s.spent,
     "outcome": lambda s: s.outcome,
@@ -54,9 +52,7 @@ QUICK: Readings = {  # in every state of every search
     "explain nothing": lambda s: s.explain(99),
     "events": lambda s: len(list(s.events())),
     "repr": repr,
-    "settings": lambda s: [
-        (k, v) for k, v in sorted(vars(s.settings).items()) if k not in ("store", "policy")
-    ],
+    "settings": lambda s: [(k, v) for k, v in sorted(vars(s.settings).items()) if k not in ("store", "policy")],
     "lease_seconds": lambda s: s.session.lease_seconds,
     "holder": lambda s: len(s.session.holder.split("/")),
     "checkpoints": lambda s: (s.checkpoints.folder, s.checkpoints.keep, s.checkpoints.quota),
@@ -109,8 +105,7 @@ def whims() -> dict[str, dict[str, str]]:
     seen = {}
     unseen = Console(file=StringIO())
     with live(
-        study := Study(PROBLEM, Whims(), "whims.db", seed=1, budget=Budget(trials=2), keep_checkpoints=1),
-        unseen,
+        study := Study(PROBLEM, Whims(), "whims.db", seed=1, budget=Budget(trials=2), keep_checkpoints=1), unseen
     ):
         for values in ([0.5, PAUSE], [0.5], [PAUSE], None, [STOP]):
             trial = study.ask()

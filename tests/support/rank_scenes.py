@@ -33,9 +33,7 @@ def a_study(trials: int, policy: Any = None, **options: Any) -> Study:
 def search(store: str | None) -> Seen:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  as seed_everything does
-    study = Study(
-        Problem(PROBLEM.space, PROBLEM.goal, 4), Whims(), store, name="search", budget=Budget(trials=4)
-    )
+    study = Study(Problem(PROBLEM.space, PROBLEM.goal, 4), Whims(), store, name="search", budget=Budget(trials=4))
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -85,10 +83,7 @@ def stop_pause_and_resume() -> Seen:
 def a_full_disk() -> Seen:
     for trial in a_study(1, disk_quota=10):
         trial.report(PAUSE)
-        for save in (
-            lambda t=trial: t.room_for(100),
-            lambda t=trial: t.save(lambda p: p.write_bytes(bytes(99))),
-        ):
+        for save in (lambda t=trial: t.room_for(100), lambda t=trial: t.save(lambda p: p.write_bytes(bytes(99)))):
             try:
                 save()
             except OSError as error:

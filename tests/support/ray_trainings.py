@@ -40,9 +40,7 @@ class Diary:
     def read(self) -> list[Promise]:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         words = [line.split() for line in lines]
-        return [
-            Promise(int(t), int(a), int(n), float.fromhex(v), int(p), node) for t, a, n, v, p, node in words
-        ]
+        return [Promise(int(t), int(a), int(n), float.fromhex(v), int(p), node) for t, a, n, v, p, node in words]
 
 
 class Climb:

@@ -8,16 +8,8 @@ from paused_studies import PausesAt
 
 from haltune import Float, Minimize, Problem, Space, Study
 
-CURVES = (
-    [0.5, 0.2, 0.4],
-    [0.6, 0.5, 0.7],
-    [0.3, 0.1, 0.05],
-)  # of three trials; the last is the best by any count
-ENDS = (
-    [0.5, 0.2, 0.4],
-    [0.3, 0.1, 0.6],
-    [0.9, 0.8, 0.7],
-)  # by their best epochs trial 1, by their last trial 0
+CURVES = ([0.5, 0.2, 0.4], [0.6, 0.5, 0.7], [0.3, 0.1, 0.05])  # of three trials; the last is the best by any count
+ENDS = ([0.5, 0.2, 0.4], [0.3, 0.1, 0.6], [0.9, 0.8, 0.7])  # by their best epochs trial 1, by their last trial 0
 
 
 def scripted_study(of: str, at: tuple[float, ...] = (), metric: str = "val_loss", **options: Any) -> Study:

@@ -33,9 +33,7 @@ def fully_sharded(mesh):
 def wrapped(mesh):
     """FSDP1."""
     net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
-    return FullyShardedDataParallel(
-        net, device_id=torch.device("cpu"), use_orig_params=True, device_mesh=mesh
-    )
+    return FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True, device_mesh=mesh)
 
 
 def own_files(net, optimizer):

@@ -43,9 +43,7 @@ def tell_trial(
     )  # fmt: skip
     for n, value in enumerate(values, 1):
         last = n == len(values) and status is Status.STOPPED
-        verdict: Verdict = (
-            stop(reason, loss_of_stopping=1.25, incumbent=math.nan) if last else go_on("on it goes")
-        )
+        verdict: Verdict = stop(reason, loss_of_stopping=1.25, incumbent=math.nan) if last else go_on("on it goes")
         history.apply(
             Reported(
                 at=at + n * seconds, trial=id, attempt=1, epoch=float(n), value=value, seconds=seconds,

@@ -42,9 +42,7 @@ class Scripted(Policy[int]):
         self.asked.append((trial.id, trial.epoch))
         action = self.told.get((trial.id, int(trial.epoch)), Action.CONTINUE)
         action = Action.CONTINUE if action is Action.PAUSE and trial.attempt > 1 else action
-        return Verdict(
-            action, f"{action}, after {state} that ended", {"incumbent": history.incumbent(trial.id)}
-        )
+        return Verdict(action, f"{action}, after {state} that ended", {"incumbent": history.incumbent(trial.id)})
 
 
 class Behind(Scripted):
@@ -74,11 +72,7 @@ class At(Scripted):
 
 
 def written(
-    curves: Sequence[Sequence[float]],
-    told: Told | None = None,
-    obeys: bool = True,
-    saves: bool = True,
-    **options: Any,
+    curves: Sequence[Sequence[float]], told: Told | None = None, obeys: bool = True, saves: bool = True, **options: Any
 ) -> Study:
     """A study of these curves, one run after the other.
 
@@ -86,9 +80,7 @@ def written(
     """
     goal = options.pop("goal", Maximize("acc", (0, 1)))
     problem = Problem(Space({"x": Float(0.0, 1.0)}), goal, max(map(len, curves)))
-    study = Study(
-        problem, Scripted(told), options.pop("store", None), seed=0, budget=Budget(trials=len(curves))
-    )
+    study = Study(problem, Scripted(told), options.pop("store", None), seed=0, budget=Budget(trials=len(curves)))
     for trial in study:
         with trial:
             first = int(trial.epoch) + 1

@@ -12,9 +12,7 @@ class Net(torch.nn.Module):
 
     def __init__(self, dropout=0.3):
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.BatchNorm1d(3), torch.nn.Dropout(dropout), torch.nn.Linear(3, 1)
-        )
+        self.layers = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(dropout), torch.nn.Linear(3, 1))
 
     def forward(self, x, labels):
         out = self.layers(x).squeeze(-1)

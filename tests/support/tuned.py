@@ -30,12 +30,7 @@ def driven(search, scheduler=None, trials=8, epochs=9, curve=accuracy, at_once=2
             config, values = trained[trial.trial_id]
             epoch = len(values) + 1
             values.append(curve(config, epoch))
-            result = {
-                metric: values[-1],
-                "training_iteration": epoch,
-                "time_this_iter_s": 1.0,
-                "config/lr": 0.1,
-            }
+            result = {metric: values[-1], "training_iteration": epoch, "time_this_iter_s": 1.0, "config/lr": 0.1}
             said = scheduler.on_trial_result(tune, trial, result) if scheduler is not None else "CONTINUE"
             if said == "CONTINUE":
                 search.on_trial_result(trial.trial_id, result)

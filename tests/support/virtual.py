@@ -23,9 +23,7 @@ def slope(config: dict[str, Any]) -> float:
     return 4.0 * 7.0 ** config["a"]
 
 
-def study(
-    policy: Any, budget: Budget, epochs: int = 1, seed: int = 0, space: Space = SQUARE, **options: Any
-) -> Study:
+def study(policy: Any, budget: Budget, epochs: int = 1, seed: int = 0, space: Space = SQUARE, **options: Any) -> Study:
     """A study whose clock only trainings move."""
     clock = Clock()
     problem = Problem(space, options.pop("goal", Maximize("acc", (0, 1))), epochs)

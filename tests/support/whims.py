@@ -54,7 +54,5 @@ class Whims(Policy[int]):
         assert state == history.position
         last = trial.values[-1]
         if last in (STOP, PAUSE):
-            return Verdict(
-                Action.STOP if last == STOP else Action.PAUSE, "a whim", {"draw": float(rng.random())}
-            )
+            return Verdict(Action.STOP if last == STOP else Action.PAUSE, "a whim", {"draw": float(rng.random())})
         return go_on("no reason to stop", draw=float(rng.random()))

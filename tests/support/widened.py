@@ -30,9 +30,7 @@ def height(config: dict[str, Any], epoch: float) -> float:
 
 
 def study_in(space: Space, store: Any, policy: Any = None, trials: int = 4, **options: Any) -> Study:
-    return small_study(
-        policy or RandomSearch(), store, problem=problem(space=space), trials=trials, **options
-    )
+    return small_study(policy or RandomSearch(), store, problem=problem(space=space), trials=trials, **options)
 
 
 def configs(study: Any) -> list[dict[str, Any]]:

@@ -19,9 +19,7 @@ def together(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]
     """What `work` returns for each tuple of arguments, each in a process of its own, begun at the same moment."""
     context = mp.get_context("spawn")
     barrier, results = context.Barrier(len(arguments)), context.Queue()
-    processes = [
-        context.Process(target=_run, args=(work, n, a, barrier, results)) for n, a in enumerate(arguments)
-    ]
+    processes = [context.Process(target=_run, args=(work, n, a, barrier, results)) for n, a in enumerate(arguments)]
     for process in processes:
         process.start()
     found = dict(results.get(timeout=60) for _ in processes)

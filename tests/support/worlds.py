@@ -11,20 +11,7 @@ from curves import accuracy
 
 import haltune
 import haltune.policies as of
-from haltune import (
-    Budget,
-    Choice,
-    Constraint,
-    Finish,
-    Float,
-    Int,
-    Maximize,
-    Minimize,
-    Problem,
-    Space,
-    Study,
-    Trial,
-)
+from haltune import Budget, Choice, Constraint, Finish, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.log.events import Event
 from haltune.policies.several_goals import SeveralGoals
 from haltune.store.base import Lease, Release
@@ -101,9 +88,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
         4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24, learn_from=[earlier()]
     ),
     "guided-ladder": lambda: of.Guided(of.Ladder(2, 2, 2, min_trials_per_rung=2), initial=2, candidates=24),
-    "guided-hyperband": lambda: of.Guided(
-        of.Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24
-    ),
+    "guided-hyperband": lambda: of.Guided(of.Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24),
     "halting-guided-ladder": lambda: of.Halting(
         of.Guided(of.Ladder(2, 2, 2, min_trials_per_rung=2), initial=2, candidates=24), quick()
     ),
@@ -114,9 +99,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
 
 # policies that search for several goals, and within a constraint; laws that set a problem of one goal hold them to that
 SEVERAL: dict[str, Callable[[], Any]] = {
-    "several-multifidelity": lambda: SeveralGoals(
-        of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24)
-    ),
+    "several-multifidelity": lambda: SeveralGoals(of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24)),
     "several-halting": lambda: SeveralGoals(of.Halting(of.GPUCB(initial=2), quick())),
 }
 LAWFUL = POLICIES | SEVERAL
@@ -207,13 +190,7 @@ class MortalStore(MemoryStore):
         self.life, self.after, self.dead = life, after, False
 
     def append(
-        self,
-        name: str,
-        events: Sequence[Event],
-        *,
-        seen: int,
-        about: int | None,
-        lease: Lease | Release | None = None,
+        self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
         if self.dead:
             raise Crash

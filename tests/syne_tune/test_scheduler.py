@@ -21,11 +21,7 @@ from syne_tune.blackbox_repository.simulated_tabular_backend import UserBlackbox
 from haltune import Choice, Constant, Float, Int, Space, Study, load_study  # noqa: E402  # noqa: E402
 from haltune.errors import InvalidInput, InvalidSpace, NotSupported  # noqa: E402
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch  # noqa: E402
-from haltune.syne_tune import (  # noqa: E402
-    HaltuneScheduler,
-    fixed,
-    space_of,
-)
+from haltune.syne_tune import HaltuneScheduler, fixed, space_of  # noqa: E402
 
 EPOCHS, RATES = 9, [round(0.01 * k, 2) for k in range(1, 31)]
 SPACE = {"lr": theirs.ordinal(RATES, kind="equal"), "width": theirs.choice(["a", "b"]), "gpus": 1}
@@ -73,12 +69,8 @@ def test_a_simulated_search_is_stopped_and_has_the_curves_of_the_table(simulated
     lengths = [len(r.values) for r in s.study.trials]
     assert min(lengths) < EPOCHS == max(lengths)
     for record in s.study.trials:
-        assert list(record.values) == [
-            accuracy(record.config["lr"], e) for e in range(1, len(record.values) + 1)
-        ]
-    stopped = {
-        str(i) for i, status in tuner.tuning_status.last_trial_status_seen.items() if status == "Stopped"
-    }
+        assert list(record.values) == [accuracy(record.config["lr"], e) for e in range(1, len(record.values) + 1)]
+    stopped = {str(i) for i, status in tuner.tuning_status.last_trial_status_seen.items() if status == "Stopped"}
     under_way = {name for name, n in s.conductor.numbers.items() if s.study.trials[n].status == "running"}
     assert stopped - under_way == s.reasons.keys()  # those the Tuner stopped as it ended
     assert abs(s.study.best_params["lr"] - 0.1) <= 0.03
@@ -173,14 +165,10 @@ def test_a_scheduler_that_is_pickled_with_its_tuner_goes_on_as_if_nothing_had_be
         drive(s, 0, 6)
         config = s.suggest().config
         s.on_trial_add(SimpleNamespace(trial_id=6, config={}))
-        s.on_trial_result(
-            SimpleNamespace(trial_id=6, config={}), {"acc": accuracy(config["lr"], 1), "epoch": 1}
-        )
+        s.on_trial_result(SimpleNamespace(trial_id=6, config={}), {"acc": accuracy(config["lr"], 1), "epoch": 1})
     back = pickle.loads(pickle.dumps(broken))
     for s in (whole, back):
-        s.on_trial_complete(
-            SimpleNamespace(trial_id=6, config={}), {"acc": accuracy(config["lr"], 9), "epoch": 9}
-        )
+        s.on_trial_complete(SimpleNamespace(trial_id=6, config={}), {"acc": accuracy(config["lr"], 9), "epoch": 9})
         drive(s, 7, 12)
     assert curves(back.study) == curves(whole.study)
     assert back.reasons == whole.reasons

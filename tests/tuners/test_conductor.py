@@ -10,13 +10,7 @@ import pytest
 from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneWarning, InvalidInput, installing
 from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
-from haltune.tuners import (
-    UNLIMITED,
-    Conductor,
-    conductor_of,
-    goal_of,
-    state_of,
-)
+from haltune.tuners import UNLIMITED, Conductor, conductor_of, goal_of, state_of
 
 SPACE = Space({"lr": Float(0.001, 1.0, log=True)})
 
@@ -45,12 +39,8 @@ def curves(c):
     return [(r.config, list(r.values), r.status) for r in c.study.trials]
 
 
-@pytest.mark.parametrize(
-    "policy", [MultiFidelity(), Hyperband(), BOBOS(initial=2)], ids=lambda p: type(p).__name__
-)
-def test_it_decides_as_a_loop_over_the_same_study_that_pauses_nothing_at_first_and_saves_nothing_later(
-    policy,
-):
+@pytest.mark.parametrize("policy", [MultiFidelity(), Hyperband(), BOBOS(initial=2)], ids=lambda p: type(p).__name__)
+def test_it_decides_as_a_loop_over_the_same_study_that_pauses_nothing_at_first_and_saves_nothing_later(policy):
     c, plain, declined = conductor(policy), conductor(policy).study, None
     for k in range(12):
         trained(c, f"t{k}")
@@ -132,12 +122,7 @@ def test_a_long_epoch_renews_the_leases_of_all(tmp_path):
     ticks = iter(range(0, 100_000, 200))
     problem = Problem(SPACE, Maximize("acc"), max_epochs=9)
     study = Study(
-        problem,
-        RandomSearch(),
-        tmp_path / "s.db",
-        budget=UNLIMITED,
-        verbose=0,
-        monotonic=lambda: float(next(ticks)),
+        problem, RandomSearch(), tmp_path / "s.db", budget=UNLIMITED, verbose=0, monotonic=lambda: float(next(ticks))
     )
     c = Conductor(study)
     renewed = []
@@ -150,9 +135,7 @@ def test_a_long_epoch_renews_the_leases_of_all(tmp_path):
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_search_that_is_read_back_goes_on_where_it_was_and_decides_alike(kind, tmp_path):
     def made(name):
-        return conductor(
-            MultiFidelity(initial=3), None if kind == "memory" else tmp_path / f"{name}.db", seed=3
-        )
+        return conductor(MultiFidelity(initial=3), None if kind == "memory" else tmp_path / f"{name}.db", seed=3)
 
     whole = made("whole")
     for k in range(10):
@@ -227,11 +210,7 @@ def test_a_search_that_has_not_started_and_what_is_no_search():
 
 def test_goals_by_the_words_of_others():
     assert goal_of("X", "acc", "max", (0, 1), "best") == Maximize("acc", (0, 1), "best")
-    for metric, mode, said in (
-        ("acc", "maximum", "mode='max'"),
-        (["a", "b"], "max", "one metric"),
-        (None, "max", "X"),
-    ):
+    for metric, mode, said in (("acc", "maximum", "mode='max'"), (["a", "b"], "max", "one metric"), (None, "max", "X")):
         with pytest.raises(InvalidInput, match=said):
             goal_of("X", metric, mode, None, "last")
 

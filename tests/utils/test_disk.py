@@ -12,16 +12,7 @@ from clocked import World
 from haltune._utils import disk
 from haltune.store.checkpoints import Checkpoints
 
-ODD = (
-    "trial-²",
-    "trial-٣",
-    "trial-",
-    "trial-1.bak",
-    "trial-00001",
-    "trial-" + "9" * 200,
-    "trial--1",
-    "trial-1_0",
-)
+ODD = ("trial-²", "trial-٣", "trial-", "trial-1.bak", "trial-00001", "trial-" + "9" * 200, "trial--1", "trial-1_0")
 
 
 @pytest.fixture
@@ -63,9 +54,7 @@ def a_life(world: World) -> None:
     again.finish()
 
 
-def test_links_and_pipes_in_a_trials_folder_are_not_followed_and_stop_nobody(
-    world: World, victim: Path
-) -> None:
+def test_links_and_pipes_in_a_trials_folder_are_not_followed_and_stop_nobody(world: World, victim: Path) -> None:
     folder, before = world.study.checkpoints.of(0), contents(victim)
     folder.mkdir(parents=True)
     (folder / "attempt-1-epoch-1-01234567").symlink_to(victim)  # named as haltune does: deleted itself
@@ -161,14 +150,7 @@ def test_a_disk_that_fails_is_not_taken_for_a_checkpoint_that_is_gone(
 
 def test_a_path_that_leads_elsewhere_is_the_users_own(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "ck")
-    for path in (
-        "../mine.ckpt",
-        "trial-x/mine.ckpt",
-        str(tmp_path / "mine.ckpt"),
-        "trial-0",
-        "",
-        str(tmp_path / "ck"),
-    ):
+    for path in ("../mine.ckpt", "trial-x/mine.ckpt", str(tmp_path / "mine.ckpt"), "trial-0", "", str(tmp_path / "ck")):
         assert not kept.missing(path)
 
 

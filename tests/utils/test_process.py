@@ -15,9 +15,7 @@ from haltune import Budget, Study, Trial
 from haltune._utils.process import new_holder, surely_gone
 from haltune.log.events import Expired, Status
 
-proc = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="no /proc here: only the lease's expiry tells"
-)
+proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: only the lease's expiry tells")
 
 
 def with_part(position: int, value: str) -> str:
@@ -33,9 +31,7 @@ def test_each_worker_of_a_process_is_another_holder() -> None:
 
 @proc
 def test_a_number_that_no_process_has_is_gone() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     assert surely_gone(with_part(3, ended.stdout.decode().strip()))
 
 

@@ -32,10 +32,7 @@ def run(source: str, *, killed: bool = False) -> str:
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     end = "\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)" if killed else ""
     done = subprocess.run(
-        [sys.executable, "-c", source + end],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", source + end], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
     )
     assert done.returncode == (-signal.SIGKILL if killed else 0), done.stderr
     return done.stdout.strip()

@@ -136,9 +136,7 @@ def test_ctrl_c_on_the_way_in_or_out_leaves_every_handler_where_it_was(heard: li
     assert heard == ["SIGUSR1"]
 
 
-def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undisturbed(
-    heard: list[str],
-) -> None:
+def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undisturbed(heard: list[str]) -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), undisturbed:
         with pytest.raises(KeyboardInterrupt), undisturbed.heard:
@@ -150,9 +148,7 @@ def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undi
     assert heard == ["SIGTERM", "SIGTERM"]
 
 
-def test_what_waits_is_called_as_a_part_begins_that_is_heard_however_deep_it_is(
-    heard: list[str],
-) -> None:
+def test_what_waits_is_called_as_a_part_begins_that_is_heard_however_deep_it_is(heard: list[str]) -> None:
     with undisturbed:
         signal.raise_signal(signal.SIGUSR1)
         with undisturbed, undisturbed.heard:

@@ -133,9 +133,7 @@ def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
         return Belief(mean, belief.root * rng.uniform(0.5, 2.0))
 
     noise = float(rng.choice([0.05, 0.1, 0.15]))
-    return replace(
-        usual, score=around(usual.score), cost=around(usual.cost), score_noise=noise, cost_noise=0.1
-    )
+    return replace(usual, score=around(usual.score), cost=around(usual.cost), score_noise=noise, cost_noise=0.1)
 
 
 def _fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Indices) -> Layers:

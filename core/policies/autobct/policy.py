@@ -105,12 +105,7 @@ def trainings(history: History, ended: Sequence[int]) -> list[Training]:
             for trial, cost in zip(group, costs, strict=True)
         ]
         full = [  # a stopped trial as if trained to the end
-            p
-            * (
-                max(1.0, float(horizon) / t.epoch)
-                if t.status is Status.STOPPED and horizon and t.epoch > 0
-                else 1.0
-            )
+            p * (max(1.0, float(horizon) / t.epoch) if t.status is Status.STOPPED and horizon and t.epoch > 0 else 1.0)
             for p, t in zip(paid, group, strict=True)
         ]
         found.append(
@@ -400,9 +395,7 @@ class AutoBCT(Policy[Trials]):
         gamma = self.gamma
         if self.score_per_hour is not None:
             gamma = self.score_per_hour * ruler.unit / 3600.0 / abs(ruler.best - ruler.worst)
-        return Assessment(
-            done, heights, controls, ruler, prior, gamma, grid_belief(prior, phi, gamma), priced
-        )
+        return Assessment(done, heights, controls, ruler, prior, gamma, grid_belief(prior, phi, gamma), priced)
 
     def _ruler(self, history: History, done: Sequence[Training], prior: Prior) -> Ruler | None:
         """The maps that are given, by the prior's, the goal's bounds or the first trainings; None before these."""

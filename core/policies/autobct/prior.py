@@ -118,9 +118,7 @@ def belief(mean: ArrayLike, cov: ArrayLike, what: str = "the belief") -> Belief:
     if not (np.isfinite(m).all() and np.isfinite(c).all()) or np.abs(c - c.T).max() > 1e-9 * size:
         raise InvalidInput(f"{what}: the covariance must be symmetric, and all numbers finite")
     if values.min() < -1e-9 * size:
-        raise InvalidInput(
-            f"{what}: the covariance has the eigenvalue {values.min():.3g}; none may be negative"
-        )
+        raise InvalidInput(f"{what}: the covariance has the eigenvalue {values.min():.3g}; none may be negative")
     return Belief(m, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
@@ -214,15 +212,9 @@ def prior_from_json(data: Mapping[str, Any]) -> Prior:
     """The inverse of `Prior.to_json`, bit for bit. Raises InvalidInput for what lacks a part of it."""
     needed = ("score_mean", "score_root", "cost_mean", "cost_root", "basis")
     if lacking := [name for name in needed if name not in data]:
-        raise InvalidInput(
-            f"a prior as JSON is what Prior.to_json() gives: this one lacks {', '.join(lacking)}"
-        )
-    score, cost = (
-        Belief(np.array(data[f"{name}_mean"]), np.array(data[f"{name}_root"])) for name in ("score", "cost")
-    )
-    rest: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k not in needed
-    }
+        raise InvalidInput(f"a prior as JSON is what Prior.to_json() gives: this one lacks {', '.join(lacking)}")
+    score, cost = (Belief(np.array(data[f"{name}_mean"]), np.array(data[f"{name}_root"])) for name in ("score", "cost"))
+    rest: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k not in needed}
     return Prior(score, cost, basis_from(data["basis"]), **rest)
 
 
@@ -417,9 +409,7 @@ def check_map(name: str, worst: float | None, best: float | None, kind: Transfor
             )
 
 
-def score_ends(
-    goal: Goal, values: Sequence[float], middle: float, kind: Transform
-) -> tuple[float, float] | None:
+def score_ends(goal: Goal, values: Sequence[float], middle: float, kind: Transform) -> tuple[float, float] | None:
     """The raw (worst, best) by the first trainings: their best at h = 0.65, their range 0.4 wide; None without any.
 
     middle: the score that the prior expects, where all first trainings came to the same.
@@ -494,11 +484,7 @@ def from_studies(
 
 
 def _prepared(
-    studies: Sequence[Any],
-    worst: float | None,
-    best: float | None,
-    kind: Transform,
-    usual: Prior | None,
+    studies: Sequence[Any], worst: float | None, best: float | None, kind: Transform, usual: Prior | None
 ) -> tuple[list[History], Ruler, Prior]:
     listed = list(studies) if isinstance(studies, Sequence) else [None]
     if any(not hasattr(s, "history") and not isinstance(s, History) for s in listed):

@@ -238,9 +238,7 @@ def _bound(a: Array, k: Array, own: Array, m: Array, cost: Array) -> Array:
     pace = np.divide((k[:, :, None, None, :] - slope)[:, None], gap, out=gap)
     right, left = np.maximum(pace.max(axis=0), _SLOW), np.maximum(-pace.min(axis=0), _SLOW)
     steepest, flattest = k.max(axis=0)[:, None, None, :], k.min(axis=0)[:, None, None, :]
-    return np.asarray(
-        top + (steepest - slope) * _beyond(1.0 / right) + (slope - flattest) * _beyond(1.0 / left)
-    )
+    return np.asarray(top + (steepest - slope) * _beyond(1.0 / right) + (slope - flattest) * _beyond(1.0 / left))
 
 
 @dataclass(frozen=True)
@@ -426,9 +424,7 @@ class ValueMap:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the .npz file."""
-        arrays = {
-            f"{kind}{i}": layer[j] for i, layer in enumerate(self.layers) for j, kind in enumerate("wb")
-        }
+        arrays = {f"{kind}{i}": layer[j] for i, layer in enumerate(self.layers) for j, kind in enumerate("wb")}
         np.savez(path, header=np.array(json.dumps(dict(self.header))), **arrays)  # type: ignore[arg-type]
 
 
@@ -487,9 +483,7 @@ def mapped(x: GridBelief, points: Array, known: ValueMap, epsilon: float) -> Arr
     shallow = np.asarray(q2(x, WITHIN)[:, 0])
     controls = np.union1d(nearest, np.argsort(-shallow, kind="stable")[:4])
     found = np.full(len(shallow), -np.inf)
-    found[controls] = ahead(
-        x, controls, lambda after: cautious(known.value(after.at(nearest)), epsilon), _MAP_EFFORT
-    )
+    found[controls] = ahead(x, controls, lambda after: cautious(known.value(after.at(nearest)), epsilon), _MAP_EFFORT)
     return found
 
 

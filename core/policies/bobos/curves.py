@@ -58,9 +58,7 @@ def checked_errors(errors: ArrayLike) -> Array:
     """Errors as a float64 vector. Raises InvalidInput unless it is (n0,), n0 >= 1, finite and in [0, 1]."""
     values = np.asarray(errors, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
-        raise InvalidInput(
-            f"errors has shape {values.shape}; give one error per epoch, shape (n0,) with n0 >= 1."
-        )
+        raise InvalidInput(f"errors has shape {values.shape}; give one error per epoch, shape (n0,) with n0 >= 1.")
     bad = ~((values >= 0.0) & (values <= 1.0))
     if bad.any():
         epoch = int(np.argmax(bad)) + 1

@@ -185,9 +185,7 @@ class DecisionTable:
         y, losses = np.asarray(errors, dtype=np.float64), self.losses
         row = y.size - self.start
         if y.ndim != 1 or not 0 <= row <= self.horizon - self.start:
-            raise InvalidInput(
-                f"errors has shape {y.shape}; this table decides epochs {self.start} to {self.horizon}."
-            )
+            raise InvalidInput(f"errors has shape {y.shape}; this table decides epochs {self.start} to {self.horizon}.")
         if self.basis == "saturated" and y.min() >= 1.0 and np.isfinite(losses.K1):
             return StopDecision("stop", 0.0, 0.0, losses.K2, losses.c, losses.bound, self.basis)
         if self.basis != "solved":
@@ -237,24 +235,18 @@ def solve(
     """
     y = checked_errors(errors_so_far)
     if y.size != paths.start:
-        raise InvalidInput(
-            f"{y.size} errors, but the paths start after epoch {paths.start}; give as many errors."
-        )
+        raise InvalidInput(f"{y.size} errors, but the paths start after epoch {paths.start}; give as many errors.")
     if np.isnan(threshold):
         raise InvalidInput("threshold is NaN; give the incumbent's error, or 1.0 when there is none yet.")
     if min(cells, slopes) < 1:
-        raise InvalidInput(
-            f"cells or slopes is {min(cells, slopes)}; each is at least one, usually 16 and 8."
-        )
+        raise InvalidInput(f"cells or slopes is {min(cells, slopes)}; each is at least one, usually 16 and 8.")
     saturated = saturated_loses and bool(y.min() >= 1.0 > threshold)
     kept = paths if saturated else paths.kept()
     if saturated or kept.count < MIN_PATHS:
         none, empty, visits = np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0), dtype=np.int64)
         basis = "saturated" if saturated else "few paths"
         grids = Grids(*[none] * 7)
-        return DecisionTable(
-            y.size, paths.horizon, threshold, losses, basis, 0, 1, grids, visits, empty, empty
-        )
+        return DecisionTable(y.size, paths.horizon, threshold, losses, basis, 0, 1, grids, visits, empty, empty)
     wins = kept.values[-1] < np.float32(threshold)
     share, weights = float(wins.mean()), np.ones(kept.count)
     if calibrate is not None and 0.0 < share < 1.0:
@@ -262,9 +254,7 @@ def solve(
         weights = np.where(wins, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
     grids, columns = grids_of(kept, y, cells, slopes)
     solved = _induct(columns, wins, losses, (cells, slopes), min_visits, weights)
-    return DecisionTable(
-        y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved
-    )
+    return DecisionTable(y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved)
 
 
 def _induct(
@@ -302,9 +292,7 @@ def _induct(
         # in the last epoch nothing is left to continue to, however rare the cell
         ends = (np.minimum(stop, win) <= go_on) & ((visits[row] > min_visits) | last)
         stops, wins_now = (ends & (stop <= win))[column], (ends & (stop > win))[column]
-        lost = np.where(
-            stops, stopped if last else stopped + losses.missing, np.where(wins_now, won, losses.c + lost)
-        )
+        lost = np.where(stops, stopped if last else stopped + losses.missing, np.where(wins_now, won, losses.c + lost))
     return visits, p_win, next_value
 
 
@@ -314,13 +302,7 @@ _LEAST_WORTH = 1.5  # epochs: of the shortest trainings a tenth is less than one
 _MIN_VISITS = 30
 _FEWEST = 3  # errors below which no curve is judged, however short the horizon
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "robust": {
-        "resolve_at": (12, 16, 24, 32, 40),
-        "K1": 500.0,
-        "paths": 20_000,
-        "missing": 0.1,
-        "beside": True,
-    },
+    "robust": {"resolve_at": (12, 16, 24, 32, 40), "K1": 500.0, "paths": 20_000, "missing": 0.1, "beside": True},
     "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "beside": False},
 }
 # with reference curves, besides every epoch from _FIRST_WITH_OTHERS to `first`
@@ -404,9 +386,7 @@ class OptimalStopping:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
         if not isinstance(self.resolve_at, list | tuple) or not all(map(is_number, self.resolve_at)):
-            raise InvalidInput(
-                f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20)."
-            )
+            raise InvalidInput(f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20).")
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at))
         names = ("first", "paths", "cells", "slopes")
         check_whole("OptimalStopping", 1, **{name: getattr(self, name) for name in names})
@@ -426,9 +406,7 @@ class OptimalStopping:
                 "min_visits is not negative, and every further solution comes after the first."
             )
         if self.mode == "faithful" and self.beside:
-            raise InvalidInput(
-                "mode 'faithful' looks at one curve alone, as the paper does: leave beside out."
-            )
+            raise InvalidInput("mode 'faithful' looks at one curve alone, as the paper does: leave beside out.")
         self.losses()
 
     def losses(self, K1: float | None = None, c: float | None = None) -> Losses:
@@ -450,9 +428,7 @@ class OptimalStopping:
             epochs += _FURTHER_WITH_OTHERS
         scaled = [max(_FEWEST, round(e * horizon / _REFERENCE_HORIZON)) for e in epochs]
         if learns and reference is not None and self.first == _FIRST:
-            scaled += [
-                e for e in range(_FIRST_WITH_OTHERS, scaled[0]) if reference.beyond(e) >= _FEWEST_OTHERS
-            ]
+            scaled += [e for e in range(_FIRST_WITH_OTHERS, scaled[0]) if reference.beyond(e) >= _FEWEST_OTHERS]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
             return StoppingPlan(horizon, (), horizon)

@@ -39,11 +39,7 @@ from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecisi
 
 _FINEST = 120  # epochs that a stopping problem tells apart
 _SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
-_NEW = (
-    "slopes",
-    "missing",
-    "beside",
-)  # options of OptimalStopping that studies may have been started without
+_NEW = ("slopes", "missing", "beside")  # options of OptimalStopping that studies may have been started without
 _LOST = 3  # whole epochs in a row without a finite value: diverged
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # a running trial would change with each report
 _FALLING = (
@@ -227,9 +223,7 @@ class Stopper:
 def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
     """This trial's median epoch over the median of all trials' medians; 1 when there is nothing to compare."""
     own = float(np.median(trial.epoch_seconds))
-    others = [
-        float(np.median(t.epoch_seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)
-    ]
+    others = [float(np.median(t.epoch_seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)]
     typical = float(np.median([*others, own]))
     # coarse on purpose: each new weight is another stopping problem to solve
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
@@ -439,9 +433,7 @@ class Halting(Wrapper):
 
     def start(self, problem: Problem) -> State:
         if problem.max_epochs is None:
-            raise InvalidInput(
-                "Halting needs a horizon: give the Problem max_epochs, the epochs of a full training"
-            )
+            raise InvalidInput("Halting needs a horizon: give the Problem max_epochs, the epochs of a full training")
         return self.policy.start(problem), (), {}
 
     def fold(self, state: State, event: Event) -> State:
@@ -595,9 +587,7 @@ class BOBOS(Policy[BOBOSState]):
 
     def start(self, problem: Problem) -> BOBOSState:
         if problem.max_epochs is None:
-            raise InvalidInput(
-                "BOBOS needs a horizon: give the Problem max_epochs, the epochs of a full training"
-            )
+            raise InvalidInput("BOBOS needs a horizon: give the Problem max_epochs, the epochs of a full training")
         self._surrogate.check_space("BOBOS", problem.space)
         return (), {}
 

@@ -109,9 +109,7 @@ class Plan:
         """The bracket of a trial, by its tag. Raises StoreError for what no schedule can have come to by then."""
         number = event.tags["bracket"]
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= event.trial:
-            text = (
-                f"trial {event.trial} has bracket {str(number)[:80]}, and each bracket before it has a trial"
-            )
+            text = f"trial {event.trial} has bracket {str(number)[:80]}, and each bracket before it has a trial"
             raise StoreError(f"{text}: a whole number from 0 to {event.trial}. {ADVICE}")
         return number
 
@@ -165,9 +163,7 @@ def hyperband(
     return Schedule(tuple(made))
 
 
-def halving(
-    n: int, min_resource: Number, max_resource: Number, eta: Number = 3, *, whole: bool = True
-) -> Bracket:
+def halving(n: int, min_resource: Number, max_resource: Number, eta: Number = 3, *, whole: bool = True) -> Bracket:
     """One bracket: n configurations at `min_resource`, n_i = floor(n eta^-i) at min_resource eta^i.
 
     The last rung is the one that reaches `max_resource`, or has no other after it, for n_{i+1} would be 0;
@@ -220,9 +216,7 @@ def pulls(n: int, budget: Number, eta: Number = 2) -> Bracket:
     base = _eta(eta)
     power = _log(_whole("n", n), base)
     if base**power != n:
-        raise InvalidInput(
-            f"n={n} is no power of eta={eta}: rounding down, nobody would stay after the last round"
-        )
+        raise InvalidInput(f"n={n} is no power of eta={eta}: rounding down, nobody would stay after the last round")
     rungs, alive, resource, rounds = [], n, 0, max(1, power)
     for _ in range(rounds):
         more = floor(exact(budget) / (alive * rounds))
@@ -277,9 +271,7 @@ def _rounded(resource: Fraction, whole: bool) -> float:
     try:
         return float(max(1, floor(resource))) if whole else float(resource)
     except OverflowError:
-        raise InvalidInput(
-            f"a rung's resource of 10**{len(str(floor(resource))) - 1}: no number holds it"
-        ) from None
+        raise InvalidInput(f"a rung's resource of 10**{len(str(floor(resource))) - 1}: no number holds it") from None
 
 
 def exact(number: Number, what: str = "") -> Fraction:

@@ -66,9 +66,7 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if self.source not in ("random", "sobol", "lhs") and not isinstance(self.source, Policy):
-            raise InvalidInput(
-                f"sampler={self.source!r}: one of random, sobol, lhs, or a policy such as GPUCB()"
-            )
+            raise InvalidInput(f"sampler={self.source!r}: one of random, sobol, lhs, or a policy such as GPUCB()")
 
     def check(self, problem: Problem) -> None:
         if not isinstance(self.source, str):
@@ -96,9 +94,7 @@ class Sampler:
             return Start(design[index], reason=f"point {index + 1} of a {kind} design of {n}")
         return Start(fresh(history, rng), reason=f"drawn at random: the {kind} design has no new point")
 
-    def _proposed(
-        self, policy: Policy[Any], history: History, bracket: Bracket, unit: str, rng: Generator
-    ) -> Start:
+    def _proposed(self, policy: Policy[Any], history: History, bracket: Bracket, unit: str, rng: Generator) -> Start:
         seen = highest_rung(history, bracket, unit, max(6, history.problem.space.dim + 1))
         if seen is None:
             return Start(fresh(history, rng), reason="drawn at random: too few trials for a model yet")
@@ -108,9 +104,7 @@ class Sampler:
                 state = policy.fold(state, ev.Ended(at=0.0, trial=id, attempt=1, status=status))
         move = policy.propose(state, seen, rng)
         if not isinstance(move, Start):
-            return Start(
-                fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}"
-            )
+            return Start(fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}")
         reason = f"{move.reason}; from {plural(len(seen.ids), 'trial')} at {amount(seen.resource, unit)}"
         return Start(move.config, reason=reason, evidence=move.evidence)
 
@@ -322,9 +316,7 @@ class BracketState:
     members: dict[int, RungEntry] = field(default_factory=dict)
     arrived: int = 0  # of the members
     ranked: list[Key] = field(default_factory=list)  # those that arrived with a finite value
-    past: dict[int, RungEntry] = field(
-        default_factory=dict
-    )  # winners of the rung before that have not entered
+    past: dict[int, RungEntry] = field(default_factory=dict)  # winners of the rung before that have not entered
     planned: Bracket | None = None  # what the bracket was before it was cut to those that began
 
     @property
@@ -431,13 +423,7 @@ class Synchronous(Halving):
     """Rungs that are compared when they are complete. resumes: winners continue from their checkpoints."""
 
     def __init__(
-        self,
-        problem: Problem,
-        plan: Plan,
-        sampler: Sampler,
-        unit: str,
-        ends: bool = True,
-        resume: bool = True,
+        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True, resume: bool = True
     ) -> None:
         super().__init__(problem, plan, sampler, unit, ends)
         self.counted = unit in ("epochs", "seconds")  # the resource is seen here, report by report
@@ -515,9 +501,7 @@ class Synchronous(Halving):
             return
         stopped = e.verdict.action is Action.STOP
         if stopped and e.verdict.resumable:
-            entry.had = min(
-                entry.had, math.nextafter(bracket.at.resource, 0.0)
-            )  # cut by the budget: nobody judged it
+            entry.had = min(entry.had, math.nextafter(bracket.at.resource, 0.0))  # cut by the budget: nobody judged it
         out = stopped and not e.verdict.resumable and (self.resumes or entry.had < bracket.at.resource)
         out = out or (last == OUT and entry.had >= bracket.at.resource)
         after = bracket.report(e.trial, out)
@@ -572,9 +556,7 @@ class Synchronous(Halving):
             end = self.until(resource)
             if self.resumes:
                 return Resume(id, end, resource, tags, reason)
-            return Start(
-                trial.config, end, resource, {**tags, "of": id}, reason, partial=self._partial(bracket)
-            )
+            return Start(trial.config, end, resource, {**tags, "of": id}, reason, partial=self._partial(bracket))
         return None
 
     def _new(self, bracket: BracketState, history: History) -> Start:
@@ -873,9 +855,7 @@ class Asynchronous(Halving):
             number, index = number + 1, 0
         if not self.plan.has(number, history):
             if history.running:
-                return Wait(
-                    "all configurations are started; some are still trained, and may let others continue"
-                )
+                return Wait("all configurations are started; some are still trained, and may let others continue")
             return Finish("all configurations are started, and none is to continue")
         bracket = self.plan(number)
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
@@ -929,9 +909,5 @@ class Asynchronous(Halving):
         number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
         if self.plan.ends is None or number + full < self.plan.ends or self._coming():
             return None
-        tops = (
-            (r, self.promotion.top(at, r.count))
-            for rungs in self.rungs.values()
-            for at, r in enumerate(rungs)
-        )
+        tops = ((r, self.promotion.top(at, r.count)) for rungs in self.rungs.values() for at, r in enumerate(rungs))
         return frozenset(id for rung, top in tops for id in rung.leading(top))

@@ -65,9 +65,7 @@ class Bracketed(ByEngine):
                 "which your training reads from trial.resource"
             )
         if self.asynchronous not in (False, True, "promote", "stop"):
-            raise InvalidInput(
-                f"{name}(asynchronous={self.asynchronous!r}): True, False, 'promote' or 'stop'"
-            )
+            raise InvalidInput(f"{name}(asynchronous={self.asynchronous!r}): True, False, 'promote' or 'stop'")
         if self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds")):
             raise InvalidInput(
                 f"{name}(asynchronous=...) continues with trials: it needs epochs or seconds, and resume"
@@ -196,9 +194,7 @@ class Hyperband(Bracketed):
         check_rounds("Hyperband", self.rounds)
         named = self.brackets in ("all", "most_exploratory")
         if not named and (isinstance(self.brackets, bool) or not isinstance(self.brackets, int)):
-            raise InvalidInput(
-                f"Hyperband(brackets={self.brackets!r}): 'all', 'most_exploratory', or a number s"
-            )
+            raise InvalidInput(f"Hyperband(brackets={self.brackets!r}): 'all', 'most_exploratory', or a number s")
         if self.schedule == "growing":
             fixed = {"n_max": None, "n_min": None, "brackets": "all"}
             given = [f"{n}={getattr(self, n)!r}" for n, usual in fixed.items() if getattr(self, n) != usual]
@@ -237,9 +233,7 @@ class Hyperband(Bracketed):
         if R is None:
             raise InvalidInput("give max_resource here: this Hyperband takes it from the problem")
         if self.schedule == "growing":
-            raise InvalidInput(
-                "schedule='growing' has no round that could be printed: its brackets grow for ever"
-            )
+            raise InvalidInput("schedule='growing' has no round that could be printed: its brackets grow for ever")
         return Schedule(self._chosen(R))
 
     def _made(self, R: Number) -> tuple[Bracket, ...]:
@@ -312,11 +306,7 @@ class SuccessiveHalving(Bracketed):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rounds("SuccessiveHalving", self.rounds)
-        R = (
-            1000 * exact(self.min_resource, "min_resource")
-            if self.max_resource is None
-            else self.max_resource
-        )
+        R = 1000 * exact(self.min_resource, "min_resource") if self.max_resource is None else self.max_resource
         halving(self.n, self.min_resource, R, self.eta)
 
     endless = False  # without a budget it runs once

@@ -93,10 +93,7 @@ class NormalScores:
         straight = (u - np.interp(0.5, ranks, u)) / deviation
         scores = _SIZE * ((1.0 - _LINEAR) * ndtri(ranks) + _LINEAR * straight)
         k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
-        below, above = (
-            (u[k] - u[0]) / (scores[k] - scores[0]),
-            (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]),
-        )
+        below, above = ((u[k] - u[0]) / (scores[k] - scores[0]), (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]))
         return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * _SIZE)))
 
     def targets(self, heights: Array) -> Array:
@@ -109,9 +106,7 @@ class NormalScores:
     def height(self, targets: Array) -> Array:
         """The inverse."""
         low, high = np.minimum(targets - self.scores[0], 0.0), np.maximum(targets - self.scores[-1], 0.0)
-        return np.asarray(
-            np.interp(targets, self.scores, self.heights) + low * self.below + high * self.above
-        )
+        return np.asarray(np.interp(targets, self.scores, self.heights) + low * self.below + high * self.above)
 
 
 @dataclass(frozen=True)
@@ -152,9 +147,7 @@ class FinalValues:
         kept = spread(seen, VALUES_KEPT, None)
         mode = learn_kernel(stages, part := seen.at(spread(seen, LEARNT, rng)))
         kernels = [mode, *_about(mode, part, _SETTINGS - 1, rng)]
-        reached = np.zeros(
-            len(reported), dtype=np.intp
-        )  # the stage of each trial; runs have the same numbers
+        reached = np.zeros(len(reported), dtype=np.intp)  # the stage of each trial; runs have the same numbers
         np.maximum.at(reached, seen.run, seen.stage)
         targets = scores.targets(heights)
         choice = shares @ targets - targets.mean()

@@ -125,9 +125,7 @@ class MultiFidelity(Policy[LadderState]):
             check_whole("MultiFidelity", 1, min_trials_per_rung=self.min_trials_per_rung)
         object.__setattr__(self, "learn_from", earlier_studies_of(self.learn_from))
         if not 0 <= self.deviations < np.inf:
-            raise InvalidInput(
-                f"MultiFidelity(deviations={self.deviations!r}): a number that is not negative"
-            )
+            raise InvalidInput(f"MultiFidelity(deviations={self.deviations!r}): a number that is not negative")
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -164,15 +162,11 @@ class MultiFidelity(Policy[LadderState]):
         stages = Stages(rungs, problem.space.dim, len(self.learn_from))
         lessons = Lessons.of(self.learn_from, problem.space, stages)
         model = (
-            Model(stages, self.initial, lessons)
-            if lessons
-            else Model(Stages(rungs, problem.space.dim), self.initial)
+            Model(stages, self.initial, lessons) if lessons else Model(Stages(rungs, problem.space.dim), self.initial)
         )
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
-        ladder = Asynchronous(
-            problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True
-        )
+        ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
         return LadderState(ladder, CurveRows(problem.goal), model, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
@@ -240,13 +234,7 @@ class MultiFidelity(Policy[LadderState]):
         return Promotion(exact(cuts.eta), exact(cuts.first), stops, fewest, base)
 
     def _chosen(
-        self,
-        move: Start,
-        base: int,
-        kernel: StageKernel,
-        state: LadderState,
-        history: History,
-        rng: Generator,
+        self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
     ) -> Start:
         """The candidate of highest UCB at the end that was not tried; the move itself where there is none."""
         rows, lessons = state.rows.table, state.model.lessons
@@ -407,9 +395,7 @@ def unless_late(verdict: Verdict, state: LadderState, history: History, trial: T
     return Verdict(Action.STOP if state.pauses.declined else Action.PAUSE, reason, verdict.evidence)
 
 
-def in_time(
-    ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True
-) -> dict[int, float]:
+def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
     """The paused runs that can still be trained in full, and what each takes of what is left. spare: see Remaining."""
     found = {}
     for trial in history.with_status(Status.PAUSED):
@@ -477,9 +463,7 @@ class Remaining:
             trained = going.epoch - history.trial(going.id).epoch
         ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
 
-        def limit(
-            left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False
-        ) -> None:
+        def limit(left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False) -> None:
             """together: all workers spend it at once, and nothing is set aside."""
             aside = 0.0 if together else sum(rate(t) * epochs for t, epochs in ahead)
             aside += rate(going) * trained
@@ -493,10 +477,7 @@ class Remaining:
             limit(budget.epochs - spent.epochs, lambda t: 1.0, spare=1.0)
         if budget.cost is not None:
             mean = spent.cost / spent.epochs
-            limit(
-                budget.cost - spent.cost,
-                lambda t: _SPARE * each(history.cost(t.id) or 0.0 if t else 0.0, t, mean),
-            )
+            limit(budget.cost - spent.cost, lambda t: _SPARE * each(history.cost(t.id) or 0.0 if t else 0.0, t, mean))
         training = spent.training + spent.validation
         # who reports more seconds than a worker has spent tells of another clock
         measured = min(1.0, spent.worker_time / training) if training else 0.0
@@ -531,9 +512,7 @@ class Remaining:
 # -- reasons
 
 
-def expected(
-    scale: LogRegret | None, mean: float, deviation: float, ucb: float | None = None
-) -> dict[str, Any]:
+def expected(scale: LogRegret | None, mean: float, deviation: float, ucb: float | None = None) -> dict[str, Any]:
     """What is expected, in the metric's unit, once there is a value that says what that is."""
     if scale is None:
         return {}

@@ -80,8 +80,7 @@ class EarlierStudy:
         """The inverse of `to_json`. Raises InvalidInput for what is none."""
         try:
             runs = tuple(
-                EarlierRun(dict(r["config"]), _numbers(r["epochs"]), _numbers(r["targets"]))
-                for r in body["runs"]
+                EarlierRun(dict(r["config"]), _numbers(r["epochs"]), _numbers(r["targets"])) for r in body["runs"]
             )
             found = cls(str(body["name"]), float(body["horizon"]), runs, int(body["trials"]))
         except (TypeError, ValueError, KeyError) as error:
@@ -103,9 +102,7 @@ class EarlierStudy:
         for event in study.events():
             rows.take(event)
         horizon = float(history.problem.max_epochs or max([1.0, *rows.table.epoch]))
-        whole = np.array(
-            [not t.partial for t in history.trials], dtype=bool
-        )  # full trainings, however far they got
+        whole = np.array([not t.partial for t in history.trials], dtype=bool)  # full trainings, however far they got
         known = rows.table
         kept = whole[known.trial]
         known = CurveTable(known.trial[kept], known.epoch[kept], known.value[kept])
@@ -144,9 +141,7 @@ def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[Earlie
     np.maximum.at(reached, rows.trial, rows.epoch)
     for trial in _spread(trials, history.points[trials], ends[trials], reached[trials]):
         mine = np.flatnonzero(rows.trial == trial)
-        yield EarlierRun(
-            history.trials[trial].config, tuple(epochs[mine].tolist()), tuple(targets[mine].tolist())
-        )
+        yield EarlierRun(history.trials[trial].config, tuple(epochs[mine].tolist()), tuple(targets[mine].tolist()))
 
 
 def _spread(trials: Indices, points: Array, ends: Array, reached: Array) -> Indices:
@@ -263,9 +258,7 @@ class Model:
     stages: Stages
     initial: int  # trials that set the scale
     lessons: Lessons | None = None  # of earlier studies; None: nothing
-    _kernels: Memo[StageKernel] = field(
-        default_factory=lambda: Memo(2), init=False, repr=False, compare=False
-    )
+    _kernels: Memo[StageKernel] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
     _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
@@ -308,9 +301,7 @@ class Model:
     def _alone(self, own: Seen) -> StageKernel:
         return learn_kernel(self.stages, own).without(range(1, self.stages.earlier + 1))
 
-    def process(
-        self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None
-    ) -> StageProcess:
+    def process(self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None) -> StageProcess:
         """Given all that was seen, and pending trials as if they had ended where they are expected to."""
         own = self._own(history, rows, scale)
         earlier = None if self.lessons is None else self.lessons.kept

@@ -169,9 +169,7 @@ _BEST_TRIALS = 5  # best trials that have neighbours among the candidates
 _NEIGHBOUR_DEVIATION = 0.15  # deviation of a neighbour in the unit cube
 
 
-def candidates(
-    history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None
-) -> Array:
+def candidates(history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None) -> Array:
     """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
 
     A third of `count` are neighbours, of `others` (k, d) as well, which are candidates themselves. All configurations,
@@ -296,9 +294,7 @@ class Seen:
 
     def beside(self, other: Seen) -> Seen:
         """The values of both, whose runs are others."""
-        studies = [
-            np.zeros(len(s.points), dtype=np.intp) if s.study is None else s.study for s in (self, other)
-        ]
+        studies = [np.zeros(len(s.points), dtype=np.intp) if s.study is None else s.study for s in (self, other)]
         return Seen(
             np.vstack([self.points, other.points]),
             np.concatenate([self.run, other.run + len(self.points)]),

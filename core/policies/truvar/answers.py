@@ -57,9 +57,7 @@ class Rule:
         return visible(f"{said}  (covers {self.coverage:.0%} of it, {self.precision:.0%} right)")
 
 
-def describe(
-    space: Space, configs: Sequence[Mapping[str, Any]], probability: Array, most: int = 3
-) -> tuple[Rule, ...]:
+def describe(space: Space, configs: Sequence[Mapping[str, Any]], probability: Array, most: int = 3) -> tuple[Rule, ...]:
     """At most `most` rules for the region to which each of n configurations belongs with a probability (n,).
 
     Later rules describe what earlier ones leave. None when the region is empty in expectation.
@@ -85,9 +83,7 @@ def describe(
 Cut = tuple[str, str, Mask]  # parameter, side, and what is kept
 
 
-def _grown(
-    columns: Mapping[str, NDArray[Any]], choices: set[str], weight: Array
-) -> tuple[Mask, dict[str, Any]]:
+def _grown(columns: Mapping[str, NDArray[Any]], choices: set[str], weight: Array) -> tuple[Mask, dict[str, Any]]:
     box = np.ones(len(weight), dtype=np.bool_)
     best = _measure(box, weight)
     made: set[tuple[str, str]] = set()
@@ -222,9 +218,7 @@ class LevelSet:
     def __str__(self) -> str:
         n, side = len(self.configs), "at least" if self.larger else "at most"
         counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
-        lines = [
-            f"{self.metric} {side} {self.threshold:.4g}: of {plural(n, 'configuration')} looked at {counts}"
-        ]
+        lines = [f"{self.metric} {side} {self.threshold:.4g}: of {plural(n, 'configuration')} looked at {counts}"]
         if self.rules:
             lines[0] += "; the region, undecided ones counted by their probability:"
         return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
@@ -269,9 +263,7 @@ class Maximisers:
     __repr__ = __str__
 
 
-def level_set(
-    history: History, log: Iterable[Event], policy: Policy[Any], threshold: float | None = None
-) -> LevelSet:
+def level_set(history: History, log: Iterable[Event], policy: Policy[Any], threshold: float | None = None) -> LevelSet:
     """The level set of a search: by its policy's beliefs and bounds, at its own threshold or another.
 
     A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best

@@ -346,9 +346,7 @@ class SiteSurrogate:
     _fixed: tuple[Sites | None] | None = field(init=False, default=None)
     _sites: Memo[Sites] = field(init=False, default_factory=lambda: Memo(1))
     _bases: Memo[_Base] = field(init=False, default_factory=lambda: Memo(8))
-    _field: tuple[Any, ObservationKeys, Field] | None = field(
-        init=False, default=None
-    )  # base, data beyond, result
+    _field: tuple[Any, ObservationKeys, Field] | None = field(init=False, default=None)  # base, data beyond, result
 
     def belief(self, history: History, finished: FinishedTrials) -> SiteBelief | None:
         """After these trials; None while there are too few to learn a kernel from."""
@@ -498,13 +496,7 @@ class SiteSurrogate:
         return variance
 
     def _grown(
-        self,
-        history: History,
-        later: FinishedTrials,
-        data: ObservationKeys,
-        key: Any,
-        base: _Base,
-        sites: Sites,
+        self, history: History, later: FinishedTrials, data: ObservationKeys, key: Any, base: _Base, sites: Sites
     ) -> Field:
         """The field after later trials: from the one in memory where it is a part of the way, else from the base."""
         memory = self._field

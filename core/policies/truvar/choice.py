@@ -293,9 +293,7 @@ class MemberSet:
 
     def _size(self, belief: SiteBelief) -> int:
         """|D|, of which corollary 3.2 counts every level."""
-        return len(belief.sites) * (
-            len(self.surrogate.levels) if self.confidence.beta_form == "theorem" else 1
-        )
+        return len(belief.sites) * (len(self.surrogate.levels) if self.confidence.beta_form == "theorem" else 1)
 
     def _found(self, history: History, belief: SiteBelief, stage: Stage, spent: float, among: Mask) -> Mask:
         width = self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
@@ -349,9 +347,7 @@ def _key(history: History, finished: FinishedTrials, looks: tuple[Look, ...]) ->
 # level. Over fixed sites all are compared; where representers stand for a larger space, the sum is over them and the
 # observation is looked for everywhere (appendix A there).
 
-CovarianceRows = Callable[
-    [Indices], Array
-]  # indices (b,) of points -> covariances (b, n) with all candidates
+CovarianceRows = Callable[[Indices], Array]  # indices (b,) of points -> covariances (b, n) with all candidates
 _ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows: it stays in the second-level cache
 _NO_ZERO = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
 _ROUNDING = 1e-12  # of the prior variance: a reduction this small is rounding

@@ -49,17 +49,7 @@ from .belief import (
     is_grid,
     levels_from,
 )
-from .choice import (
-    Confidence,
-    Look,
-    MemberSet,
-    Observation,
-    ObservationChoice,
-    Prices,
-    Stage,
-    TruVaRState,
-    may_matter,
-)
+from .choice import Confidence, Look, MemberSet, Observation, ObservationChoice, Prices, Stage, TruVaRState, may_matter
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
@@ -225,9 +215,7 @@ class TruVaR(Policy[TruVaRState]):
                 raise InvalidInput(f"TruVaR({option}={value!r}): give {allowed}")
         unknown = any(v.noise is None for v in self._levels) if self.levels else self.noise is None
         if isinstance(self.kernel, Kernel) and unknown:
-            raise InvalidInput(
-                "TruVaR: a given kernel needs known noise. Give noise=, or that of all levels."
-            )
+            raise InvalidInput("TruVaR: a given kernel needs known noise. Give noise=, or that of all levels.")
         if self.threshold is not None and self.implicit is not None:
             raise InvalidInput("TruVaR has a threshold and an implicit one. Give one of them.")
         if self.rule == "truvar":
@@ -396,9 +384,7 @@ class TruVaR(Policy[TruVaRState]):
             f"settles {100.0 * settled:.3g}%{f', for a cost of {found.cost:.3g}' * (found.cost != 1.0)}{at}"
         )
         if found.nothing:
-            reason = (
-                f"nothing is uncertain among the {count} that {kind}: the highest upper bound of the others"
-            )
+            reason = f"nothing is uncertain among the {count} that {kind}: the highest upper bound of the others"
         kernel = belief.posterior.kernel
         evidence = {
             "seen": look.seen, "stage": look.stage.number, "since": look.stage.since, "spent": look.spent,
@@ -422,9 +408,7 @@ class TruVaR(Policy[TruVaRState]):
         elif self.rule == "gchk":  # min(u - h, h - l) = sqrt(beta) sigma - |mu - h|
             scores = np.where(members, math.sqrt(self._member_set.confidence.a) * sd - away, -np.inf)
         site = int(np.argmax(scores))
-        uncertain = (
-            "its value is" if self.rule == "variance" else f"whether it reaches {self.threshold:.4g} is"
-        )
+        uncertain = "its value is" if self.rule == "variance" else f"whether it reaches {self.threshold:.4g} is"
         reason = (
             f"{uncertain} the least sure: {goal.metric} {sign * float(mean[site]):.4g} \N{PLUS-MINUS SIGN} "
             f"{float(sd[site]):.2g} expected; {int(members.sum())} of "
@@ -450,9 +434,7 @@ def check_threshold(name: str, threshold: float | None, problem: Problem) -> Non
     if threshold is not None and goal.bounds is not None:
         low, high = goal.bounds
         if not low <= threshold <= high:
-            raise InvalidInput(
-                f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}"
-            )
+            raise InvalidInput(f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}")
 
 
 def _near(members: Mask, width: float) -> Finish:

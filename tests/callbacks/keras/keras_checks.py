@@ -22,9 +22,7 @@ Y = X.sum(1, keepdims=True)
 
 def net(dropout=0.0, compiled=False, **layer):
     """A tiny model; compiling its steps costs TensorFlow a second or two, so most checks do without."""
-    model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dropout(dropout), keras.layers.Dense(1, **layer)]
-    )
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(dropout), keras.layers.Dense(1, **layer)])
     model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse", metrics=["mae"], run_eagerly=not compiled)
     return model
 
@@ -246,9 +244,7 @@ def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
 
 @once
 def test_a_fit_without_validation_data_says_so_at_its_end():
-    with pytest.raises(
-        InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation data"
-    ):
+    with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation data"):
         fit(FakeTrial(), validation=False)
 
 

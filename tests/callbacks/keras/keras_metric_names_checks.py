@@ -57,12 +57,7 @@ def search(goal, make, trials=3, y=Y, **options):
     for trial in study:
         with trial:
             history = make().fit(
-                X,
-                y,
-                validation_data=(X, y),
-                epochs=2,
-                callbacks=[HaltuneCallback(trial, **options)],
-                verbose=0,
+                X, y, validation_data=(X, y), epochs=2, callbacks=[HaltuneCallback(trial, **options)], verbose=0
             )
             logs.append(history.history)
     assert [t.status for t in study.trials] == ["completed"] * trials

@@ -26,11 +26,7 @@ def fit(trial, load=None):
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model = load(trial) if load else (trial.load_model() if trial.checkpoint else None) or net()
     assert model.distribute_strategy.num_replicas_in_sync == 2
-    options = {
-        "epochs": trial.max_epochs,
-        "initial_epoch": trial.epoch,
-        "callbacks": [HaltuneCallback(trial)],
-    }
+    options = {"epochs": trial.max_epochs, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
     history = model.fit(X, Y, validation_data=(X, Y), batch_size=8, verbose=0, **options)
     return model, history.history["val_loss"]
 
@@ -48,10 +44,7 @@ def own_loss(lr):
     return model
 
 
-LOADED = [
-    pytest.param(None, id="whole"),
-    pytest.param(lambda trial: trial.load_model(own_loss), id="by the function"),
-]
+LOADED = [pytest.param(None, id="whole"), pytest.param(lambda trial: trial.load_model(own_loss), id="by the function")]
 
 
 @pytest.mark.parametrize("load", LOADED)

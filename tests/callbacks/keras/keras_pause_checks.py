@@ -19,11 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 
 def fit(trial, model=None, *others, **options):
     model = model or net(momentum(0.01))
-    options = {
-        "epochs": 4,
-        "validation_data": (X, Y),
-        "callbacks": [HaltuneCallback(trial), *others],
-    } | options
+    options = {"epochs": 4, "validation_data": (X, Y), "callbacks": [HaltuneCallback(trial), *others]} | options
     return model.fit(X, Y, verbose=0, batch_size=4, **options)
 
 
@@ -34,10 +30,7 @@ def test_an_average_of_the_weights_is_not_taken_for_the_weights():
         model = net(keras.optimizers.SGD(0.1, use_ema=True))
         fit(trial, model)
     saved = keras.saving.load_model(trial.checkpoint)
-    weights, average = (
-        saved.trainable_variables[0].numpy(),
-        saved.optimizer._model_variables_moving_average[0],
-    )
+    weights, average = (saved.trainable_variables[0].numpy(), saved.optimizer._model_variables_moving_average[0])
     assert not np.array_equal(weights, keras.ops.convert_to_numpy(average))
     np.testing.assert_array_equal(model.trainable_variables[0].numpy(), keras.ops.convert_to_numpy(average))
 
@@ -146,9 +139,7 @@ def test_a_random_state_too_large_for_the_file_declines_the_pause(monkeypatch):
 
 def test_a_resumed_trial_may_be_trained_again_from_the_start_with_a_warning():
     trial = resumed()
-    with pytest.warns(
-        HaltuneWarning, match=r"initial_epoch=trial\.epoch\) on the model of trial\.load_model"
-    ):
+    with pytest.warns(HaltuneWarning, match=r"initial_epoch=trial\.epoch\) on the model of trial\.load_model"):
         fit(trial)
     assert trial.epoch == 4
 

@@ -71,9 +71,7 @@ def train(trials, make, data=None, epochs=4, **options):
     x, y, size = (data(), None, None) if data else (X, Y, 4)
     for trial in trials:
         with trial:
-            seed_everything(
-                3 if trial.checkpoint is None else 77
-            )  # a resumed process has drawn other numbers
+            seed_everything(3 if trial.checkpoint is None else 77)  # a resumed process has drawn other numbers
             keras.random.normal((2,))
             model = trial.load_model() or make(trial.config["lr"])
             more = {"epochs": epochs, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}

@@ -14,18 +14,14 @@ ON_ONE = (
     "keras_search_checks.py",
     "keras_interruption_checks.py",
 )
-TUNER = (
-    HERE.parents[1] / "keras_tuner"
-)  # its quick checks run here: to import Keras takes longer than they do
+TUNER = HERE.parents[1] / "keras_tuner"  # its quick checks run here: to import Keras takes longer than they do
 TUNED = [
     str(TUNER / "space_checks.py"),
     f"{TUNER / 'tuner_checks.py'}::test_losers_are_stopped_and_callbacks_of_the_users_own_are_called",
 ]
 COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param(
-        "torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process and not tensorboard"), id="torch"
-    ),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process and not tensorboard"), id="torch"),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
     pytest.param("jax", EVERYWHERE[1:2], id="jax, resuming", marks=pytest.mark.slow),

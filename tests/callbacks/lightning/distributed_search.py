@@ -77,16 +77,8 @@ def search(study, strategy, folder, scene):
     for trial in study:
         with trial:
             train(strategy, folder, scene, trial)
-        told.append(
-            [trial.id, trial.attempt, trial.config["lr"], trial.epoch, trial.ended, trial.verdict.action]
-        )
-    told.append(
-        [
-            str(replace(study.best, checkpoint=None)),
-            str(study.outcome),
-            [list(t.values) for t in study.trials],
-        ]
-    )
+        told.append([trial.id, trial.attempt, trial.config["lr"], trial.epoch, trial.ended, trial.verdict.action])
+    told.append([str(replace(study.best, checkpoint=None)), str(study.outcome), [list(t.values) for t in study.trials]])
     return told
 
 

@@ -228,9 +228,7 @@ def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
 
     trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
     keeper = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss", save_last=True)
-    bare_trainer(HaltuneCallback(trial), keeper, epochs=9, enable_checkpointing=True).fit(
-        Bare(), data(), data()
-    )
+    bare_trainer(HaltuneCallback(trial), keeper, epochs=9, enable_checkpointing=True).fit(Bare(), data(), data())
     state = torch.load(keeper.last_model_path, weights_only=True)
     assert state["epoch"] == 1  # the epoch that was stopped is in it
     assert state["callbacks"]["haltune"] == {"trial": 7, "source": "validation"}
@@ -266,9 +264,7 @@ def test_a_checkpoint_at_max_epochs_returns_without_a_report_or_a_complaint(tmp_
     trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
     trainer.save_checkpoint(tmp_path / "at2.ckpt")
     trial = FakeTrial(max_epochs=2, epoch=2.0)
-    bare_trainer(HaltuneCallback(trial), epochs=2).fit(
-        Bare(), data(), data(), ckpt_path=tmp_path / "at2.ckpt"
-    )
+    bare_trainer(HaltuneCallback(trial), epochs=2).fit(Bare(), data(), data(), ckpt_path=tmp_path / "at2.ckpt")
     assert trial.reports == []
 
 
@@ -429,11 +425,7 @@ def test_all_scalars_of_an_epoch_are_stored_with_it_and_no_older_one():
 def test_a_validation_within_an_epoch_carries_what_it_measured():
     trial = FakeTrial(max_epochs=1)
     fresh_metrics_fit(trial, num_sanity_val_steps=0, val_check_interval=1 / 3)
-    assert metrics(trial) == [
-        {"val_acc": 10.0},
-        {"val_acc": 20.0},
-        epoch(1, val_acc=30.0),
-    ]
+    assert metrics(trial) == [{"val_acc": 10.0}, {"val_acc": 20.0}, epoch(1, val_acc=30.0)]
 
 
 def test_metrics_of_other_callbacks_are_there_wherever_they_stand():

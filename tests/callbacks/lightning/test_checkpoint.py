@@ -227,10 +227,7 @@ def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
 
     study = pausing_study()
     (trial,) = [study.ask()]
-    with (
-        trial,
-        pytest.warns(HaltuneWarning, match=r"would hold [\w.]*Preset.*weights_only=False.*keeps training"),
-    ):
+    with trial, pytest.warns(HaltuneWarning, match=r"would hold [\w.]*Preset.*weights_only=False.*keeps training"):
         trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs)
         trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), ckpt_path=trial.checkpoint)
     assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
@@ -268,10 +265,7 @@ def test_a_resumed_fit_without_ckpt_path_says_so_once_at_its_start():
     study = pausing_study()
     one_leg(study)
     trial = study.ask()
-    with (
-        trial,
-        pytest.warns(HaltuneWarning, match=r"starts at epoch 0.*ckpt_path=trial\.checkpoint") as caught,
-    ):
+    with trial, pytest.warns(HaltuneWarning, match=r"starts at epoch 0.*ckpt_path=trial\.checkpoint") as caught:
         fit(trial)
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
@@ -283,9 +277,7 @@ def test_several_trials_pause_and_go_on_one_after_the_other():
         with trial:
             trainer = fit(trial, checkpoint=trial.checkpoint)
             assert trainer.current_epoch == trial.epoch
-    assert [(t.status, t.attempt, t.epochs.tolist()) for t in study.trials] == [
-        ("completed", 3, [1, 2, 3, 4])
-    ] * 2
+    assert [(t.status, t.attempt, t.epochs.tolist()) for t in study.trials] == [("completed", 3, [1, 2, 3, 4])] * 2
     assert not list(study.checkpoints.folder.glob("*/*"))
 
 

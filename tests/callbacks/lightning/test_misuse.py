@@ -28,16 +28,12 @@ def fit(trial, *others, net=None, **options):
 
 def test_max_steps_below_the_horizon_say_so_before_the_first_batch():
     trial, net = FakeTrial(max_epochs=9), Net()
-    with pytest.raises(
-        NotSupported, match=r"max_steps=6 ends this fit after 2 epochs.*compared at 9.*Budget"
-    ):
+    with pytest.raises(NotSupported, match=r"max_steps=6 ends this fit after 2 epochs.*compared at 9.*Budget"):
         fit(trial, net=net, max_steps=2 * BATCHES)
     assert (trial.reports, net.trainer.global_step) == ([], 0)
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_steps": 3 * BATCHES}, {"max_steps": 3 * 2, "accumulate_grad_batches": 2}]
-)
+@pytest.mark.parametrize("options", [{"max_steps": 3 * BATCHES}, {"max_steps": 3 * 2, "accumulate_grad_batches": 2}])
 def test_max_steps_of_the_whole_horizon_are_fine(options):
     trial = FakeTrial()
     fit(trial, **options)
@@ -100,9 +96,7 @@ def test_a_users_early_stopping_ends_a_trial_as_it_always_did():
         (4, 2, {"check_val_every_n_epoch": 2}, None),
     ],
 )
-def test_an_early_stopping_that_can_end_a_trial_before_its_first_rung_is_warned_about(
-    until, patience, options, named
-):
+def test_an_early_stopping_that_can_end_a_trial_before_its_first_rung_is_warned_about(until, patience, options, named):
     from lightning.pytorch.callbacks import EarlyStopping
 
     class Once(pl.Callback):
@@ -148,12 +142,7 @@ def test_lightning_cli_takes_the_callback_as_a_default_of_its_trainer():
 
     trial = FakeTrial(max_epochs=5, verdicts={2.0: STOP})
     callback = HaltuneCallback(trial)
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "accelerator": "cpu",
-    }
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
     given = {"trainer_defaults": quiet | {"callbacks": [callback]}, "save_config_callback": None}
     cli = LightningCLI(Model, Data, run=False, args=["--model.rate=0.01", "--trainer.max_epochs=5"], **given)
     cli.trainer.fit(cli.model, cli.datamodule)

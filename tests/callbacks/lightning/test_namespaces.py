@@ -52,12 +52,8 @@ def fit(pl):
     assert paused.values + again.values == straight.values, (paused.values, again.values, straight.values)
     return callback
 """
-LIGHTNING = (
-    "import lightning.pytorch as new; callback = fit(new); assert 'pytorch_lightning' not in sys.modules\n"
-)
-PYTORCH_LIGHTNING = (
-    "import pytorch_lightning as old; callback = fit(old); assert 'lightning' not in sys.modules\n"
-)
+LIGHTNING = "import lightning.pytorch as new; callback = fit(new); assert 'pytorch_lightning' not in sys.modules\n"
+PYTORCH_LIGHTNING = "import pytorch_lightning as old; callback = fit(old); assert 'lightning' not in sys.modules\n"
 
 
 def need(*packages):

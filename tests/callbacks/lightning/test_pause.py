@@ -5,12 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
-from lightning.pytorch.callbacks import (  # noqa: E402
-    EarlyStopping,
-    ModelCheckpoint,
-    StochasticWeightAveraging,
-    TQDMProgressBar,
-)
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar  # noqa: E402
 from lightning_nets import BATCHES, Net, make_trainer, search, shuffled  # noqa: E402
 from torch.optim import SGD, Adam, AdamW  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
@@ -93,13 +88,9 @@ CASES = {
     "AdamW with amsgrad": {"make_net": lambda: Net(lambda net: AdamW(net.parameters(), 0.01, amsgrad=True))},
     "StepLR": {"make_net": scheduled(lambda o: lr.StepLR(o, 1, 0.5))},
     "CosineAnnealingLR": {"make_net": scheduled(lambda o: lr.CosineAnnealingLR(o, EPOCHS))},
-    "OneCycleLR": {
-        "make_net": scheduled(lambda o: lr.OneCycleLR(o, 0.2, EPOCHS * BATCHES), "step", Adam),
-    },
+    "OneCycleLR": {"make_net": scheduled(lambda o: lr.OneCycleLR(o, 0.2, EPOCHS * BATCHES), "step", Adam)},
     "ReduceLROnPlateau": {
-        "make_net": scheduled(
-            lambda o: lr.ReduceLROnPlateau(o, patience=0, threshold=0.9), monitor="val_loss"
-        ),
+        "make_net": scheduled(lambda o: lr.ReduceLROnPlateau(o, patience=0, threshold=0.9), monitor="val_loss")
     },
     "worker processes": {"make_data": lambda: shuffled(num_workers=1)},
     "a loader's own generator": {"make_data": own_generator},
@@ -132,9 +123,7 @@ def test_a_paused_training_equals_an_uninterrupted_one(case, at):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-@pytest.mark.parametrize(
-    "case", ["SGD with momentum", "OneCycleLR", "bf16-mixed", "weights averaged by Lightning"]
-)
+@pytest.mark.parametrize("case", ["SGD with momentum", "OneCycleLR", "bf16-mixed", "weights averaged by Lightning"])
 def test_it_does_on_a_cuda_device(case):
     given = CASES[case] | {"accelerator": "gpu", "devices": 1}
     assert differences(search((), **given), search((1, 3), **given)) == []
@@ -142,9 +131,7 @@ def test_it_does_on_a_cuda_device(case):
 
 def test_early_stopping_checkpoints_and_a_progress_bar_go_on_too(tmp_path):
     def company():
-        keeper = ModelCheckpoint(
-            tmp_path / str(len(list(tmp_path.iterdir()))), monitor="val_loss", save_top_k=2
-        )
+        keeper = ModelCheckpoint(tmp_path / str(len(list(tmp_path.iterdir()))), monitor="val_loss", save_top_k=2)
         return [EarlyStopping("val_loss", patience=9), keeper, TQDMProgressBar()]
 
     given = {"others": company, "enable_checkpointing": True, "enable_progress_bar": True}
@@ -161,9 +148,7 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial(options, in_
         return [EarlyStopping("val_loss", min_delta=1e9, patience=1, check_on_train_epoch_end=in_training)]
 
     study, _, _ = search(**{"at": (2,), "others": company, "num_sanity_val_steps": 0} | options)
-    assert [(t.status.value, t.attempt, t.epochs.tolist()) for t in study.trials] == [
-        ("completed", 1, [1, 2])
-    ]
+    assert [(t.status.value, t.attempt, t.epochs.tolist()) for t in study.trials] == [("completed", 1, [1, 2])]
 
 
 def differences(one, other):

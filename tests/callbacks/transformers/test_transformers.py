@@ -65,11 +65,7 @@ def test_gradient_accumulation_counts_epochs_all_the_same(tmp_path):
 @pytest.mark.parametrize("accumulates", [1, 2])
 @pytest.mark.parametrize(
     ("endless", "how"),
-    [
-        (False, {"eval_strategy": "epoch"}),
-        (False, {"eval_strategy": "steps"}),
-        (True, {"eval_strategy": "steps"}),
-    ],
+    [(False, {"eval_strategy": "epoch"}), (False, {"eval_strategy": "steps"}), (True, {"eval_strategy": "steps"})],
     ids=["passes", "passes and steps", "endless"],
 )
 def test_data_without_a_length_count_passes_or_evaluations_as_epochs(endless, how, accumulates, tmp_path):
@@ -98,9 +94,7 @@ def test_endless_data_whose_steps_are_fewer_than_the_trials_epochs_are_warned_of
 
 
 @pytest.mark.parametrize("train", [None, Stream(16)], ids=["sized", "without a length"])
-def test_a_training_that_continues_from_a_checkpoint_of_the_trainers_keeps_its_earlier_reports(
-    train, tmp_path
-):
+def test_a_training_that_continues_from_a_checkpoint_of_the_trainers_keeps_its_earlier_reports(train, tmp_path):
     class Interrupts(TrainerCallback):
         def on_epoch_end(self, args, state, control, **others):
             if state.global_step == 12:
@@ -184,9 +178,7 @@ class Ends(TrainerCallback):
 
 def plateau(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, factor=0.5, patience=0, threshold=0.3
-    )
+    return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.3)
 
 
 EXACT = {

@@ -91,9 +91,7 @@ def test_an_objective_sees_the_metrics_of_all_evaluation_sets(tmp_path):
     best = search(t, compute_objective=lambda m: m["eval_easy_loss"] + m["eval_hard_loss"], n_trials=1)
     (trial,) = best.run_summary.trials
     assert list(trial.epochs) == [1, 2, 3]
-    logged = [
-        [line[f"eval_{n}_loss"] for line in t.state.log_history if f"eval_{n}_loss" in line] for n in data
-    ]
+    logged = [[line[f"eval_{n}_loss"] for line in t.state.log_history if f"eval_{n}_loss" in line] for n in data]
     assert list(trial.values) == [sum(pair) for pair in zip(*logged, strict=True)]
 
 
@@ -163,9 +161,7 @@ def test_a_run_that_diverges_and_one_that_breaks_leave_the_others_their_search(t
     assert statuses == ["completed", "stopped", "failed", "completed"]
     assert math.isfinite(best.objective)
     with pytest.raises(RuntimeError, match="out of luck"):
-        search(
-            trainer(tmp_path), compute_objective=lambda m: (_ for _ in ()).throw(RuntimeError("out of luck"))
-        )
+        search(trainer(tmp_path), compute_objective=lambda m: (_ for _ in ()).throw(RuntimeError("out of luck")))
 
 
 @pytest.mark.parametrize(

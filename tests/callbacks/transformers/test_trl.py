@@ -57,8 +57,6 @@ def test_adapters_that_were_paused_train_on_as_if_they_had_not_been():
             trainer("out", HaltuneCallback(trial)).train(resume_from_checkpoint=trial.checkpoint)
     (record,) = study.trials
     assert record.attempt == 3
-    assert record.values.tolist() == [
-        line["eval_loss"] for line in straight.state.log_history if "eval_loss" in line
-    ]
+    assert record.values.tolist() == [line["eval_loss"] for line in straight.state.log_history if "eval_loss" in line]
     best = AutoPeftModelForCausalLM.from_pretrained(study.best.checkpoint).state_dict()
     assert all(torch.equal(best[name], value) for name, value in straight.model.state_dict().items())

@@ -54,8 +54,6 @@ def nodes() -> Iterator[Nodes]:
     pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setenv(
-            "PYTHONPATH", os.pathsep.join([SUPPORT, os.environ.get("PYTHONPATH", "")])
-        )  # of the nodes
+        patch.setenv("PYTHONPATH", os.pathsep.join([SUPPORT, os.environ.get("PYTHONPATH", "")]))  # of the nodes
         with Nodes() as nodes:
             yield nodes

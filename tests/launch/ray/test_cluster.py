@@ -270,9 +270,7 @@ def test_what_a_user_asks_of_single_runs_is_heeded_on_every_node(nodes: Any, tmp
 
 
 @pytest.mark.slow
-def test_when_the_actor_dies_too_often_the_search_ends_and_the_same_program_goes_on(
-    nodes: Any, tmp_path: Path
-) -> None:
+def test_when_the_actor_dies_too_often_the_search_ends_and_the_same_program_goes_on(nodes: Any, tmp_path: Path) -> None:
     import ray
 
     from haltune.launch import ray as launcher
@@ -329,9 +327,7 @@ def test_a_program_that_is_killed_leaves_a_search_that_goes_on(nodes: Any, tmp_p
 
 
 @pytest.mark.slow
-def test_a_search_on_a_server_outlives_a_worker_and_the_actor(
-    nodes: Any, tmp_path: Path, postgres_url: str
-) -> None:
+def test_a_search_on_a_server_outlives_a_worker_and_the_actor(nodes: Any, tmp_path: Path, postgres_url: str) -> None:
     import ray
 
     from haltune.launch import ray as launcher
@@ -381,9 +377,7 @@ def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: A
         nodes.fill(num_gpus=1)
 
     with meanwhile(deeds):
-        outcome = launcher.run(
-            new_study(tmp_path), look, workers=4, resources={"CPU": 0.5, "GPU": 0.5}, progress=False
-        )
+        outcome = launcher.run(new_study(tmp_path), look, workers=4, resources={"CPU": 0.5, "GPU": 0.5}, progress=False)
     assert outcome.over
     seen = [(folder / str(n)).read_text().split() for n in range(TRIALS)]
     assert {node for node, _, _ in seen} <= {n.node_id for n in nodes.others}

@@ -18,9 +18,7 @@ from haltune.policies import RandomSearch
 
 def python(code: str, cwd: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -71,9 +69,7 @@ def train(trial: Any) -> None:
         ({"trial_timeout": "soon"}, "trial_timeout"),
     ],
 )
-def test_what_is_not_allowed_is_an_error_that_names_it(
-    options: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_is_not_allowed_is_an_error_that_names_it(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     launcher = pytest.importorskip("haltune.launch.ray", exc_type=ImportError)
     study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "search.db")
     with pytest.raises(InvalidInput, match=words):

@@ -82,9 +82,7 @@ def test_another_event_about_the_same_trial_is_a_conflict() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(), st.booleans()), max_size=20))
-def test_whatever_is_sent_again_the_log_is_that_of_sending_once(
-    sent: Sequence[tuple[int, float, bool]],
-) -> None:
+def test_whatever_is_sent_again_the_log_is_that_of_sending_once(sent: Sequence[tuple[int, float, bool]]) -> None:
     log, store = new_log()
     events = [reported(value, trial, epoch=n + 1.0, at=float(n)) for n, (trial, value, _) in enumerate(sent)]
     for n, event in enumerate(events):
@@ -202,9 +200,7 @@ def image(path: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("piece", [1000, 25600, 2**20])
-def test_a_checkpoint_comes_back_as_it_was_sent(
-    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_comes_back_as_it_was_sent(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "PIECE", piece)
     kept, carried = far(tmp_path)
     carried.fetch(None)

@@ -62,15 +62,10 @@ def test_two_tasks_of_a_slurm_array_share_one_search(tmp_path: Path, environment
     pytest.importorskip("typer")
     script = str(EXAMPLES / "slurm_array.sh")
     subprocess.run(["bash", "-n", script], check=True)
-    names = {
-        "STUDY": tmp_path / "digits.toml",
-        "PROGRAM": tmp_path / "train_script.py",
-        "SLURM_ARRAY_JOB_ID": 7,
-    }
+    names = {"STUDY": tmp_path / "digits.toml", "PROGRAM": tmp_path / "train_script.py", "SLURM_ARRAY_JOB_ID": 7}
     given = environment | {name: str(value) for name, value in names.items()}
     tasks = [
-        subprocess.Popen(["bash", script], cwd=tmp_path, env=given, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen(["bash", script], cwd=tmp_path, env=given, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
     ends = [(task.communicate(timeout=120)[1], task.returncode) for task in tasks]
     assert [code for _, code in ends] == [0, 0], ends

@@ -179,9 +179,7 @@ def test_losses_may_count_by_their_logarithms():
 def test_the_units_of_the_score_change_no_decision(factor, offset):
     def search(factor, offset):
         goal = (Maximize if factor > 0 else Minimize)("s")
-        study = trained(
-            AutoBCT(), lambda c: factor * hill(c) + offset, what=Problem(LINE, goal, 1), trials=20
-        )
+        study = trained(AutoBCT(), lambda c: factor * hill(c) + offset, what=Problem(LINE, goal, 1), trials=20)
         assert study.history.finished
         return [t.config for t in study.trials]
 
@@ -238,12 +236,7 @@ def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainl
         return hill(config) * (1 - 0.6 * 0.9**epoch)
 
     what = Problem(LINE, Maximize("acc", (0, 1)), 40)
-    study = Study(
-        what,
-        Halting(AutoBCT(gamma=1e-3, min_trainings=9), quick()),
-        seed=3,
-        budget=Budget(trials=9),
-    )
+    study = Study(what, Halting(AutoBCT(gamma=1e-3, min_trainings=9), quick()), seed=3, budget=Budget(trials=9))
     search(study, rising)
     stopped = [t for t in study.trials if t.status is Status.STOPPED]
     assert stopped
@@ -269,9 +262,7 @@ def test_two_hyperparameters_are_searched_three_trainings_ahead():
     def score(config):
         return hill(config) - 0.01 * (math.log2(config["batch"]) - 5) ** 2
 
-    study = trained(
-        AutoBCT(), score, lambda config: 200 / config["batch"], Problem(PLANE, Maximize("acc", (0, 1)), 1)
-    )
+    study = trained(AutoBCT(), score, lambda config: 200 / config["batch"], Problem(PLANE, Maximize("acc", (0, 1)), 1))
     assert study.history.finished
     assert len(study.trials) <= 10
     assert score(study.trials[-1].config) > 0.8
@@ -281,10 +272,7 @@ def earlier(count, seed=0):
     """Studies of one space whose peaks are near each other."""
     rng = np.random.default_rng(seed)
     middles = rng.normal(-2.5, 0.2, count)
-    return [
-        trained(RandomSearch(trials=8), lambda c, m=m: hill(c, m) - 0.0 * m, seed=i)
-        for i, m in enumerate(middles)
-    ]
+    return [trained(RandomSearch(trials=8), lambda c, m=m: hill(c, m) - 0.0 * m, seed=i) for i, m in enumerate(middles)]
 
 
 def test_a_prior_learnt_from_studies_predicts_and_saves_trainings():
@@ -328,10 +316,7 @@ def test_a_study_unlike_the_others_is_not_foretold_by_them():
         (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
         (lambda: AutoBCT(min_trainings=5, max_trainings=2), "no fewer than the one"),
         (lambda: costly(AutoBCT(score_per_hour=1.0)), "in units of their own"),
-        (
-            lambda: Study(ACCURACY, AutoBCT(score_per_hour=1.0), budget=Budget(cost=9.0)).ask(),
-            "in units of their own",
-        ),
+        (lambda: Study(ACCURACY, AutoBCT(score_per_hour=1.0), budget=Budget(cost=9.0)).ask(), "in units of their own"),
         (lambda: from_studies(["old.db"]), "a list of studies, opened"),
         (lambda: from_studies(trained(RandomSearch(), trials=1)), "a list of studies, opened"),
         (lambda: AutoBCT(prior="D.9"), "the paper's are"),

@@ -59,9 +59,7 @@ def random_states(count, seed, points=None):
         beta = prior.cost.mean + prior.cost.root @ rng.normal(size=size)
         for _ in range(i % 4):
             phi = prior.on(rng.uniform(size=(1, dim)))[0]
-            prior = prior.observe(
-                phi, float(phi @ alpha) + 0.05 * rng.normal(), float(phi @ beta) + 0.1 * rng.normal()
-            )
+            prior = prior.observe(phi, float(phi @ alpha) + 0.05 * rng.normal(), float(phi @ beta) + 0.1 * rng.normal())
         yield grid_belief(prior, prior.on(line() if points is None else points), GAMMA)
 
 
@@ -91,9 +89,7 @@ def test_the_envelope_of_lines_has_the_expectation_of_their_maximum():
     a[6], k[6] = a[7], k[7]  # the same line twice
     z = np.linspace(-10, 10, 100_001)
     p = norm.pdf(z) / norm.pdf(z).sum()
-    expected = np.array(
-        [[p @ (a[:, i, j, None] + k[:, i, None] * z).max(axis=0) for j in range(7)] for i in range(5)]
-    )
+    expected = np.array([[p @ (a[:, i, j, None] + k[:, i, None] * z).max(axis=0) for j in range(7)] for i in range(5)])
     assert expected_max(a.transpose(0, 2, 1), k) == pytest.approx(expected.T, abs=1e-7)
 
 
@@ -139,9 +135,7 @@ def test_depth_three_is_what_nested_sums_over_depth_two_give():
     z, w = np.linspace(-4, 4, 29), np.linspace(-4, 4, 15)
     for x in random_states(12, 4):
         exact = nested_three(x, z, w, 17)
-        assert values(x, 3).max() == pytest.approx(
-            exact, abs=4e-3
-        )  # finer sums move it by less than 1e-3 more
+        assert values(x, 3).max() == pytest.approx(exact, abs=4e-3)  # finer sums move it by less than 1e-3 more
 
 
 @pytest.mark.parametrize("points", [line(9), plane(3)], ids=["line", "plane"])
@@ -169,9 +163,7 @@ def test_more_trainings_are_never_worth_less():
 def test_values_shift_with_the_score_and_scale_with_the_unit():
     for x in random_states(3, 6):
         moved = replace(x, m=x.m + 0.7)
-        scaled = replace(
-            x, m=3 * x.m, c=9 * x.c, noise=9 * x.noise, t=3 * x.t, d=9 * x.d, jitter=9 * x.jitter
-        )
+        scaled = replace(x, m=3 * x.m, c=9 * x.c, noise=9 * x.noise, t=3 * x.t, d=9 * x.d, jitter=9 * x.jitter)
         for depth in (1, 2):
             assert values(moved, depth) == pytest.approx(values(x, depth) + 0.7, abs=1e-9)
             assert values(scaled, depth) == pytest.approx(3 * values(x, depth), rel=1e-6)

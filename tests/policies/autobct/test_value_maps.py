@@ -80,21 +80,15 @@ def test_a_shipped_map_knows_the_value_of_three_trainings(name):
 def test_a_map_shifts_with_the_score_and_scales_with_the_unit(name):
     for x in states(name, 4):
         value = shipped(name).value(one_branch(x))
-        assert shipped(name).value(one_branch(replace(x, m=x.m + 0.3))) == pytest.approx(
-            value + 0.3, abs=1e-5
-        )
-        scaled = replace(
-            x, m=2 * x.m, c=4 * x.c, noise=4 * x.noise, t=2 * x.t, d=4 * x.d, jitter=4 * x.jitter
-        )
+        assert shipped(name).value(one_branch(replace(x, m=x.m + 0.3))) == pytest.approx(value + 0.3, abs=1e-5)
+        scaled = replace(x, m=2 * x.m, c=4 * x.c, noise=4 * x.noise, t=2 * x.t, d=4 * x.d, jitter=4 * x.jitter)
         assert shipped(name).value(one_branch(scaled)) == pytest.approx(2 * value, abs=1e-4)
 
 
 def test_a_truth_is_worth_no_more_with_more_trainings():
     for x in states("1d", 6):
         known = replace(x, c=0 * x.c, d=0 * x.d)
-        assert shipped("1d").value(one_branch(known)).item() == pytest.approx(
-            values(known, 2).max(), abs=5e-3
-        )
+        assert shipped("1d").value(one_branch(known)).item() == pytest.approx(values(known, 2).max(), abs=5e-3)
 
 
 def test_one_exact_step_is_taken_on_top_of_a_map():
@@ -167,9 +161,7 @@ def test_a_map_that_a_disk_has_changed_is_the_map_or_a_sentence(small, tmp_path)
     for _ in range(200):
         raw = bytearray(whole[: rng.integers(1, len(whole))] if rng.random() < 0.2 else whole)
         for _ in range(rng.integers(1, 4)):
-            at = rng.choice(
-                [rng.integers(len(raw)), max(0, len(raw) - 1 - rng.integers(1, 600))]
-            )  # or the directory
+            at = rng.choice([rng.integers(len(raw)), max(0, len(raw) - 1 - rng.integers(1, 600))])  # or the directory
             raw[at] ^= 1 << int(rng.integers(8))
         (tmp_path / "flipped.npz").write_bytes(raw)
         with suppress(InvalidInput):

@@ -49,9 +49,7 @@ def test_derivatives_agree_with_finite_differences(z, log_deviation):
     for score in (log_ei, ucb):
         found = score(mean, variance, 1e-9)
         step = 1e-5 * deviation
-        by_mean = (score(mean + step, variance, 1e-9).value - score(mean - step, variance, 1e-9).value) / (
-            2 * step
-        )
+        by_mean = (score(mean + step, variance, 1e-9).value - score(mean - step, variance, 1e-9).value) / (2 * step)
         by_variance = (
             score(mean, variance * (1 + 1e-5), 1e-9).value - score(mean, variance * (1 - 1e-5), 1e-9).value
         ) / (2e-5 * variance)
@@ -85,9 +83,7 @@ def test_ucb_is_the_mean_plus_deviations():
 
 
 def cost(points):
-    return np.sin(points[:, 0]) + points[:, 1] ** 2, np.stack(
-        [np.cos(points[:, 0]), 2 * points[:, 1]], axis=1
-    )
+    return np.sin(points[:, 0]) + points[:, 1] ** 2, np.stack([np.cos(points[:, 0]), 2 * points[:, 1]], axis=1)
 
 
 @pytest.mark.parametrize("log_cost", [None, cost])
@@ -95,9 +91,7 @@ def cost(points):
 def test_a_surface_s_gradients_agree_with_finite_differences(at, log_cost):
     rng = np.random.default_rng(0)
     X = rng.random((12, 2 + len(at)))
-    posterior = condition_on(
-        Kernel("matern52", 1.0, np.full(2 + len(at), 0.5)), X, rng.random(12), noise=0.01
-    )
+    posterior = condition_on(Kernel("matern52", 1.0, np.full(2 + len(at), 0.5)), X, rng.random(12), noise=0.01)
     surface = Surface(posterior, lambda mean, variance: log_ei(mean, variance, 0.9), at=at, log_cost=log_cost)
     where, step = rng.random((5, 2)), 1e-6
     values, gradients = surface(where)

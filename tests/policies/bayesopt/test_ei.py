@@ -17,9 +17,7 @@ from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.asking import propose
 
-GRID = Space(
-    {"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)}
-)
+GRID = Space({"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)})
 
 
 def known_cost(config):
@@ -31,8 +29,7 @@ def grid_study(policy, trials):
 
 
 @pytest.mark.parametrize(
-    ("policy", "alpha"),
-    [(EI(initial=4), 0.0), (EI(cost="per", initial=4), 1.0), (EI(cost="cooled", initial=4), 2 / 8)],
+    ("policy", "alpha"), [(EI(initial=4), 0.0), (EI(cost="per", initial=4), 1.0), (EI(cost="cooled", initial=4), 2 / 8)]
 )
 def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
     whole = search(study(policy, Budget(trials=8), space=GRID))
@@ -54,10 +51,7 @@ def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
 def test_dividing_by_cost_chooses_what_is_cheaper(seed):
     """EI(x) >= EI(x') and EI(x') / c(x') >= EI(x) / c(x) leave c(x') <= c(x) alone."""
     history = search(study(EI(), Budget(trials=6), seed=seed)).history
-    chosen = [
-        propose(policy, tuple(range(6)), history)
-        for policy in (EI(), EI(cost="per", cost_function=known_cost))
-    ]
+    chosen = [propose(policy, tuple(range(6)), history) for policy in (EI(), EI(cost="per", cost_function=known_cost))]
     costs = [slope(move.config) for move in chosen]
     assert costs[1] < costs[0] * (1 + 1e-6)
 
@@ -77,9 +71,7 @@ def test_cooling_ends_as_expected_improvement():
     np.testing.assert_allclose(alphas, [0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 
 
-@pytest.mark.parametrize(
-    "cost", [None, *(pytest.param(cost, marks=pytest.mark.slow) for cost in ("per", "cooled"))]
-)
+@pytest.mark.parametrize("cost", [None, *(pytest.param(cost, marks=pytest.mark.slow) for cost in ("per", "cooled"))])
 def test_the_hill_is_climbed(cost):
     assert search(study(EI(cost=cost), Budget(trials=22))).best.value > 0.995
 
@@ -100,12 +92,9 @@ def test_a_design_stays_in_the_middle_of_every_parameter():
 
 def test_a_design_of_categories_and_constraints_has_no_repeats_and_breaks_none():
     space = Space(
-        {"a": Float(0.0, 1.0), "kind": Choice(["x", "y", "z"]), "on": Choice([False, True])},
-        constraints=[at_most_half],
+        {"a": Float(0.0, 1.0), "kind": Choice(["x", "y", "z"]), "on": Choice([False, True])}, constraints=[at_most_half]
     )
-    found = search(
-        study(EI(cost="per", initial=6), Budget(trials=6), space=space), value=value, seconds=value
-    )
+    found = search(study(EI(cost="per", initial=6), Budget(trials=6), space=space), value=value, seconds=value)
     configs = [t.config for t in found.trials]
     assert all(config["a"] <= 0.5 for config in configs)
     assert len({space.key(config) for config in configs}) == 6
@@ -122,9 +111,7 @@ def value(config):
 
 def test_a_design_of_a_space_smaller_than_itself_tries_all_of_it():
     space = Space({"n": Choice([1, 2, 3], ordered=True)})
-    found = search(
-        study(EI(cost="per", initial=3), Budget(trials=3), space=space), value=level, seconds=level
-    )
+    found = search(study(EI(cost="per", initial=3), Budget(trials=3), space=space), value=level, seconds=level)
     assert sorted(t.config["n"] for t in found.trials) == [1, 2, 3]
 
 

@@ -66,9 +66,7 @@ def test_the_units_that_results_are_seen_in_are_those_of_what_trained() -> None:
 def test_what_failed_says_nothing_of_what_trainings_cost() -> None:
     study = searched(EI(), trials=9)
     trained = tuple(t.id for t in study.trials if t.status is Status.COMPLETED)
-    assert {full_cost(study.history, t.id, "seconds") > 0 for t in study.trials if t.id not in trained} == {
-        False
-    }
+    assert {full_cost(study.history, t.id, "seconds") > 0 for t in study.trials if t.id not in trained} == {False}
     assert trained_share(study.history, tuple(range(9))) == trained_share(study.history, trained)
 
 

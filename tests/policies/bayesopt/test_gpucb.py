@@ -46,8 +46,7 @@ def test_theorem_1_on_an_infinite_space_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"initial": 0}, {"refit_every": 0}, {"beta": "wide"}, {"beta": -1.0}, {"delta": 1.0}, {"initial": 2.5}],
+    "options", [{"initial": 0}, {"refit_every": 0}, {"beta": "wide"}, {"beta": -1.0}, {"delta": 1.0}, {"initial": 2.5}]
 )
 def test_options_outside_what_is_allowed_are_refused_by_name(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(options))):
@@ -55,9 +54,7 @@ def test_options_outside_what_is_allowed_are_refused_by_name(options: dict[str, 
 
 
 def test_the_proposal_is_the_untried_configuration_of_highest_ucb() -> None:
-    study = search(
-        small_study(GPUCB(initial=4), problem=problem(space=GRID), trials=13), lambda c, e: c["width"] / 20
-    )
+    study = search(small_study(GPUCB(initial=4), problem=problem(space=GRID), trials=13), lambda c, e: c["width"] / 20)
     move, posterior = asked(study)
     free = [c for c in GRID.enumerate() if GRID.key(c) not in study.history.tried]
     mean, variance = posterior.predict(GRID.encode_many(free))

@@ -132,9 +132,7 @@ def test_a_space_too_large_to_list_is_exhausted_when_draws_find_nothing_new():
     assert space.size is None
     assert maximise(surface, space, rng(), tried=tried, candidates=8).exhausted
     left = tried - {space.key({"a": 13, "b": 57})}
-    assert not maximise(
-        surface, space, rng(), tried=left, around=[{"a": 13, "b": 56}], candidates=8
-    ).exhausted
+    assert not maximise(surface, space, rng(), tried=left, around=[{"a": 13, "b": 56}], candidates=8).exhausted
 
 
 def test_candidates_given_are_compared():
@@ -158,9 +156,7 @@ def test_values_that_are_not_numbers_lose():
 
 def test_the_same_generator_state_gives_the_same_proposal():
     X = rng(1).random((30, MIXED.dim))
-    posterior = condition_on(
-        Kernel("matern52", 1.0, np.full(MIXED.dim, 0.6)), X, rng(2).random(30), noise=0.01
-    )
+    posterior = condition_on(Kernel("matern52", 1.0, np.full(MIXED.dim, 0.6)), X, rng(2).random(30), noise=0.01)
     surface = Surface(posterior, lambda mean, variance: log_ei(mean, variance, 0.9))
     around = MIXED.sample(3, rng(3))
     first, second = (maximise(surface, MIXED, rng(4), around=around) for _ in range(2))
@@ -169,9 +165,7 @@ def test_the_same_generator_state_gives_the_same_proposal():
 
 def test_log_ei_over_a_posterior_is_as_high_as_a_dense_search_finds():
     X = rng(1).random((20, 3))
-    posterior = condition_on(
-        Kernel("matern52", 1.0, np.full(3, 0.4)), X, np.sin(6 * X).sum(axis=1), noise=1e-4
-    )
+    posterior = condition_on(Kernel("matern52", 1.0, np.full(3, 0.4)), X, np.sin(6 * X).sum(axis=1), noise=1e-4)
     surface = Surface(posterior, lambda mean, variance: log_ei(mean, variance, float(posterior.y.max())))
     dense = np.array(list(product(np.linspace(0, 1, 31), repeat=3)))
     assert maximise(surface, CUBE, rng()).value >= surface.values(dense).max()

@@ -87,9 +87,7 @@ def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start()
 POLICIES = {
     "halting": lambda audit: Halting(RandomSearch(), SOLVER, audit=audit),
     "halting-kappa": lambda audit: Halting(RandomSearch(), SOLVER, kappa=2.0, audit=audit),
-    "bobos": lambda audit: BOBOS(
-        initial=6, stopping=SOLVER, audit=audit
-    ),  # the same designs, whatever is seen
+    "bobos": lambda audit: BOBOS(initial=6, stopping=SOLVER, audit=audit),  # the same designs, whatever is seen
 }
 
 
@@ -213,11 +211,7 @@ def test_a_run_that_is_offered_again_keeps_its_first_would_be_stop() -> None:
 
 
 def test_an_audit_is_in_the_spec_only_where_there_is_one_and_comes_back_from_it() -> None:
-    for share, policy in (
-        (None, BOBOS()),
-        (0.05, BOBOS(audit=0.05)),
-        (0.05, Halting(RandomSearch(), audit=0.05)),
-    ):
+    for share, policy in ((None, BOBOS()), (0.05, BOBOS(audit=0.05)), (0.05, Halting(RandomSearch(), audit=0.05))):
         assert policy.spec.get(AUDIT) == share
         assert policy_from(policy.spec).spec == policy.spec
 

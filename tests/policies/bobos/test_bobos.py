@@ -113,12 +113,8 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     verdict = judge_curve(policy, 0.72, values)
     rng = small_study(policy).history.rng("stopping", 1, verdict.evidence["solved_at"])
     with one_thread():  # as every decision is made
-        before = ReferenceCurves.of(
-            [1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON
-        )
-        oracle = SOLVER.judge(
-            1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, reference=before
-        )
+        before = ReferenceCurves.of([1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON)
+        oracle = SOLVER.judge(1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, reference=before)
     assert 0.0 < oracle.p_win < 1.0
     assert verdict.evidence["p_win"] == pytest.approx(oracle.p_win, abs=1e-12)
     assert verdict.evidence["loss_continue"] == pytest.approx(oracle.loss_continue, abs=1e-9)
@@ -272,9 +268,7 @@ def stopped_at(horizon: int, policy: object, ends: list[float]) -> list[float]:
 
 @pytest.mark.parametrize("make", [BOBOS, lambda: Halting(RandomSearch())], ids=["bobos", "halting"])
 @pytest.mark.parametrize("horizon", HORIZONS)
-def test_a_hopeless_trial_is_stopped_before_half_of_its_training_and_a_winner_is_not(
-    make: Any, horizon: int
-) -> None:
+def test_a_hopeless_trial_is_stopped_before_half_of_its_training_and_a_winner_is_not(make: Any, horizon: int) -> None:
     shares = stopped_at(horizon, make(), [0.9, 0.1, 0.95, 0.3])
     assert shares[0] == shares[2] == 1.0
     assert max(shares[1], shares[3]) <= 0.5

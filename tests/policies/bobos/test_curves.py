@@ -49,9 +49,7 @@ def log_likelihood(errors, alpha, beta, noise):
     return multivariate_normal(np.zeros(len(errors)), covariance).logpdf(errors)
 
 
-@pytest.mark.parametrize(
-    ("n", "m", "alpha", "beta"), [(1, 1, 0.5, 2.0), (3, 7, 2.0, 10.0), (8, 51, 5.0, 30.0)]
-)
+@pytest.mark.parametrize(("n", "m", "alpha", "beta"), [(1, 1, 0.5, 2.0), (3, 7, 2.0, 10.0), (8, 51, 5.0, 30.0)])
 def test_the_kernel_is_the_mixture_of_exponentials_it_is_said_to_be(n, m, alpha, beta):
     rate = gamma(alpha, scale=1.0 / beta)
     expected, _ = quad(lambda lam: np.exp(-lam * (n + m)) * rate.pdf(lam), 0.0, np.inf, limit=500)
@@ -63,9 +61,7 @@ def test_the_kernel_does_not_overflow_on_its_ridge():
     assert np.all((values > 0.0) & (values < 1.0))
 
 
-@pytest.mark.parametrize(
-    "errors", [EXPONENTIAL, POWER[:8], np.full(8, 0.98), np.linspace(1.0, 0.9, 8), [0.4]]
-)
+@pytest.mark.parametrize("errors", [EXPONENTIAL, POWER[:8], np.full(8, 0.98), np.linspace(1.0, 0.9, 8), [0.4]])
 def test_what_the_fit_minimises_is_the_dense_likelihood_of_its_parameters(errors):
     fit = fit_decay(errors)
     expected = log_likelihood(np.asarray(errors), fit.alpha, fit.beta, fit.noise)
@@ -126,21 +122,13 @@ def dense_mixture(errors, horizon):
                     prior_mean = np.array([model._LEVEL[0], centre])
                     marginal = cov + basis[:n0] @ prior_cov @ basis[:n0].T
                     residual = errors - basis[:n0] @ prior_mean
-                    weight = mass * multivariate_normal(np.zeros(n0), marginal, allow_singular=True).pdf(
-                        residual
-                    )
+                    weight = mass * multivariate_normal(np.zeros(n0), marginal, allow_singular=True).pdf(residual)
                     gain = prior_cov @ basis[:n0].T @ np.linalg.inv(marginal)
                     post_mean = prior_mean + gain @ residual
                     post_cov = prior_cov - gain @ basis[:n0] @ prior_cov
                     mean = basis[-1] @ post_mean
-                    var = basis[-1] @ post_cov @ basis[-1] + noise**2 * walk * (
-                        log_epoch[-1] - log_epoch[n0 - 1]
-                    )
-                    total, first, second = (
-                        total + weight,
-                        first + weight * mean,
-                        second + weight * (var + mean**2),
-                    )
+                    var = basis[-1] @ post_cov @ basis[-1] + noise**2 * walk * (log_epoch[-1] - log_epoch[n0 - 1])
+                    total, first, second = (total + weight, first + weight * mean, second + weight * (var + mean**2))
     mean = first / total
     return mean, np.sqrt(second / total - mean**2)
 
@@ -287,9 +275,7 @@ def test_any_curves_give_finite_paths_within_bounds_to_the_horizon(errors, other
 
 def test_more_runs_than_are_looked_at_change_nothing_but_time():
     rng = np.random.default_rng(0)
-    others = [
-        np.clip(after_plateau(e) + rng.normal(0, 0.01, HORIZON), 0, 1) for e in rng.uniform(0.2, 0.7, 300)
-    ]
+    others = [np.clip(after_plateau(e) + rng.normal(0, 0.01, HORIZON), 0, 1) for e in rng.uniform(0.2, 0.7, 300)]
     few, many = (np.mean(drawn(PLATEAU, o).values[-1] < 0.45) for o in (others[:60], others))
     assert few == pytest.approx(many, abs=0.15)
 

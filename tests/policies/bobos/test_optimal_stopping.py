@@ -73,8 +73,7 @@ def enumerate_tree(start, leaves, threshold, losses, statistic):
 
 
 @pytest.mark.parametrize(
-    "losses",
-    [Losses(100, 99, 1), Losses(20, 19, 3), Losses(500, 50, 0.0), Losses(4, 2, 1), Losses(100, 99, 1, 1.5)],
+    "losses", [Losses(100, 99, 1), Losses(20, 19, 3), Losses(500, 50, 0.0), Losses(4, 2, 1), Losses(100, 99, 1, 1.5)]
 )
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.7])
 @pytest.mark.parametrize(("statistic", "slopes"), [(mean_of, 1), (mean_and_recent, 1000)])
@@ -161,11 +160,7 @@ def test_a_curve_that_leaves_the_paths_is_decided_by_a_table_of_all_its_errors()
 @pytest.mark.parametrize("horizon", [6, 8, 30])
 def test_a_losing_run_is_not_stopped_to_save_less_than_its_final_value_is_worth(horizon):
     losing = np.full(horizon, 0.9)
-    last = [
-        n
-        for n in range(3, horizon)
-        if OptimalStopping(paths=4000).judge(losing[:n], horizon, 0.1).d == "stop"
-    ][-1]
+    last = [n for n in range(3, horizon) if OptimalStopping(paths=4000).judge(losing[:n], horizon, 0.1).d == "stop"][-1]
     assert horizon - last >= max(1.5, 0.1 * horizon)
 
 
@@ -187,9 +182,7 @@ def test_a_robust_stop_is_made_only_where_a_table_of_all_errors_agrees():
 def test_a_final_value_has_a_price_and_near_the_end_nothing_is_stopped_that_saves_less():
     values = np.full((10, 2000), 0.5, dtype=np.float32)
     values[:, ::100] = 0.1  # one in a hundred wins, which the next epoch tells
-    priced, free = (
-        solve(Paths(10, values), np.full(10, 0.5), 0.2, Losses(500, missing=m)) for m in (2.5, 0.0)
-    )
+    priced, free = (solve(Paths(10, values), np.full(10, 0.5), 0.2, Losses(500, missing=m)) for m in (2.5, 0.0))
     assert "".join(priced.decide(np.full(n, 0.5)).d[0] for n in range(10, 20)) == "c" + 7 * "s" + 2 * "c"
     assert "".join(free.decide(np.full(n, 0.5)).d[0] for n in range(10, 20)) == "c" + 9 * "s"
 

@@ -79,8 +79,7 @@ def test_the_receipt_names_the_epochs_and_the_runs_that_it_rests_on() -> None:
     assert beyond == sum(n > solved for n in known)
     assert last.evidence["beside_full"] == sum(n == HORIZON for n in known)
     assert re.search(
-        rf"from its own {solved} epochs? and {beyond} runs? trained (further, \w+ of them )?to the end",
-        last.reason,
+        rf"from its own {solved} epochs? and {beyond} runs? trained (further, \w+ of them )?to the end", last.reason
     )
 
 
@@ -94,9 +93,7 @@ def judged(curves: list[list[float]], epochs: int) -> list[Verdict]:
             if trial.id == len(curves) - 1 and epoch < len(curves[-1]):
                 history = study.history
                 said.append(
-                    rule.judge(
-                        rule.start(study.problem), history, history.trial(trial.id), np.random.default_rng(0)
-                    )
+                    rule.judge(rule.start(study.problem), history, history.trial(trial.id), np.random.default_rng(0))
                 )
         trial.finish("stopped" if len(curves[trial.id]) < epochs else None)
     return said
@@ -109,9 +106,7 @@ def test_the_receipt_counts_the_runs_that_were_used_not_all_there_are() -> None:
     told = last.evidence
     assert (told["beside"], told["beside_known"]) == (64, 70)
     assert 32 <= told["beside_full"] <= 35
-    assert (
-        f"2 epochs and 64 of 70 runs trained further, {told['beside_full']} of them to the end" in last.reason
-    )
+    assert f"2 epochs and 64 of 70 runs trained further, {told['beside_full']} of them to the end" in last.reason
 
 
 def test_a_receipt_says_where_its_curves_were_drawn() -> None:
@@ -160,9 +155,7 @@ def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -
         return [(e.epoch, e.verdict.reason) for e in study.events() if isinstance(e, Reported)]
 
     tasks = ((0.5, 0.6, 0.7, 0.65), (0.9, 0.91, 0.92, 0.65))
-    assert [lived(policy, ends) for ends in tasks] == [
-        lived(Halting(RandomSearch(), SOLVER), ends) for ends in tasks
-    ]
+    assert [lived(policy, ends) for ends in tasks] == [lived(Halting(RandomSearch(), SOLVER), ends) for ends in tasks]
 
 
 def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
@@ -174,9 +167,7 @@ def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
             return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100}}
 
     store = MemoryStore()
-    small_study(Earlier(RandomSearch()), store, trials=1).ask().report(
-        0.5
-    )  # a study without a report would make way
+    small_study(Earlier(RandomSearch()), store, trials=1).ask().report(0.5)  # a study without a report would make way
     small_study(Halting(RandomSearch()), store, trials=1)
     with pytest.raises(StudyMismatch, match="slopes"):
         small_study(Halting(RandomSearch(), OptimalStopping(slopes=4)), store, trials=1)
@@ -190,14 +181,7 @@ def test_who_says_when_the_first_decision_comes_waits_for_it_with_others_beside_
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"missing": -1.0},
-        {"missing": float("nan")},
-        {"slopes": 1.5},
-        {"cells": 2.5},
-        {"paths": True},
-        {"beside": 1},
-    ],
+    [{"missing": -1.0}, {"missing": float("nan")}, {"slopes": 1.5}, {"cells": 2.5}, {"paths": True}, {"beside": 1}],
 )
 def test_what_is_no_setting_is_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(options))):

@@ -85,12 +85,7 @@ ACTIONS = ["step"] * 12 + ["race"] * 2 + ["save", "fail", "early", "kill", "inte
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(30), deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    steps=happenings(ACTIONS, 150),
-    seed=st.integers(0, 10**6),
-    saves=st.booleans(),
-    bad=st.sampled_from([0.0, 0.2]),
-)
+@given(steps=happenings(ACTIONS, 150), seed=st.integers(0, 10**6), saves=st.booleans(), bad=st.sampled_from([0.0, 0.2]))
 def test_whatever_happens_its_rows_are_those_of_the_curves_that_the_history_keeps(
     steps: list[tuple[int, int, str]], seed: int, saves: bool, bad: float
 ) -> None:
@@ -114,15 +109,7 @@ def test_a_trial_that_begins_anew_loses_its_rows_and_one_from_a_checkpoint_those
     def event(kind: Any, **facts: Any) -> Any:
         return kind(at=0.0, trial=0, **facts)
 
-    move = {
-        "until": None,
-        "resource": None,
-        "tags": {},
-        "reason": "",
-        "evidence": {},
-        "seen": 0,
-        "deciding": 0.0,
-    }
+    move = {"until": None, "resource": None, "tags": {}, "reason": "", "evidence": {}, "seen": 0, "deciding": 0.0}
     on = {"seconds": 1.0, "verdict": go_on(""), "seen": 0}
 
     def known(*events: Any) -> list[CurveRow]:
@@ -324,9 +311,7 @@ def test_a_winner_that_trains_anew_keeps_its_configuration() -> None:
     assert all(t.config == study.trials[t.tags["of"]].config for t in again)
 
 
-@pytest.mark.parametrize(
-    "inside", [RandomSearch(trials=12), SuccessiveHalving(n=9), Ladder(min_trials_per_rung=4)]
-)
+@pytest.mark.parametrize("inside", [RandomSearch(trials=12), SuccessiveHalving(n=9), Ladder(min_trials_per_rung=4)])
 def test_it_ends_pauses_and_ranks_as_the_policy_inside(inside: Any) -> None:
     policy = Guided(inside, initial=4, candidates=30)
     assert policy.endless == inside.endless
@@ -352,9 +337,7 @@ def test_optimal_stopping_ends_runs_inside_it() -> None:
 def test_a_small_space_is_searched_to_its_last_configuration_and_then_repeated() -> None:
     space = Space({"x": Int(0, 3), "y": Choice(["a", "b", "c"])})
     value = lambda config, epoch: config["x"] / 3  # noqa: E731
-    study = searched(
-        small(initial=3), value, Problem(space, Maximize("acc", (0, 1)), 9), budget=Budget(trials=16)
-    )
+    study = searched(small(initial=3), value, Problem(space, Maximize("acc", (0, 1)), 9), budget=Budget(trials=16))
     keys = [space.key(t.config) for t in study.trials]
     assert len(set(keys[:12])) == 12
     assert len(keys) == 16
@@ -362,12 +345,7 @@ def test_a_small_space_is_searched_to_its_last_configuration_and_then_repeated()
 
 def test_conditions_and_constraints_hold_for_every_choice() -> None:
     space = Space(
-        {
-            "k2": Int(1, 9),
-            "k1": Int(1, "k2"),
-            "kind": Choice(["a", "b"]),
-            "d": Float(0, 1, when={"kind": "b"}),
-        },
+        {"k2": Int(1, 9), "k1": Int(1, "k2"), "kind": Choice(["a", "b"]), "d": Float(0, 1, when={"kind": "b"})},
         constraints=[lambda c: c["k1"] * c["k2"] < 40],
     )
     value = lambda config, epoch: (config["k1"] * config["k2"] + config.get("d", 0)) / 40  # noqa: E731

@@ -117,11 +117,7 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
 @pytest.mark.parametrize("form", ["promote", "stop"])
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    steps=happenings(ACTIONS, 150),
-    seed=st.integers(0, 10**6),
-    bad=st.sampled_from([0.0, 0.2]),
-)
+@given(steps=happenings(ACTIONS, 150), seed=st.integers(0, 10**6), bad=st.sampled_from([0.0, 0.2]))
 def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
     form: Any, steps: list[tuple[int, int, str]], seed: int, bad: float
 ) -> None:
@@ -145,8 +141,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [SuccessiveHalving(n=27, eta=3, asynchronous=True, rounds=1), MultiFidelity(min_trials_per_rung=4)],
+    "policy", [SuccessiveHalving(n=27, eta=3, asynchronous=True, rounds=1), MultiFidelity(min_trials_per_rung=4)]
 )
 def test_a_report_that_passes_several_rungs_is_compared_once_at_the_highest_of_them(policy: Any) -> None:
     asked = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), max_epochs=27)

@@ -172,9 +172,7 @@ rates = st.one_of(st.integers(2, 12), st.floats(1.2, 9, allow_nan=False))
 
 @settings(max_examples=many(150), deadline=None)
 @given(R=numbers, eta=rates, sizes=st.sampled_from(["line2", "table1"]), whole=st.booleans())
-def test_every_bracket_narrows_and_trains_its_winner_in_full(
-    R: Number, eta: Number, sizes: str, whole: bool
-) -> None:
+def test_every_bracket_narrows_and_trains_its_winner_in_full(R: Number, eta: Number, sizes: str, whole: bool) -> None:
     made = hyperband(R, eta, sizes=sizes, whole=whole)  # type: ignore[arg-type]
     for bracket in made.brackets:
         rows = rungs(bracket)
@@ -215,12 +213,7 @@ def test_one_bracket_of_successive_halving_is_the_first_of_hyperband() -> None:
 
 
 @settings(max_examples=many(200), deadline=None)
-@given(
-    budget=st.integers(1, 5000),
-    n=st.integers(1, 300),
-    R=st.integers(1, 300),
-    eta=st.sampled_from([2, 3, 4, 2.5]),
-)
+@given(budget=st.integers(1, 5000), n=st.integers(1, 300), R=st.integers(1, 300), eta=st.sampled_from([2, 3, 4, 2.5]))
 def test_the_halvings_of_figure_10_are_the_fewest_that_fit(budget: int, n: int, R: int, eta: Number) -> None:
     e = exact(eta)
     fits = [t for t in range(60) if e**t <= min(R, n) and n * R * (t + 1) / e**t <= budget]

@@ -28,9 +28,7 @@ MADE: dict[str, tuple[Any, int, int]] = {  # name -> (policy, epochs, rounds)
     "below the horizon": (lambda: SuccessiveHalving(n=6, max_resource=4, eta=2), 7, 1),
     "retrains": (lambda: Hyperband(eta=2, resume=False), 4, 1),
 }
-ACTIONS = (
-    ["step"] * 12 + ["race"] * 4 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late", "mourn"]
-)
+ACTIONS = ["step"] * 12 + ["race"] * 4 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late", "mourn"]
 
 
 class Whimsical(Wrapper):

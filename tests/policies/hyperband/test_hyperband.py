@@ -39,9 +39,7 @@ def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
 @pytest.mark.parametrize(("sizes", "totals"), [("line2", (1581, 1902)), ("table1", (1404, 1701))])
 def test_the_totals_of_table_1_are_really_spent(sizes: Any, totals: tuple[int, int]) -> None:
     for resume, total in zip((True, False), totals, strict=True):
-        lab = Lab(lambda resume=resume: Hyperband(81, schedule=sizes, resume=resume), rising, epochs=81).run(
-            10**5
-        )
+        lab = Lab(lambda resume=resume: Hyperband(81, schedule=sizes, resume=resume), rising, epochs=81).run(10**5)
         assert lab.study.spent.epochs == total
 
 
@@ -77,9 +75,7 @@ def test_rounds_repeat_all_brackets() -> None:
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_growing_brackets_run_as_figure_10_lists_them(resume: bool) -> None:
-    lab = Lab(
-        lambda: Hyperband(schedule="growing", resume=resume), rising, epochs=9, budget=Budget(epochs=300)
-    ).run()
+    lab = Lab(lambda: Hyperband(schedule="growing", resume=resume), rising, epochs=9, budget=Budget(epochs=300)).run()
     plan = list(islice(growing(9, 3), 40))
     filled = recomputed(lab.log, plan, resume)
     done = [b.total(resume) for number, b in enumerate(plan) if number in filled and filled[number].closed]
@@ -171,9 +167,7 @@ def test_a_trial_that_the_user_ends_early_counts_with_its_last_value_in_all_rung
 
 
 def test_no_worker_waits_while_brackets_are_left_and_all_wait_for_the_last() -> None:
-    endless = Lab(
-        lambda: Hyperband(rounds=None), rising, epochs=9, workers=7, budget=Budget(epochs=400)
-    ).run()
+    endless = Lab(lambda: Hyperband(rounds=None), rising, epochs=9, workers=7, budget=Budget(epochs=400)).run()
     before_the_end = [a for a in endless.answers if not isinstance(a, Finish)]
     assert all(isinstance(a, Trial) for a in before_the_end)
     once = Lab(Hyperband, rising, epochs=9, workers=13).run()
@@ -270,9 +264,7 @@ def test_optimal_stopping_inside_ends_trials_before_their_rung_and_the_rungs_clo
     def value(trial: int, epoch: float) -> float:
         return 0.9 - 0.1 / epoch if trial % 4 == 0 else 0.2 - 0.1 / epoch
 
-    lab = Lab(
-        lambda: Halting(SuccessiveHalving(n=8, min_resource=12, eta=2), stopping), value, epochs=24
-    ).run()
+    lab = Lab(lambda: Halting(SuccessiveHalving(n=8, min_resource=12, eta=2), stopping), value, epochs=24).run()
     stopped = {t.id for t in lab.study.trials if t.epoch < 12}
     assert len(stopped) >= 2
     assert not any(e.trial in stopped for e in lab.log if isinstance(e, Resumed))
@@ -287,9 +279,7 @@ def test_optimal_stopping_inside_ends_trials_before_their_rung_and_the_rungs_clo
 
 @pytest.mark.parametrize("trials", [1, 5, 9, 12, 16])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_spent_number_of_trials_lets_those_that_began_go_on_and_then_ends(
-    trials: int, workers: int
-) -> None:
+def test_a_spent_number_of_trials_lets_those_that_began_go_on_and_then_ends(trials: int, workers: int) -> None:
     make = lambda: Hyperband(rounds=1)  # noqa: E731
     lab = Lab(make, rising, epochs=9, workers=workers, budget=Budget(trials=trials)).run()
     study = lab.study
@@ -343,17 +333,13 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
 # -- a log that was edited ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "policy", [Hyperband(rounds=None), InfiniteHyperband(), Hyperband(asynchronous=True)]
-)
+@pytest.mark.parametrize("policy", [Hyperband(rounds=None), InfiniteHyperband(), Hyperband(asynchronous=True)])
 @pytest.mark.parametrize(
     "edit", [{"bracket": n} for n in (-1, 4, 2**31, 2**63, 1e300, True, None)] + [{"trial": 2**31}]
 )
 def test_a_number_that_no_log_can_have_come_to_is_told_as_damage(policy: Any, edit: dict[str, Any]) -> None:
     space, store = Space({"x": Float(0.0, 1.0)}), MemoryStore()
-    study = Study(
-        Problem(space, Minimize("loss"), 9), policy, store, seed=1, budget=Budget(trials=4), verbose=0
-    )
+    study = Study(Problem(space, Minimize("loss"), 9), policy, store, seed=1, budget=Budget(trials=4), verbose=0)
     for _ in range(4):
         study.ask()
     first, *rest = store.read("study")

@@ -80,9 +80,7 @@ def test_nobody_goes_on_before_enough_were_compared_and_then_the_best_of_them() 
 
 @pytest.mark.slow
 def test_of_many_trials_the_shares_at_the_rungs_are_those_of_the_cuts() -> None:
-    lab = Lab(
-        lambda: Ladder(3, 6, min_trials_per_rung=10), rising, epochs=27, budget=Budget(epochs=2000)
-    ).run()
+    lab = Lab(lambda: Ladder(3, 6, min_trials_per_rung=10), rising, epochs=27, budget=Budget(epochs=2000)).run()
     reached = Counter(t.epoch for t in lab.study.trials)
     least = {rung: sum(n for at, n in reached.items() if at >= rung) for rung in (1, 3, 9, 27)}
     assert least[3] == pytest.approx(least[1] / 6, rel=0.25)
@@ -162,9 +160,7 @@ def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
     raced = any(action == "race" for _, _, action in steps)
     rungs = checked(lab, policy, min_trials_per_rung, race=raced)
     assert lab.study.spent.epochs >= limit
-    finite = {
-        e.trial for e in lab.reports() if math.isfinite(e.value)
-    }  # late reports are, whatever `bad` says
+    finite = {e.trial for e in lab.reports() if math.isfinite(e.value)}  # late reports are, whatever `bad` says
     assert {id for id, _ in rungs.promotions} <= finite
     assert differences(lab) == []
 
@@ -214,11 +210,7 @@ def test_a_ladder_without_a_budget_is_refused_for_it_has_no_end() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        Ladder(),
-        Ladder(2, 4.5, 4, min_trials_per_rung=7, min_resource=2, sampler="lhs"),
-        Ladder(sampler=GPUCB()),
-    ],
+    [Ladder(), Ladder(2, 4.5, 4, min_trials_per_rung=7, min_resource=2, sampler="lhs"), Ladder(sampler=GPUCB())],
 )
 def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Ladder) -> None:
     spec = json.loads(json.dumps(policy.spec))

@@ -23,9 +23,7 @@ def problem(horizon: int, least: int) -> Problem:
 
 
 @given(horizon=st.integers(1, 300), share=st.floats(0, 1), step=st.integers(2, 5), first=st.integers(1, 9))
-def test_rungs_ascend_from_the_minimum_to_the_horizon(
-    horizon: int, share: float, step: int, first: int
-) -> None:
+def test_rungs_ascend_from_the_minimum_to_the_horizon(horizon: int, share: float, step: int, first: int) -> None:
     least = int(share * horizon)
     ladder = Ladder(step=step, min_resource=min(first, horizon))
     for policy in (ladder, MultiFidelity()):
@@ -68,9 +66,7 @@ def test_a_largest_resource_below_the_minimum_is_refused_with_what_to_do() -> No
 
 
 def test_brackets_without_a_largest_resource_begin_at_the_minimum() -> None:
-    study = small_study(
-        InfiniteHyperband(), problem=Problem(SPACE, Maximize("acc", (0, 1)), None, min_epochs=4)
-    )
+    study = small_study(InfiniteHyperband(), problem=Problem(SPACE, Maximize("acc", (0, 1)), None, min_epochs=4))
     trial: Any = study.ask()
     assert trial.until >= 4
 

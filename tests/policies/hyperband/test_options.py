@@ -223,8 +223,6 @@ def test_a_study_reopened_with_another_rate_says_so() -> None:
 def test_the_spec_is_json_that_makes_the_same_policy_again(policy: Any) -> None:
     spec = json.loads(json.dumps(policy.spec))
     name = spec.pop("policy")
-    again = {"Hyperband": Hyperband, "SuccessiveHalving": SuccessiveHalving}.get(name, InfiniteHyperband)(
-        **spec
-    )
+    again = {"Hyperband": Hyperband, "SuccessiveHalving": SuccessiveHalving}.get(name, InfiniteHyperband)(**spec)
     assert again == policy
     assert again.spec == policy.spec

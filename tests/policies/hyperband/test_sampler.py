@@ -26,9 +26,7 @@ def peak(config: dict[str, float], epoch: float) -> float:
     return 1.0 - (config["x"] - 0.3) ** 2 - (config["y"] - 0.7) ** 2 - 0.5 / epoch
 
 
-def searched(
-    policy: Any, problem: Problem = PLANE, seed: int = 2, store: Any = None, **options: Any
-) -> Study:
+def searched(policy: Any, problem: Problem = PLANE, seed: int = 2, store: Any = None, **options: Any) -> Study:
     study = Study(problem, policy, store, seed=seed, **options)
     for trial in study:
         with trial:

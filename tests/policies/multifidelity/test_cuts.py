@@ -30,9 +30,7 @@ def test_of_twenty_trials_half_of_a_rung_go_on_and_of_fewer_more() -> None:
 
 
 @pytest.mark.parametrize(("trials", "least", "most"), [(5, 3, 5), (20, 4, 12), (60, 5, 40)])
-def test_some_of_few_trials_train_in_full_and_of_many_by_far_not_all(
-    trials: int, least: int, most: int
-) -> None:
+def test_some_of_few_trials_train_in_full_and_of_many_by_far_not_all(trials: int, least: int, most: int) -> None:
     study = Study(PROBLEM, MultiFidelity(), seed=0, budget=Budget(trials=trials), verbose=0)
     for trial in study:
         with trial:

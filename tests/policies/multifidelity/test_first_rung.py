@@ -43,9 +43,7 @@ def test_it_finds_what_a_simulated_search_finds_best(rung: int) -> None:
 
 @settings(max_examples=many(100), deadline=None)
 @given(foretells=told, rung=st.integers(0, 4), more=st.floats(0.0, 1.0))
-def test_a_rung_that_tells_more_is_not_given_up_for_it(
-    foretells: list[float], rung: int, more: float
-) -> None:
+def test_a_rung_that_tells_more_is_not_given_up_for_it(foretells: list[float], rung: int, more: float) -> None:
     before = np.array(foretells)
     chosen = first_rung(before, EPOCHS)
     after = before.copy()

@@ -29,9 +29,7 @@ def searched(of: Literal["last", "best"], policy: Any = None, saves: bool = True
     """For reading alone."""
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
     problem = Problem(space, Maximize("acc", (0, 1), of=of), EPOCHS)
-    study = Study(
-        problem, policy or MultiFidelity(candidates=40), seed=2, budget=Budget(epochs=700), verbose=0
-    )
+    study = Study(problem, policy or MultiFidelity(candidates=40), seed=2, budget=Budget(epochs=700), verbose=0)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
@@ -62,9 +60,7 @@ def test_an_idle_run_does_not_go_on(of: Literal["last", "best"]) -> None:
 
 def test_it_says_since_when_a_run_has_come_to_no_more() -> None:
     for e in verdicts(searched("best")):
-        values = [
-            r.value for r in searched("best").events() if isinstance(r, Reported) and r.trial == e.trial
-        ]
+        values = [r.value for r in searched("best").events() if isinstance(r, Reported) and r.trial == e.trial]
         rung = e.verdict.evidence["rung"]
         since = (1, 3, 9, EPOCHS)[rung - 1]
         assert e.verdict.reason.endswith(f"{IDLE} {since} epoch{'s' * (since > 1)}")

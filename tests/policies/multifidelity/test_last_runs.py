@@ -25,9 +25,7 @@ from haltune.store.memory import MemoryStore
 EPOCHS = 9
 
 
-def searched(
-    budget: Budget, saves: bool = True, seed: int = 0, start_up: float = 0.0, **options: Any
-) -> Study:
+def searched(budget: Budget, saves: bool = True, seed: int = 0, start_up: float = 0.0, **options: Any) -> Study:
     """Trainings of 4 to 28 seconds, dearer with a."""
     found = study(MultiFidelity(candidates=40), budget, EPOCHS, seed, verbose=0, **options)
     clock: Clock = found.session.replica.store._clock  # type: ignore[attr-defined]
@@ -68,9 +66,7 @@ def test_the_last_runs_end_in_time_and_one_is_trained_in_full(budget: Budget, sa
         assert found.best is not None
         assert found.best.epoch == EPOCHS
         assert not cut_off(found), found.outcome.reason
-        ends = [
-            e for e in found.events() if isinstance(e, Reported) and e.verdict.reason.startswith("the budget")
-        ]
+        ends = [e for e in found.events() if isinstance(e, Reported) and e.verdict.reason.startswith("the budget")]
         assert all(found.trials[e.trial].epoch == EPOCHS for e in ends)
 
 
@@ -167,9 +163,7 @@ def wavers(config: dict[str, Any], epoch: float, epochs: int) -> float:
     return 0.9 * hill(config) * epoch / (epoch + 1) + 0.05 * math.sin(1e3 * config["a"] + 7 * epoch)
 
 
-def shared(
-    workers: int, budget: Budget, epochs: int, seed: int = 0, curve: Curve = rises, saves: bool = True
-) -> Study:
+def shared(workers: int, budget: Budget, epochs: int, seed: int = 0, curve: Curve = rises, saves: bool = True) -> Study:
     """Trained by several workers, an epoch each a second."""
     found = study(MultiFidelity(candidates=16), budget, epochs, seed, verbose=0)
     clock: Clock = found.session.replica.store._clock  # type: ignore[attr-defined]
@@ -204,9 +198,7 @@ def limits(trainings: int, workers: int, epochs: int) -> list[Budget]:
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2], ids=["epochs", "worker_time", "time"])
-@pytest.mark.parametrize(
-    "curve", [crosses, *(pytest.param(c, marks=pytest.mark.slow) for c in (rises, wavers))]
-)
+@pytest.mark.parametrize("curve", [crosses, *(pytest.param(c, marks=pytest.mark.slow) for c in (rises, wavers))])
 @pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])
 def test_of_several_workers_none_is_cut_off_by_the_end(kind: int, curve: Curve, saves: bool) -> None:
     for workers, epochs in ((2, 27), (3, 9), (5, 27)):
@@ -272,9 +264,7 @@ def test_the_last_stretch_of_a_run_stays_set_aside_at_every_rung() -> None:
     closing = 0
     for seed in range(3):
         found = shared(3, Budget(epochs=4 * 81), 81, seed)
-        ends = {
-            (e.trial, e.attempt) for e in found.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)
-        }
+        ends = {(e.trial, e.attempt) for e in found.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)}
         closing += len(ends)
         for e in found.events():
             if isinstance(e, Reported) and (e.trial, e.attempt) in ends:

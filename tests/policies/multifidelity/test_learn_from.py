@@ -13,19 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haltune import (
-    Budget,
-    Choice,
-    Constant,
-    Float,
-    Int,
-    Maximize,
-    Minimize,
-    Problem,
-    Space,
-    Study,
-    load_study,
-)
+from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, Problem, Space, Study, load_study
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
 from haltune.log.events import Started, to_json
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
@@ -43,13 +31,9 @@ def quality(config: dict[str, Any], epoch: float) -> float:
     return (0.9 - 0.8 * (config["x"] - 0.3) ** 2 - 0.8 * (config["y"] - 0.7) ** 2) * epoch / (epoch + 1)
 
 
-def searched(
-    policy: Any = None, space: Any = SPACE, goal: Any = None, value: Any = quality, **options: Any
-) -> Study:
+def searched(policy: Any = None, space: Any = SPACE, goal: Any = None, value: Any = quality, **options: Any) -> Study:
     problem = Problem(
-        Space(space) if isinstance(space, dict) else space,
-        goal or Maximize("acc"),
-        options.pop("epochs", EPOCHS),
+        Space(space) if isinstance(space, dict) else space, goal or Maximize("acc"), options.pop("epochs", EPOCHS)
     )
     options = {"seed": 1, "budget": Budget(epochs=60), "verbose": 0, **options}
     return trained(Study(problem, policy or MultiFidelity(candidates=40), **options), value)
@@ -120,9 +104,7 @@ def test_what_diverged_counts_for_its_end() -> None:
 @pytest.mark.parametrize(
     "study",
     [
-        lambda: Study(
-            Problem(SPACE, Maximize("acc"), EPOCHS), RandomSearch(), seed=0, budget="1 trial", verbose=0
-        ),
+        lambda: Study(Problem(SPACE, Maximize("acc"), EPOCHS), RandomSearch(), seed=0, budget="1 trial", verbose=0),
         lambda: searched(RandomSearch(trials=3), budget=None, value=lambda c, e: math.nan),
     ],
     ids=["empty", "all diverged"],
@@ -226,9 +208,7 @@ def test_a_study_of_one_epoch_teaches_the_ends() -> None:
 
 
 def test_another_metric_counts_by_its_own_best_and_worst() -> None:
-    loss = searched(
-        RandomSearch(trials=12), budget=None, goal=Minimize("loss"), value=lambda c, e: -quality(c, e)
-    )
+    loss = searched(RandomSearch(trials=12), budget=None, goal=Minimize("loss"), value=lambda c, e: -quality(c, e))
     there, here = EarlierStudy.of(loss), EarlierStudy.of(before())
     assert [r.config for r in there.runs] == [r.config for r in here.runs]
     assert [r.targets for r in there.runs] == [r.targets for r in here.runs]
@@ -266,11 +246,7 @@ def test_the_reasons_name_the_evidence_and_what_it_tells() -> None:
 
 def test_the_first_rung_is_known_from_the_first_trial_on() -> None:
     def late(config: dict[str, Any], epoch: float) -> float:
-        return (
-            quality(config, EPOCHS)
-            if epoch == EPOCHS
-            else 0.3 + 0.1 * np.sin(37 * config["x"] + 17 * config["y"])
-        )
+        return quality(config, EPOCHS) if epoch == EPOCHS else 0.3 + 0.1 * np.sin(37 * config["x"] + 17 * config["y"])
 
     earlier = searched(RandomSearch(trials=20), budget=None, value=late)
     first = searched(learn_from=[earlier], value=late, budget=Budget(epochs=9)).trials[0]
@@ -355,22 +331,16 @@ def test_within_halting_it_learns_and_is_reopened_too(tmp_path: Path) -> None:
 
 
 def test_several_studies_are_weighed_each_by_itself() -> None:
-    misleading = searched(
-        RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e)
-    )
+    misleading = searched(RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e))
     study = searched(learn_from=[before(), misleading], budget=Budget(epochs=150))
-    last = [
-        e.evidence["earlier"] for e in study.events() if isinstance(e, Started) and "earlier" in e.evidence
-    ][-1]
+    last = [e.evidence["earlier"] for e in study.events() if isinstance(e, Started) and "earlier" in e.evidence][-1]
     tells = {earlier["name"]: earlier["tells"] for earlier in last}
     assert tells["reversed"] < 0.3 < tells["before"]
 
 
 def test_what_misleads_is_left_out_with_all_that_it_taught() -> None:
     def misleading(config: dict[str, Any], epoch: float) -> float:
-        return (
-            1 - quality(config, EPOCHS) if epoch > 3 else 0.5 * math.sin(40 * config["x"] + 20 * config["y"])
-        )
+        return 1 - quality(config, EPOCHS) if epoch > 3 else 0.5 * math.sin(40 * config["x"] + 20 * config["y"])
 
     earlier = EarlierStudy.of(searched(RandomSearch(trials=30), budget=None, value=misleading))
     own = searched(RandomSearch(trials=20), budget=None)

@@ -38,9 +38,7 @@ def test_a_target_stands_for_its_value(values: list[float], sign: float) -> None
         if target > -3.0:
             assert scale.value(float(target)) == pytest.approx(value, rel=1e-6, abs=1e-6 * scale.width)
             step = sign * (scale.value(float(target) + 1e-6) - scale.value(float(target)))
-            assert step == pytest.approx(
-                scale.deviation(float(target), 1e-6), rel=1e-3, abs=1e-9 * scale.width
-            )
+            assert step == pytest.approx(scale.deviation(float(target), 1e-6), rel=1e-3, abs=1e-9 * scale.width)
 
 
 def test_the_median_of_the_first_trials_is_log_2_below_the_best() -> None:

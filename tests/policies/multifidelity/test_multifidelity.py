@@ -75,10 +75,7 @@ def known_of(curve: Any) -> tuple[LadderState, History]:
 def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
     assert (
-        policy.rungs(27)[
-            policy._promotion(state, history, state.model.kernel(history, state.rows.table)).base
-        ]
-        == first
+        policy.rungs(27)[policy._promotion(state, history, state.model.kernel(history, state.rows.table)).base] == first
     )
 
 
@@ -155,9 +152,7 @@ def test_where_nothing_can_pause_runs_are_stopped_for_good_from_the_second_on() 
 def test_a_kill_before_a_run_has_paused_does_not_tell_whether_runs_can(
     epochs: int, saves: bool, before_saving: bool
 ) -> None:
-    study = Study(
-        Problem(SPACE, Maximize("acc", (0, 1)), epochs), seed=3, budget=Budget(trials=12), verbose=0
-    )
+    study = Study(Problem(SPACE, Maximize("acc", (0, 1)), epochs), seed=3, budget=Budget(trials=12), verbose=0)
     killed = False
     for trial in study:
         for epoch in trial.epochs():
@@ -211,9 +206,7 @@ def test_a_loop_that_never_leaves_has_trained_in_full_and_nothing_is_trained_twi
 
 def test_a_pause_before_there_are_enough_to_compare_says_so() -> None:
     study = searched(budget=Budget(trials=3))
-    reasons = [
-        e.verdict.reason for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence
-    ]
+    reasons = [e.verdict.reason for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence]
     assert "too few yet to continue any" in reasons[0]
 
 
@@ -225,7 +218,5 @@ def test_the_first_configuration_that_the_user_enqueues_trains_in_full() -> None
     assert first.epoch == 27
     assert first.status is Status.COMPLETED
     assert second.epoch < 27
-    ranked = [
-        e for e in study.events() if isinstance(e, Reported) and e.trial == 0 and "rank" in e.verdict.evidence
-    ]
+    ranked = [e for e in study.events() if isinstance(e, Reported) and e.trial == 0 and "rank" in e.verdict.evidence]
     assert all("the first that you enqueued trains in full" in e.verdict.reason for e in ranked)

@@ -10,14 +10,7 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 
 from examples import many
-from haltune.policies.multifidelity.stage_process import (
-    Seen,
-    StageKernel,
-    StageProcess,
-    Stages,
-    descent,
-    learn_kernel,
-)
+from haltune.policies.multifidelity.stage_process import Seen, StageKernel, StageProcess, Stages, descent, learn_kernel
 
 EPOCHS = (1, 3, 9, 27, 50)
 
@@ -32,9 +25,7 @@ def drawn(stages: Stages, runs: int, seed: int, values: int = 3) -> Seen:
     return Seen(rng.random((runs, stages.dim)), run, stage, rng.standard_normal(len(run)), study)
 
 
-def dense(
-    kernel: StageKernel, points: np.ndarray, stage: np.ndarray, run: np.ndarray, study: np.ndarray
-) -> np.ndarray:
+def dense(kernel: StageKernel, points: np.ndarray, stage: np.ndarray, run: np.ndarray, study: np.ndarray) -> np.ndarray:
     """The covariance as the module's equations have it, entry by entry, without noise."""
     theta, stages = kernel.theta, kernel.stages
     k, d = len(stages.epochs), stages.dim
@@ -91,11 +82,7 @@ def test_the_density_is_that_of_the_equations_and_its_gradient_that_of_differenc
 
 
 @settings(max_examples=many(20), deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    stages=st.sampled_from([(1,), (1, 2), EPOCHS]),
-    earlier=st.integers(0, 2),
-)
+@given(seed=st.integers(0, 10**6), stages=st.sampled_from([(1,), (1, 2), EPOCHS]), earlier=st.integers(0, 2))
 def test_ends_are_foretold_as_dense_algebra_has_it(seed: int, stages: tuple[int, ...], earlier: int) -> None:
     prior = Stages(stages, 2, earlier)
     seen, rng = drawn(prior, 5, seed), np.random.default_rng(seed)

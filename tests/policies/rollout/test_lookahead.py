@@ -42,9 +42,7 @@ class World:
 
     def belief(self):
         model = self.model(np.zeros((0, 2)), [])
-        return JointNormal(
-            model.mean(self.grid), model.covariance(self.grid), float(self.y.max()), noise=self.noise
-        )
+        return JointNormal(model.mean(self.grid), model.covariance(self.grid), float(self.y.max()), noise=self.noise)
 
     def means(self, left, after=None):
         first = self.costs[None]
@@ -78,8 +76,7 @@ class World:
         def choose(taken, y, left, steps):
             gain, costs = gains(taken, y)[2], cost(taken)
             pairs = [
-                costs[j] + min(cost([*taken, j])[k] for k in range(len(costs)) if k != j)
-                for j in range(len(costs))
+                costs[j] + min(cost([*taken, j])[k] for k in range(len(costs)) if k != j) for j in range(len(costs))
             ]
             restrict = infeasible == "restrict"
             ends = steps == 1 or (restrict and min(pairs) > left)
@@ -91,9 +88,7 @@ class World:
         return value([], [], candidate, left, horizon) if self.costs[candidate] <= left else 0.0
 
 
-@pytest.mark.parametrize(
-    "left", [1.0, 2.5, *(pytest.param(far, marks=pytest.mark.slow) for far in (4.0, np.inf))]
-)
+@pytest.mark.parametrize("left", [1.0, 2.5, *(pytest.param(far, marks=pytest.mark.slow) for far in (4.0, np.inf))])
 @pytest.mark.parametrize("infeasible", ["restrict", "terminate"])
 def test_two_steps_agree_with_quadrature_over_models_refitted_from_scratch(left, infeasible):
     for seed in range(2):
@@ -133,9 +128,7 @@ def enumerated(mean, covariance, costs, left, horizon, infeasible, nodes):
     def after(taken, seen):
         if not taken:
             return mean, covariance.diagonal(), 0.0
-        gain = np.linalg.solve(
-            covariance[np.ix_(taken, taken)] + 1e-12 * np.eye(len(taken)), covariance[taken]
-        )
+        gain = np.linalg.solve(covariance[np.ix_(taken, taken)] + 1e-12 * np.eye(len(taken)), covariance[taken])
         off = np.array(seen) - mean[taken]
         variance = covariance.diagonal() - np.einsum("ij,ij->j", gain, covariance[taken])
         return mean + off @ gain, np.maximum(variance, 0.0), max(0.0, *seen)
@@ -171,22 +164,15 @@ def enumerated(mean, covariance, costs, left, horizon, infeasible, nodes):
 
 @pytest.mark.parametrize("infeasible", ["restrict", "terminate"])
 @pytest.mark.parametrize(
-    ("horizon", "nodes"),
-    [(2, 200), *(pytest.param(*deep, marks=pytest.mark.slow) for deep in [(3, 40), (4, 14)])],
+    ("horizon", "nodes"), [(2, 200), *(pytest.param(*deep, marks=pytest.mark.slow) for deep in [(3, 40), (4, 14)])]
 )
 def test_two_to_four_steps_are_the_paper_s_base_policy_rolled_out(horizon, nodes, infeasible):
     """Where little is left the cheap points win per cost, though nothing can be paid after the dear one."""
     mean, covariance = np.array([0.1, 0.0, -0.1]), np.diag([1.0, 1.2, 4.0])
     z = sobol_normals(8192, horizon - 1, np.random.default_rng(0))
-    for costs, left in (
-        ([1.0, 1.0, 3.0], 2.0),
-        ([1.0, 1.0, 3.0], 4.0),
-        ([0.5, 1.0, 2.5], 3.0),
-    ):
+    for costs, left in (([1.0, 1.0, 3.0], 2.0), ([1.0, 1.0, 3.0], 4.0), ([0.5, 1.0, 2.5], 3.0)):
         belief = JointNormal(mean, covariance, 0.0)
-        found = rollout(
-            belief, PlanningBudget(np.array([left]), np.array([costs])), horizon, z, infeasible=infeasible
-        )
+        found = rollout(belief, PlanningBudget(np.array([left]), np.array([costs])), horizon, z, infeasible=infeasible)
         brute = enumerated(mean, covariance, np.array(costs), left, horizon, infeasible, nodes)
         np.testing.assert_allclose(found, brute, atol=3e-2)
 
@@ -250,9 +236,7 @@ def test_two_steps_are_worth_no_less_with_more_to_spend(world, left, more):
 def test_both_rules_agree_without_a_budget(world, horizon):
     free = world.means(np.inf)
     restrict = rollout(world.belief(), free, horizon, NODES, infeasible="restrict")
-    np.testing.assert_array_equal(
-        restrict, rollout(world.belief(), free, horizon, NODES, infeasible="terminate")
-    )
+    np.testing.assert_array_equal(restrict, rollout(world.belief(), free, horizon, NODES, infeasible="terminate"))
 
 
 @given(worlds, budgets)
@@ -297,8 +281,7 @@ def test_a_part_of_the_candidates_has_the_values_of_all():
 def test_more_paths_change_little():
     world = World(6, points=9)
     few, many = (
-        rollout(world.belief(), world.means(8.0), 4, sobol_normals(n, 3, np.random.default_rng(n)))
-        for n in (64, 4096)
+        rollout(world.belief(), world.means(8.0), 4, sobol_normals(n, 3, np.random.default_rng(n))) for n in (64, 4096)
     )
     np.testing.assert_allclose(few, many, atol=0.03)
 

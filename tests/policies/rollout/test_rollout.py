@@ -26,9 +26,7 @@ def known_cost(config):
 
 def distance(config, previous):
     here = (config["a"], config["b"])
-    return (
-        0.05 if previous is None else 0.01 + float(np.hypot(here[0] - previous["a"], here[1] - previous["b"]))
-    )
+    return 0.05 if previous is None else 0.01 + float(np.hypot(here[0] - previous["a"], here[1] - previous["b"]))
 
 
 def started(found):
@@ -57,11 +55,7 @@ def test_nothing_affordable_ends_the_search_and_says_what_is_left():
 
 @pytest.mark.parametrize(
     ("horizon", "budget"),
-    [
-        (1, 30),
-        (2, 61),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 61), (2, 30), (4, 30), (4, 61)]),
-    ],
+    [(1, 30), (2, 61), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 61), (2, 30), (4, 30), (4, 61)])],
 )
 def test_what_is_known_is_never_overdrawn(horizon, budget):
     found = search(study(Rollout(horizon, cost=known_cost, **SMALL), Budget(time=budget)))
@@ -162,9 +156,7 @@ def test_fewer_epochs_than_one_training_still_train_one():
 
 def test_running_trials_have_their_costs_set_aside():
     store = MemoryStore(Clock())
-    workers = [
-        study(Rollout(cost=known_cost, **SMALL), Budget(worker_time=100), store=store) for _ in range(4)
-    ]
+    workers = [study(Rollout(cost=known_cost, **SMALL), Budget(worker_time=100), store=store) for _ in range(4)]
     held, promised = [], 0.0
     for _ in range(40):
         answer = workers[len(held) % 4].ask()
@@ -217,17 +209,14 @@ def test_the_learnt_chance_of_stopping_makes_trainings_cheaper():
     assert stopped
     missing = sum(1 - t.epoch / 20 for t in stopped)
     assert trained_share(found.history, finished) == pytest.approx(1 - missing / (len(finished) + 1))
-    assert full_cost(found.history, stopped[0].id, "seconds") == pytest.approx(
-        slope(stopped[0].config), rel=0.2
-    )
+    assert full_cost(found.history, stopped[0].id, "seconds") == pytest.approx(slope(stopped[0].config), rel=0.2)
     points = SQUARE.encode_many([{"a": 0.5, "b": 0.5}])
     costs = RemainingBudget(CostOptions("Rollout"), found.history, finished).costs("epochs", points)
     assert costs[0] == pytest.approx(20 * trained_share(found.history, finished))
 
 
 @pytest.mark.parametrize(
-    "make",
-    [lambda: EI(cost="per"), pytest.param(lambda: Rollout(**SMALL), marks=pytest.mark.slow)],
+    "make", [lambda: EI(cost="per"), pytest.param(lambda: Rollout(**SMALL), marks=pytest.mark.slow)]
 )
 def test_minimising_is_maximising_the_opposite(make):
     up = study(make(), Budget(time=150), goal=Maximize("acc", (0, 1)))

@@ -113,9 +113,7 @@ def test_a_proposal_is_that_of_a_search_for_one_goal_by_the_weights_that_were_dr
 
 
 @pytest.mark.parametrize("name", ["multifidelity", "halting"])
-def test_a_trial_is_stopped_only_if_each_of_the_weights_would_stop_it_and_it_is_off_the_front(
-    name: str,
-) -> None:
+def test_a_trial_is_stopped_only_if_each_of_the_weights_would_stop_it_and_it_is_off_the_front(name: str) -> None:
     asked = [(e, before) for e, before in decisions(name) if isinstance(e, Reported) and e.epoch < 6]
     own = {t.id: list(t.tags["weights"]) for t in searched(name).trials}
     kept = [(e, before) for e, before in asked if "kept_by" in e.verdict.evidence]
@@ -153,13 +151,10 @@ def test_resumed_trials_keep_the_weights_that_they_were_begun_under() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.TruVaR(0.7, rule="gchk"), of.AutoBCT()],
+    "policy", [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.TruVaR(0.7, rule="gchk"), of.AutoBCT()]
 )
 def test_a_policy_that_cannot_says_so_and_which_can(policy: Any) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"searches for one goal, and the problem has 2\. Use MultiFidelity\(\)"
-    ):
+    with pytest.raises(InvalidInput, match=r"searches for one goal, and the problem has 2\. Use MultiFidelity\(\)"):
         Study(PROBLEM, policy, verbose=0)
 
 
@@ -247,9 +242,7 @@ def by_hand(event: Reported, before: list[Event]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", ["multifidelity", "halting", "asha"])
-def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place_by_weights(
-    name: str,
-) -> None:
+def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place_by_weights(name: str) -> None:
     ends = [
         (e, before)
         for e, before in decisions(name)

@@ -7,12 +7,7 @@ import pytest
 
 from haltune.gp import Kernel, condition_on
 from haltune.policies.truvar.belief import BlockedField, DenseField, field_of
-from haltune.policies.truvar.choice import (
-    anticipated_reduction,
-    best_ratio,
-    excess_variance,
-    truncated_reduction,
-)
+from haltune.policies.truvar.choice import anticipated_reduction, best_ratio, excess_variance, truncated_reduction
 
 KERNEL = Kernel("matern52", 1.7, np.array([0.2, 0.4]))
 RNG = np.random.default_rng(0)
@@ -46,9 +41,7 @@ def from_scratch(noise, floor):
 def test_the_rank_one_form_is_equation_3_computed_from_scratch(floor):
     field = field_of(believed(), POINTS)
     noise = np.array([NOISE, NOISE + 0.5])
-    found = truncated_reduction(
-        field.rows, field.variance, noise, excess_variance(field.variance, floor, MEMBERS)
-    )
+    found = truncated_reduction(field.rows, field.variance, noise, excess_variance(field.variance, floor, MEMBERS))
     expected = np.array([from_scratch(row, floor) for row in noise])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 

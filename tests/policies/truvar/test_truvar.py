@@ -8,20 +8,7 @@ import numpy as np
 import pytest
 from worlds import MortalStore
 
-from haltune import (
-    Budget,
-    Finish,
-    Float,
-    HaltuneError,
-    Level,
-    Maximize,
-    Minimize,
-    Problem,
-    Space,
-    Study,
-    Trial,
-    Wait,
-)
+from haltune import Budget, Finish, Float, HaltuneError, Level, Maximize, Minimize, Problem, Space, Study, Trial, Wait
 from haltune.gp import Kernel, condition_on
 from haltune.log.events import Status
 from haltune.policies import TruVaR
@@ -49,9 +36,7 @@ def search(policy, values, trials=25, store=None, problem=PROBLEM, noise=None, s
     for trial in study:
         spread = math.sqrt((noise or {}).get(trial.level, 0.0))
         rng = np.random.default_rng([seed, trial.id])
-        trial.report(
-            values[KEYS.index(SPACE.key(trial.config))] + spread * rng.standard_normal(), seconds=1.0
-        )
+        trial.report(values[KEYS.index(SPACE.key(trial.config))] + spread * rng.standard_normal(), seconds=1.0)
         trial.finish()
     return study
 
@@ -88,9 +73,7 @@ def by_the_book(values, noises, costs, steps, threshold=None, cost=None, monoton
             for j in range(n):
                 after = variance - covariance[:, j] ** 2 / (noise + variance[j])
                 drop = before - np.maximum(beta * after, eta**2)[members].sum()
-                price = costs[level] * (
-                    1.0 if cost is None else cost(GRID[j], GRID[seen_at[-1]] if seen_at else None)
-                )
+                price = costs[level] * (1.0 if cost is None else cost(GRID[j], GRID[seen_at[-1]] if seen_at else None))
                 if drop / price > best[0] * (1 + 1e-9):
                     best = (drop / price, level, j)
         rows.append((best[2], best[1], stage))
@@ -116,15 +99,12 @@ def test_it_takes_the_steps_of_algorithm_1_for_level_sets_with_levels_and_costs(
         return 1.0 + config["x"] + (2.0 * abs(config["z"] - previous["z"]) if previous else 0.0)
 
     values, levels = truth(1), [Level("rough", 0.4, 1.0), Level("fine", 1e-4, 3.0)]
-    policy = TruVaR(
-        threshold=0.8, kernel=KERNEL, levels=levels, grid=SIDE, initial=0, cost=cost if moving else None
-    )
+    policy = TruVaR(threshold=0.8, kernel=KERNEL, levels=levels, grid=SIDE, initial=0, cost=cost if moving else None)
     study = search(policy, values, 40, noise={"rough": 0.4, "fine": 1e-4})
     expected = by_the_book(values, [0.4, 1e-4], [1.0, 3.0], 39, 0.8, cost if moving else None, True, a=1.0)
     names = [level.name for level in levels]
     found = [
-        (KEYS.index(SPACE.key(e.config)), names.index(e.tags["level"]), e.evidence["stage"])
-        for e in started(study)
+        (KEYS.index(SPACE.key(e.config)), names.index(e.tags["level"]), e.evidence["stage"]) for e in started(study)
     ]
     assert found == expected[: len(found)]
     assert len(found) == min(40, len(expected))
@@ -228,9 +208,7 @@ def test_pending_trials_spread_and_count_as_seen():
 
 
 def test_an_observation_costs_what_was_learnt_of_its_seconds():
-    study = Study(
-        PROBLEM, TruVaR(grid=SIDE, noise=1e-4, initial=6, cost_model="gp"), seed=0, budget=Budget(trials=25)
-    )
+    study = Study(PROBLEM, TruVaR(grid=SIDE, noise=1e-4, initial=6, cost_model="gp"), seed=0, budget=Budget(trials=25))
     values = truth()
     for trial in study:
         trial.report(values[KEYS.index(SPACE.key(trial.config))], seconds=100.0 ** trial.config["x"])
@@ -347,9 +325,7 @@ def test_other_rules_choose_what_their_formula_says(rule):
     study = search(policy, values, 15, noise={None: 1e-4})
     seen_at, seen_y, members = [], [], np.ones(len(POINTS), dtype=bool)
     for event, trial in zip(started(study), study.trials, strict=True):
-        belief = condition_on(
-            KERNEL, POINTS[seen_at], seen_y, noise=0.0, point_noise=np.full(len(seen_at), 1e-4)
-        )
+        belief = condition_on(KERNEL, POINTS[seen_at], seen_y, noise=0.0, point_noise=np.full(len(seen_at), 1e-4))
         mean, variance = belief.predict(POINTS)
         sd = np.sqrt(variance)
         members &= (mean + 3 * sd >= 0.8) & (mean - 3 * sd <= 0.8)
@@ -403,18 +379,9 @@ def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        (
-            TruVaR(grid=SIDE),
-            r"\d+ of 81 configurations may be the best: of what is not sure of them, this run settles",
-        ),
-        (
-            TruVaR(threshold=0.5, grid=SIDE),
-            r"\d+ of 81 configurations may lie on either side: of what is not sure",
-        ),
-        (
-            TruVaR(threshold=0.123456789, rule="gchk", grid=SIDE),
-            r"whether it reaches 0.1235 is the least sure: value",
-        ),
+        (TruVaR(grid=SIDE), r"\d+ of 81 configurations may be the best: of what is not sure of them, this run settles"),
+        (TruVaR(threshold=0.5, grid=SIDE), r"\d+ of 81 configurations may lie on either side: of what is not sure"),
+        (TruVaR(threshold=0.123456789, rule="gchk", grid=SIDE), r"whether it reaches 0.1235 is the least sure: value"),
         (TruVaR(threshold=0.5, grid=SIDE, rule="variance"), r"its value is the least sure: value"),
     ],
 )
@@ -460,9 +427,7 @@ def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     assert not any(SPACE.key(c) in tried for c, _ in found.high)
 
 
-@pytest.mark.parametrize(
-    "policy", [TruVaR(threshold=0.5), TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")]
-)
+@pytest.mark.parametrize("policy", [TruVaR(threshold=0.5), TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")])
 def test_a_search_keeps_away_from_where_trainings_fail(policy):
     study = Study(PROBLEM, policy, seed=1, budget=Budget(trials=24), max_failures=100, verbose=0)
     for trial in study:

@@ -11,9 +11,7 @@ def limited(**limits):
     history = told()
     history.apply(Budgeted(at=0.0, budget=limits))
     tell_trial(history, [0.1] * 10, seconds=6.0)
-    return tell_trial(
-        history, [0.1] * 4, Status.STOPPED, seconds=9.0
-    )  # 96 s of one worker, one after the other
+    return tell_trial(history, [0.1] * 4, Status.STOPPED, seconds=9.0)  # 96 s of one worker, one after the other
 
 
 @pytest.mark.parametrize(

@@ -189,10 +189,7 @@ def test_every_other_metric_has_its_curves():
     tell_trial(history, values, metrics={own: values, **other})
     tell_trial(history, [0.4], metrics={"loss": [0.5]})
     figure = metrics(history)
-    assert sorted((len(curve.x), curve.mode) for curve in figure.data if curve.yaxis == "y2")[0] == (
-        1,
-        "markers",
-    )
+    assert sorted((len(curve.x), curve.mode) for curve in figure.data if curve.yaxis == "y2")[0] == (1, "markers")
     assert {curve.mode for curve in figure.data if len(curve.x) > 1} == {"lines"}
     drawn = {(t.yaxis, t.name): (list(t.x), list(t.y)) for t in figure.data}
     assert drawn == {
@@ -201,9 +198,7 @@ def test_every_other_metric_has_its_curves():
         ("y3", "trial 0"): ([1, 2, 3], [7.0] * 3),
     }
     assert (figure.layout.yaxis2.title.text, figure.layout.yaxis3.title.text) == ("loss", "params")
-    assert [a.text for a in metrics(a_search()).layout.annotations] == [
-        "No trial has reported another metric"
-    ]
+    assert [a.text for a in metrics(a_search()).layout.annotations] == ["No trial has reported another metric"]
 
 
 def test_of_many_trials_the_best_and_those_that_run_have_curves_of_other_metrics():
@@ -245,9 +240,7 @@ def test_panels_of_an_image_are_as_high_as_on_the_page_and_apart():
     above, below = laid.yaxis.domain, laid.yaxis3.domain
     assert (above[1], below[0]) == pytest.approx((1.0, 0.0))
     assert (above[0] - below[1]) * inside == pytest.approx(70)
-    assert (
-        (above[1] - above[0]) * inside == pytest.approx((below[1] - below[0]) * inside) == pytest.approx(250)
-    )
+    assert (above[1] - above[0]) * inside == pytest.approx((below[1] - below[0]) * inside) == pytest.approx(250)
     assert laid.xaxis2.domain[0] > laid.xaxis.domain[1]
 
 

@@ -19,11 +19,7 @@ SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64), "kind": Ch
 def searched(trials=12, epochs=3):
     """Every third run ends after its first epoch by itself."""
     study = Study(
-        Problem(SPACE, Minimize("loss"), epochs),
-        RandomSearch(),
-        seed=0,
-        budget=Budget(trials=trials),
-        verbose=0,
+        Problem(SPACE, Minimize("loss"), epochs), RandomSearch(), seed=0, budget=Budget(trials=trials), verbose=0
     )
     for trial in study:
         with trial:
@@ -84,9 +80,7 @@ def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names
     study = searched(14)
     figure = contour(study)
     buttons = figure.layout.updatemenus[0].buttons
-    assert {frozenset(b.label.split(" and ")) for b in buttons} == {
-        frozenset(p) for p in combinations(SPACE.names, 2)
-    }
+    assert {frozenset(b.label.split(" and ")) for b in buttons} == {frozenset(p) for p in combinations(SPACE.names, 2)}
     for button in buttons:
         across, along = button.args[1]["xaxis.title.text"], button.args[1]["yaxis.title.text"]
         alone = contour(study, across, along)
@@ -95,11 +89,7 @@ def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names
         changed = button.args[0]
         np.testing.assert_allclose(np.array(changed["z"][0], float), np.array(heat.z, float))
         assert [list(changed["x"][0]), list(changed["y"][1])] == [list(heat.x), list(dots.y)]
-        assert (
-            button.args[1]["meta.alt"]
-            == alone.layout.meta["alt"]
-            == f"The loss expected over {across} and {along}."
-        )
+        assert button.args[1]["meta.alt"] == alone.layout.meta["alt"] == f"The loss expected over {across} and {along}."
         assert button.args[1]["xaxis.type"] == (alone.layout.xaxis.type or "linear")
     assert list(figure.data[0].x) == list(buttons[0].args[0]["x"][0])
 

@@ -59,9 +59,7 @@ def opened(browser, tmp_path):
 
     def open_(source, width=1280, scheme="light"):
         path = written(source, tmp_path / "page.html")
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-        )
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))
@@ -128,9 +126,7 @@ def test_pointing_at_a_curve_shows_its_reason_and_lights_its_row(opened):
     box = page.locator("figure[data-figure=curves] .panel > svg[role=img]").bounding_box()
     tip = page.locator("figure[data-figure=curves] .tip")
     found = None
-    for y in range(
-        int(box["y"]) + 20, int(box["y"] + box["height"]) - 50, 8
-    ):  # epoch 2 of 10: a fifth of the way
+    for y in range(int(box["y"]) + 20, int(box["y"] + box["height"]) - 50, 8):  # epoch 2 of 10: a fifth of the way
         page.mouse.move(box["x"] + 40 + (box["width"] - 60) * 0.195, y)
         if tip.is_visible() and "stopped early" in tip.inner_text():
             found = tip.inner_text()
@@ -190,15 +186,11 @@ def test_each_result_is_a_dot_that_leads_to_its_row(opened):
 
 def test_figures_are_described_and_fill_the_width_and_panels_stand_at_one_height(opened):
     page = opened(many)
-    told_of = page.eval_on_selector_all(
-        "figure svg[role=img]", "all => all.map(svg => svg.getAttribute('aria-label'))"
-    )
+    told_of = page.eval_on_selector_all("figure svg[role=img]", "all => all.map(svg => svg.getAttribute('aria-label'))")
     assert len(told_of) >= 5
     assert all(len(text) > 20 for text in told_of)
     wide = page.locator("figure[data-figure=curves]").bounding_box()["width"]
-    places = page.eval_on_selector_all(
-        "#figures > figure", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])"
-    )
+    places = page.eval_on_selector_all("#figures > figure", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])")
     for top, width in places:
         assert sum(other == top for other, _ in places) == (1 if width > 0.9 * wide else 2)
     page.locator("figure[data-figure=slices]").scroll_into_view_if_needed()
@@ -331,9 +323,7 @@ def test_a_finger_that_drags_along_an_axis_chooses_and_does_not_scroll(touched):
     hand = page.context.new_cdp_session(page)
 
     def move(kind, *points):
-        hand.send(
-            "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for y in points]}
-        )
+        hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for y in points]})
 
     move("touchStart", y)
     for step in range(1, 9):
@@ -453,9 +443,7 @@ def test_a_search_without_a_value_has_a_page(opened, browser, tmp_path):
     page = browser.new_page()
     page.goto(path.as_uri())
     page.wait_for_selector("figure[data-figure=curves] .panel svg text", state="attached")
-    assert (
-        "No trial has reported a finite value yet" in page.locator("figure[data-figure=curves]").inner_text()
-    )
+    assert "No trial has reported a finite value yet" in page.locator("figure[data-figure=curves]").inner_text()
     page.close()
 
 
@@ -466,9 +454,7 @@ def test_a_search_without_a_value_has_a_page(opened, browser, tmp_path):
 def watched(browser, tmp_path):
     """A search with a trial, a server for it that can be ended and begun again, and what browsers complained of."""
     problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
-    study = Study(
-        problem, RandomSearch(), f"sqlite:///{tmp_path}/a.db", seed=0, budget=Budget(trials=50), verbose=0
-    )
+    study = Study(problem, RandomSearch(), f"sqlite:///{tmp_path}/a.db", seed=0, budget=Budget(trials=50), verbose=0)
     served = Served(tmp_path / "a.db")
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(90_000)  # a machine that is busy with other tests
@@ -554,11 +540,7 @@ def test_a_space_that_is_widened_has_its_new_column_on_the_pages_that_are_open(w
         trial.report(0.5, seconds=1.0)
     page, wider = visit(context, served, []), Space({"lr": Float(0.01, 2.0), "seed": Constant(1)})
     more = Study(
-        Problem(wider, study.problem.goal, 4),
-        RandomSearch(),
-        study.store.url,
-        budget=Budget(trials=50),
-        verbose=0,
+        Problem(wider, study.problem.goal, 4), RandomSearch(), study.store.url, budget=Budget(trials=50), verbose=0
     )
     with more.ask() as trial:
         trial.report(0.6, seconds=1.0)
@@ -640,12 +622,8 @@ def test_a_button_is_there_while_it_would_change_something(watched):
     page.on("dialog", lambda dialog: dialog.accept())
 
     def offers(place, *words):
-        seen = (
-            "[...document.querySelectorAll(place)].filter((b) => !b.hidden).map((b) => b.textContent).join()"
-        )
-        page.wait_for_function(
-            f"([place, words]) => {seen} === words.join()", arg=[f"{place} [data-do]", words]
-        )
+        seen = "[...document.querySelectorAll(place)].filter((b) => !b.hidden).map((b) => b.textContent).join()"
+        page.wait_for_function(f"([place, words]) => {seen} === words.join()", arg=[f"{place} [data-do]", words])
 
     why = "tr.why[data-trial=trial-0]"
     page.locator("tr[data-trial=trial-0]:not(.why)").click()
@@ -744,9 +722,7 @@ def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched)
         shows(page, "trial 0 ends after the epoch under way")
         assert page.locator("tr.why[data-trial=trial-0] pre").is_visible()
         trial.report(0.5, seconds=1.0)
-    page.wait_for_function(
-        "() => document.querySelector('tr[data-trial=trial-0]').dataset.kind === 'stopped'"
-    )
+    page.wait_for_function("() => document.querySelector('tr[data-trial=trial-0]').dataset.kind === 'stopped'")
     assert page.locator("tr.why .asks button:visible").count() == 0
 
 
@@ -770,9 +746,7 @@ def test_every_parameter_is_named_beside_its_importance(opened):
         config = {name: (n * (k + 3) % 13) / 13 for k, name in enumerate(names)}
         tell_trial(history, [0.4, 0.3 + config["parameter 0"] / 2], Status.COMPLETED, config)
     page = opened(history)
-    assert set(names) <= set(
-        page.locator("figure[data-figure=importance] .panel svg text").all_text_contents()
-    )
+    assert set(names) <= set(page.locator("figure[data-figure=importance] .panel svg text").all_text_contents())
 
 
 def test_parameters_that_exclude_each_other_have_their_slices_and_no_contour(opened):
@@ -810,9 +784,7 @@ def test_what_only_just_is_a_number_is_drawn_and_told_as_one(opened):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened, width):
     long = "optimizer_learning_rate_of_the_second_stage_after_the_warm_up_of_the_encoder_network"
-    history = told(
-        Problem(Space({long: Float(0.0, 1.0), f"{long}_2": Float(0.0, 1.0)}), Maximize("a" * 90), 2)
-    )
+    history = told(Problem(Space({long: Float(0.0, 1.0), f"{long}_2": Float(0.0, 1.0)}), Maximize("a" * 90), 2))
     for n in range(12):
         tell_trial(history, [n / 12], config={long: n / 12, f"{long}_2": (n * 7 % 12) / 12})
     page = opened(history, width)
@@ -865,9 +837,9 @@ def test_the_page_in_a_cell_follows_the_search_and_its_frame_reaches_nothing(bro
             page.evaluate(f"() => {{ {handed} }}")
             frame.get_by_role("heading", name=f"{value} highest acc").wait_for()
     assert frame.locator("tr[data-trial=trial-0]:not(.why)").count() == 1
-    assert page.frames[1].evaluate(
-        "() => { try { return parent.document.title; } catch { return 'kept out'; } }"
-    ) == ("kept out")
+    assert page.frames[1].evaluate("() => { try { return parent.document.title; } catch { return 'kept out'; } }") == (
+        "kept out"
+    )
     page.close()
     assert said == []
 
@@ -894,9 +866,7 @@ def test_trials_that_are_chosen_stand_side_by_side(opened):
     one, other = history.trials[12], history.trials[13]
     assert [float(v) for v in found["lr"]] == pytest.approx([one.config["lr"], other.config["lr"]], rel=1e-5)
     assert [float(v) for v in found["acc"]] == pytest.approx([one.values[-1], other.values[-1]], rel=1e-5)
-    assert [float(v) for v in found["loss"]] == pytest.approx(
-        [1 - one.values[-1], 1 - other.values[-1]], rel=1e-5
-    )
+    assert [float(v) for v in found["loss"]] == pytest.approx([1 - one.values[-1], 1 - other.values[-1]], rel=1e-5)
     assert found["outcome"][0] == "stopped early"
     assert found["reason"][0] == "too slow"
     assert found["kind"] == ["a", "b"]
@@ -944,9 +914,7 @@ def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
     third.goto(again.url)
     assert third.locator("tr.why[data-trial=trial-7] pre").is_visible()
     third.goto(again.url.replace("#trial-7", "#figure-parallel"))
-    third.wait_for_function(
-        "document.querySelector('figure[data-figure=parallel]').getBoundingClientRect().top < 200"
-    )
+    third.wait_for_function("document.querySelector('figure[data-figure=parallel]').getBoundingClientRect().top < 200")
     third.get_by_role("link", name="Budget").click()
     assert third.url.endswith("#figure-budget")
     for wrong in ("#trial-999", "#compare=1,999,x", "#figure-__proto__", '#trial-"><img>'):
@@ -955,15 +923,11 @@ def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
 
 
 def test_the_rows_that_are_shown_are_saved_as_csv(opened):
-    space = Space(
-        {f"p{k}": Float(0.0, 1.0) for k in range(8)} | {"=cmd()": Choice(["=1+1", 'a,b\n"c"', "-2"])}
-    )
+    space = Space({f"p{k}": Float(0.0, 1.0) for k in range(8)} | {"=cmd()": Choice(["=1+1", 'a,b\n"c"', "-2"])})
     history = told(Problem(space, Maximize("acc", (0, 1)), 10))
     for n, kind in enumerate(["=1+1", 'a,b\n"c"', "-2"]):
         config = {f"p{k}": (k + n) / 100 for k in range(8)} | {"=cmd()": kind}
-        tell_trial(
-            history, [0.1, 0.2 + n / 10], Status.STOPPED, config, "because", metrics={"loss": [2.0, 1.0 / 3]}
-        )
+        tell_trial(history, [0.1, 0.2 + n / 10], Status.STOPPED, config, "because", metrics={"loss": [2.0, 1.0 / 3]})
     page = opened(history)
     page.get_by_placeholder("Filter").fill("acc<0.35")
     with page.expect_download() as download:
@@ -974,10 +938,7 @@ def test_the_rows_that_are_shown_are_saved_as_csv(opened):
     assert [row["'=cmd()"] for row in saved] == ['a,b\n"c"', "'=1+1"]
     assert [float(row["p3"]) for row in saved] == [0.04, 0.03]
     assert [float(row["loss"]) for row in saved] == [1 / 3, 1 / 3]
-    assert [float(row["acc"]) for row in saved] == [
-        history.trials[1].values[-1],
-        history.trials[0].values[-1],
-    ]
+    assert [float(row["acc"]) for row in saved] == [history.trials[1].values[-1], history.trials[0].values[-1]]
     assert {row["reason"] for row in saved} == {"because"}
     assert "configuration" not in saved[0]
     assert download.value.suggested_filename.endswith(".csv")

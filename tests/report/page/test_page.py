@@ -211,10 +211,7 @@ def audited(metric, name="study", policy=None):
     """A search of which all runs are audited, two of them losers from the start."""
     problem = Problem(Space({metric: Float(0.0, 1.0)}), Maximize(metric, (0, 1)), 10)
     study = small_study(
-        policy or Halting(RandomSearch(), OptimalStopping(paths=2000), audit=1.0),
-        problem=problem,
-        trials=3,
-        name=name,
+        policy or Halting(RandomSearch(), OptimalStopping(paths=2000), audit=1.0), problem=problem, trials=3, name=name
     )
     for trial in study:
         with trial:
@@ -227,10 +224,7 @@ def test_an_audit_has_a_section_with_what_became_of_its_runs(tmp_path):
     study = audited("acc")
     text = re.sub(r"\s+", " ", Seen(page_of(study, tmp_path)).text)
     assert study.audit().stops == 2
-    assert (
-        "audit of 100% of the trials: 3 drawn so far, 2 of them would have been stopped; wrong stops 0 of 2"
-        in text
-    )
+    assert "audit of 100% of the trials: 3 drawn so far, 2 of them would have been stopped; wrong stops 0 of 2" in text
     for run in study.audit().runs:
         assert str(run) in text
     assert f"the audit cost {study.audit().cost:g} epochs" in text
@@ -323,9 +317,7 @@ def test_of_many_trials_the_best_and_a_sample_are_shown_and_it_says_so(many_tria
     others = [n for n in range(5000) if n not in {t.id for t in ranked[:1000]}]
     spread = sorted(others, key=lambda n: n * (math.sqrt(5.0) - 1.0) / 2.0 % 1.0)[:1000]
     assert sorted([*(t.id for t in ranked[:1000]), *spread]) == rows
-    assert (
-        "Of 5,000 trials 2,000 are shown: the best 1,000, and of all others as many spread over their" in page
-    )
+    assert "Of 5,000 trials 2,000 are shown: the best 1,000, and of all others as many spread over their" in page
     assert '<h2 id="trials">Trials <small class="quiet">2,000 of 5,000</small></h2>' in page
 
 
@@ -384,9 +376,7 @@ def test_the_page_states_the_probability_of_a_better_configuration_only_where_it
     """Four trials of 20 s are too few; five took 1 min 40 s."""
     pages = []
     for policy, trials in ((RandomSearch(), 4), (RandomSearch(), 5), (GPUCB(), 5)):
-        study = Study(
-            {"x": Float(0, 1)}, "acc", policy=policy, max_epochs=1, budget=f"{trials} trials", verbose=0
-        )
+        study = Study({"x": Float(0, 1)}, "acc", policy=policy, max_epochs=1, budget=f"{trials} trials", verbose=0)
         for trial in study:
             trial.report(0.8 - 0.1 * abs(3 - trial.id), seconds=20.0)
             trial.finish()
@@ -411,9 +401,7 @@ def test_the_page_says_that_its_predictions_do_not_use_prior_studies_where_there
 def test_large_numbers_of_other_goals_are_written_out_and_as_exactly_as_the_first(tmp_path):
     goals = [Maximize("acc", (0, 1)), Minimize("ms")]
     constraint = Constraint("params", at_most=1e6)
-    study = Study(
-        {"lr": Float(0.1, 1.0)}, goals, constraints=[constraint], max_epochs=1, budget="2 trials", verbose=0
-    )
+    study = Study({"lr": Float(0.1, 1.0)}, goals, constraints=[constraint], max_epochs=1, budget="2 trials", verbose=0)
     for trial in study:
         trial.report({"acc": 0.91234, "ms": 2.3456}, metrics={"params": 13310.0})
         trial.finish()
@@ -428,10 +416,6 @@ def test_bars_of_few_trials_stand_together():
     for value in (0.3, 0.5):
         tell_trial(history, [value] * 10)
     layout = ToldSearch(history).items()["figure/budget"]["layout"]
-    axis = next(
-        axis
-        for name, axis in layout.items()
-        if name.startswith("xaxis") and "trials" in axis["title"]["text"]
-    )
+    axis = next(axis for name, axis in layout.items() if name.startswith("xaxis") and "trials" in axis["title"]["text"])
     low, high = axis["range"]
     assert (2 - 1) / (high - low) <= 0.1

@@ -81,17 +81,7 @@ def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_moment(serv
 
 def test_nothing_is_shown_without_the_token(served):
     app = served[0]
-    for path in (
-        "/",
-        "/0/",
-        "//0/",
-        "/wrong/",
-        f"/{TOKEN}x/",
-        f"/{TOKEN[:-1]}/0/",
-        "/../",
-        f"/x/{TOKEN}/",
-        "/\u00e9/",
-    ):
+    for path in ("/", "/0/", "//0/", "/wrong/", f"/{TOKEN}x/", f"/{TOKEN[:-1]}/0/", "/../", f"/x/{TOKEN}/", "/\u00e9/"):
         status, _, text = ask(app, path)
         assert status == 404, path
         assert "acc" not in text
@@ -147,14 +137,7 @@ def test_only_a_post_by_the_page_itself_acts(served):
 
 def test_every_answer_forbids_what_a_page_does_not_need(served):
     app, _ = served
-    for path in (
-        f"/{TOKEN}/",
-        f"/{TOKEN}/0/",
-        f"/{TOKEN}/page.js",
-        f"/{TOKEN}/0/changes",
-        "/nothing",
-        f"/{TOKEN}/99/",
-    ):
+    for path in (f"/{TOKEN}/", f"/{TOKEN}/0/", f"/{TOKEN}/page.js", f"/{TOKEN}/0/changes", "/nothing", f"/{TOKEN}/99/"):
         _, headers, _ = ask(app, path)
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -321,9 +304,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     app, study = served
 
     def post(action, **body):
-        status, _, text = ask(
-            app, f"/{TOKEN}/0/{action}", "POST", headers=[OWN], body=json.dumps(body).encode()
-        )
+        status, _, text = ask(app, f"/{TOKEN}/0/{action}", "POST", headers=[OWN], body=json.dumps(body).encode())
         return status, json.loads(text)
 
     trial = study.ask()
@@ -353,9 +334,7 @@ def test_a_click_reads_no_more_of_the_log_than_was_appended(served, monkeypatch)
     ]  # fmt: skip
     read, begun = SqlStore.read, []
     monkeypatch.setattr(
-        SqlStore,
-        "read",
-        lambda self, name, start=0, stop=None: begun.append(start) or read(self, name, start, stop),
+        SqlStore, "read", lambda self, name, start=0, stop=None: begun.append(start) or read(self, name, start, stop)
     )
     for _ in range(2):  # the first click opens what is written to
         begun.clear()
@@ -429,10 +408,7 @@ def test_a_study_that_cannot_be_read_is_said_and_the_others_stay(tmp_path):
     train(searched(tmp_path / "a.db"))
 
     board = Board(
-        lambda: [
-            place(tmp_path / "a.db"),
-            Location(open_store(str(tmp_path / "a.db"), reading=True), "none", "x"),
-        ]
+        lambda: [place(tmp_path / "a.db"), Location(open_store(str(tmp_path / "a.db"), reading=True), "none", "x")]
     )
     app = application(board, TOKEN)
     text = ask(app, f"/{TOKEN}/")[2]

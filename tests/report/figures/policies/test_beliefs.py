@@ -140,11 +140,7 @@ def test_of_more_parameters_it_is_a_slice_through_the_last_configuration_along_t
     study = searched("three")
     seen, space, last = own(study), study.history.problem.space, study.trials[-1].config
     changes = {}
-    for name, values in (
-        ("lr", np.geomspace(1e-4, 1, 21)),
-        ("drop", np.linspace(0, 0.5, 21)),
-        ("kind", "ab"),
-    ):
+    for name, values in (("lr", np.geomspace(1e-4, 1, 21)), ("drop", np.linspace(0, 0.5, 21)), ("kind", "ab")):
         points = space.encode_many([{**last, name: v} for v in values])
         changes[name] = np.ptp(seen.beliefs.on(points) @ seen.beliefs.score.mean)
     figure = posterior(study)
@@ -159,10 +155,7 @@ def test_of_more_parameters_it_is_a_slice_through_the_last_configuration_along_t
 def test_the_page_of_such_a_search_shows_it_and_that_of_another_does_not():
     assert "figure/posterior" in ToldSearch(searched()).items()
     guarded = Halting(AutoBCT(gamma=0.02))
-    assert (
-        "figure/posterior"
-        in ToldSearch(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
-    )
+    assert "figure/posterior" in ToldSearch(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
     other = Study(Problem(SPACES["one"], Maximize("acc"), 1), RandomSearch(), seed=0, budget=Budget(trials=1))
     assert "figure/posterior" not in ToldSearch(other).items()
     with pytest.raises(HaltuneError, match=r"AutoBCT\(\)"):
@@ -219,9 +212,7 @@ def test_whole_numbers_have_whole_ticks_and_options_their_order():
 def test_where_configurations_share_a_place_the_likeliest_is_shown():
     space = Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True), "kind": Choice(["a", "b"])})
     found = studied(space, grid=4).level_set()
-    shown = [
-        p for trace in region(found).data[1:] for p in zip(trace.x, trace.y, trace.marker.color, strict=True)
-    ]
+    shown = [p for trace in region(found).data[1:] for p in zip(trace.x, trace.y, trace.marker.color, strict=True)]
     assert len(shown) == 16
     for x, y, probability in shown:
         same = [c["x"] == x and c["lr"] == y for c in found.configs]
@@ -283,9 +274,7 @@ def test_what_may_be_the_best_is_seen_over_what_cannot_be(along):
     assert len(cannot.x)  # some are ruled out
     drawn = dict(zip(zip(may.x, may.y, strict=True), may.marker.color, strict=True))
     second = [c[along] for c in found.configs] if along else found.mean
-    assert drawn == dict(
-        zip(zip([c["x"] for c in found.configs], second, strict=True), found.probability, strict=True)
-    )
+    assert drawn == dict(zip(zip([c["x"] for c in found.configs], second, strict=True), found.probability, strict=True))
     assert max(zip(may.marker.color, may.x, strict=True))[1] == 1.0  # where the function is largest
     assert ToldSearch(study).items()["figure/region"] == region_spec(found)
     assert f"{len(found.configs)} configuration" in region_spec(found)["layout"]["meta"]["alt"]
@@ -304,7 +293,5 @@ def test_on_a_page_the_axes_are_the_parameters_that_matter_most():
     told = ToldSearch(studied(space, representers=40)).items()
     layout = told["figure/region"]["layout"]
     ranked = told["figure/importance"]["data"][0]["y"][::-1]
-    assert (
-        {layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"]} == set(ranked[:2]) == {"x", "lr"}
-    )
+    assert {layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"]} == set(ranked[:2]) == {"x", "lr"}
     assert "The bluer, the likelier to reach it." in layout["meta"]["note"]

@@ -24,14 +24,7 @@ def audited(chances, end, audit=True, status=Status.COMPLETED):
             value = end if n == len(chances) else 0.1
             verdict = go_on("on", p_win=p, incumbent=0.5)
             yield Reported(
-                at=n,
-                trial=trial,
-                attempt=1,
-                epoch=float(n),
-                value=value,
-                seconds=1.0,
-                verdict=verdict,
-                seen=0,
+                at=n, trial=trial, attempt=1, epoch=float(n), value=value, seconds=1.0, verdict=verdict, seen=0
             )
         if status is not None:
             yield Ended(at=9.0, trial=trial, attempt=1, status=status)
@@ -67,9 +60,7 @@ def test_the_intervals_are_exact():
 
 
 def test_a_smaller_value_wins_where_the_metric_is_minimised():
-    (group,) = grouped(
-        *groups(audited([0.3] * 3, 0.2), audited([0.3] * 3, 0.9), goal=Minimize("loss", (0, 1)))
-    )
+    (group,) = grouped(*groups(audited([0.3] * 3, 0.2), audited([0.3] * 3, 0.9), goal=Minimize("loss", (0, 1))))
     assert (group.won.count, group.won.of) == (1, 2)
 
 
