@@ -134,7 +134,8 @@ def _impatient(driver: Any) -> Any:
                 self.pgconn.finish()
                 raise driver.OperationalError(f"the server did not answer for {limit:.0f} s") from None
             except BaseException as error:
-                if interrupts(error):
+                # an error of the driver's own, without a code of the server's: nothing more arrives here
+                if interrupts(error) or (type(error) is driver.OperationalError and error.sqlstate is None):
                     self.pgconn.finish()
                 raise
 

@@ -27,7 +27,9 @@ def make_model(filters=16, dropout=0.5, learning_rate=1e-3):
             layers.Dense(num_classes, activation="softmax"),
         ]
     )
-    model.compile(loss="categorical_crossentropy", optimizer=keras.optimizers.Adam(learning_rate), metrics=["accuracy"])
+    model.compile(
+        loss="categorical_crossentropy", optimizer=keras.optimizers.Adam(learning_rate), metrics=["accuracy"]
+    )
     return model
 
 
@@ -36,7 +38,15 @@ callbacks = [
     keras.callbacks.EarlyStopping(monitor="val_accuracy", patience=4, verbose=1),
 ]
 model = make_model()
-model.fit(x_train, y_train, batch_size=batch_size, epochs=epochs, validation_split=0.2, callbacks=callbacks, verbose=2)
+model.fit(
+    x_train,
+    y_train,
+    batch_size=batch_size,
+    epochs=epochs,
+    validation_split=0.2,
+    callbacks=callbacks,
+    verbose=2,
+)
 
 score = model.evaluate(x_test, y_test, verbose=0)
 print("Test accuracy:", score[1])

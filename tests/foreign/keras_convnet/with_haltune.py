@@ -30,11 +30,17 @@ def make_model(filters=16, dropout=0.5, learning_rate=1e-3):
             layers.Dense(num_classes, activation="softmax"),
         ]
     )
-    model.compile(loss="categorical_crossentropy", optimizer=keras.optimizers.Adam(learning_rate), metrics=["accuracy"])
+    model.compile(
+        loss="categorical_crossentropy", optimizer=keras.optimizers.Adam(learning_rate), metrics=["accuracy"]
+    )
     return model
 
 
-space = {"filters": Int(2, 32, log=True), "dropout": Float(0, 0.7), "learning_rate": Float(1e-5, 1e-1, log=True)}
+space = {
+    "filters": Int(2, 32, log=True),
+    "dropout": Float(0, 0.7),
+    "learning_rate": Float(1e-5, 1e-1, log=True),
+}
 study = Study(space, "val_accuracy", "search.db", max_epochs=epochs, budget="8 trials")
 for trial in study:
     callbacks = [

@@ -29,14 +29,18 @@ def make_model(filters=16, dropout=0.5, learning_rate=1e-3):
             layers.Dense(num_classes, activation="softmax"),
         ]
     )
-    model.compile(loss="categorical_crossentropy", optimizer=keras.optimizers.Adam(learning_rate), metrics=["accuracy"])
+    model.compile(
+        loss="categorical_crossentropy", optimizer=keras.optimizers.Adam(learning_rate), metrics=["accuracy"]
+    )
     return model
 
 
 def objective(trial):
     callbacks = [
         KerasPruningCallback(trial, "val_accuracy"),
-        keras.callbacks.ModelCheckpoint(f"trial-{trial.number}.keras", save_best_only=True, monitor="val_accuracy"),
+        keras.callbacks.ModelCheckpoint(
+            f"trial-{trial.number}.keras", save_best_only=True, monitor="val_accuracy"
+        ),
         keras.callbacks.EarlyStopping(monitor="val_accuracy", patience=4, verbose=1),
     ]
     model = make_model(
@@ -45,7 +49,13 @@ def objective(trial):
         learning_rate=trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True),
     )
     history = model.fit(
-        x_train, y_train, batch_size=batch_size, epochs=epochs, validation_split=0.2, callbacks=callbacks, verbose=2
+        x_train,
+        y_train,
+        batch_size=batch_size,
+        epochs=epochs,
+        validation_split=0.2,
+        callbacks=callbacks,
+        verbose=2,
     )
     return history.history["val_accuracy"][-1]
 

@@ -35,7 +35,15 @@ callbacks = [
     keras.callbacks.EarlyStopping(monitor="val_loss", min_delta=0.001, patience=3, verbose=1),
 ]
 model = make_model(input_shape=x_train.shape[1:])
-model.fit(x_train, y_train, batch_size=batch_size, epochs=epochs, callbacks=callbacks, validation_split=0.2, verbose=2)
+model.fit(
+    x_train,
+    y_train,
+    batch_size=batch_size,
+    epochs=epochs,
+    callbacks=callbacks,
+    validation_split=0.2,
+    verbose=2,
+)
 
 model = keras.models.load_model("best_model.keras")
 test_loss, test_acc = model.evaluate(x_test, y_test, verbose=0)

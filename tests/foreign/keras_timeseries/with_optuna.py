@@ -36,7 +36,9 @@ batch_size = 32
 def objective(trial):
     callbacks = [
         KerasPruningCallback(trial, "val_loss"),
-        keras.callbacks.ModelCheckpoint(f"trial-{trial.number}.keras", save_best_only=True, monitor="val_loss"),
+        keras.callbacks.ModelCheckpoint(
+            f"trial-{trial.number}.keras", save_best_only=True, monitor="val_loss"
+        ),
         keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=0.001, verbose=1),
         keras.callbacks.EarlyStopping(monitor="val_loss", min_delta=0.001, patience=3, verbose=1),
     ]
@@ -46,7 +48,13 @@ def objective(trial):
         learning_rate=trial.suggest_float("learning_rate", 1e-4, 1.0, log=True),
     )
     history = model.fit(
-        x_train, y_train, batch_size=batch_size, epochs=epochs, callbacks=callbacks, validation_split=0.2, verbose=2
+        x_train,
+        y_train,
+        batch_size=batch_size,
+        epochs=epochs,
+        callbacks=callbacks,
+        validation_split=0.2,
+        verbose=2,
     )
     return min(history.history["val_loss"])
 

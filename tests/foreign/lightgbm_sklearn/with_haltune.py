@@ -15,7 +15,11 @@ X_train, y_train, X_test, y_test = X[:450], y[:450], X[450:], y[450:]
 
 def main(trial, learning_rate=0.1, num_leaves=31):
     model = lgb.LGBMClassifier(
-        n_estimators=40 - trial.epoch, learning_rate=learning_rate, num_leaves=num_leaves, n_jobs=1, verbose=-1
+        n_estimators=40 - trial.epoch,
+        learning_rate=learning_rate,
+        num_leaves=num_leaves,
+        n_jobs=1,
+        verbose=-1,
     )
     model.fit(
         X_train,

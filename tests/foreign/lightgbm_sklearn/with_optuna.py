@@ -16,7 +16,11 @@ def main(trial):
     learning_rate = trial.suggest_float("learning_rate", 1e-3, 1.0, log=True)
     num_leaves = trial.suggest_int("num_leaves", 2, 64, log=True)
     model = lgb.LGBMClassifier(
-        n_estimators=40, learning_rate=learning_rate, num_leaves=num_leaves, n_jobs=1, verbose=-1
+        n_estimators=40,
+        learning_rate=learning_rate,
+        num_leaves=num_leaves,
+        n_jobs=1,
+        verbose=-1,
     )
     model.fit(
         X_train,

@@ -61,8 +61,15 @@ def cli_main(trial):
         MyDataModule,
         seed_everything_default=1234,
         save_config_kwargs={"overwrite": True},
-        trainer_defaults={"max_epochs": 9, "callbacks": [PyTorchLightningPruningCallback(trial, monitor="valid_loss")]},
-        args=[*sys.argv[1:], f"--model.learning_rate={learning_rate}", f"--model.hidden_dim={hidden_dim}"],
+        trainer_defaults={
+            "max_epochs": 9,
+            "callbacks": [PyTorchLightningPruningCallback(trial, monitor="valid_loss")],
+        },
+        args=[
+            *sys.argv[1:],
+            f"--model.learning_rate={learning_rate}",
+            f"--model.hidden_dim={hidden_dim}",
+        ],
     )
     return cli.trainer.callback_metrics["valid_loss"].item()
 

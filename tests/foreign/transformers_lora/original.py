@@ -7,7 +7,12 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 set_seed(0)
 base = BertConfig(
-    vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=2
+    vocab_size=32,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    num_labels=2,
 )
 BertForSequenceClassification(base).save_pretrained("base")  # in place of a model of the hub
 
