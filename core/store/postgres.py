@@ -135,7 +135,8 @@ def _impatient(driver: Any) -> Any:
                 raise driver.OperationalError(f"the server did not answer for {limit:.0f} s") from None
             except BaseException as error:
                 # an error of the driver's own, without a code of the server's: nothing more arrives here
-                if interrupts(error) or (type(error) is driver.OperationalError and error.sqlstate is None):
+                own = type(error) is driver.OperationalError and getattr(error, "sqlstate", None) is None
+                if own or interrupts(error):
                     self.pgconn.finish()
                 raise
 
