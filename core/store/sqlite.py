@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from haltune._utils import forks
 from haltune._utils.signals import undisturbed
@@ -25,6 +26,7 @@ from . import rows, sql
 from .base import Conflict, Lease, Release
 
 T = TypeVar("T")
+_READS = 10  # of a file that is written meanwhile, at most
 _STEP = 0.1  # seconds that SQLite waits for a lock by itself
 _MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? ORDER BY seq LIMIT 2"
 
@@ -81,6 +83,7 @@ class SqliteStore(sql.SqlStore):
             ) from error
         self.folder = Path(self._path).with_suffix(".checkpoints")
         self._inode: tuple[int, int] | None = None  # device and number of the file, once it is there
+        self._immutable = False  # True if the last connection reads a file that has no journal
         try:
             super().__init__(f"sqlite:///{self._path}", clock or time.time, reading)
         except StoreError as error:
@@ -156,7 +159,8 @@ class SqliteStore(sql.SqlStore):
                 c.execute("PRAGMA journal_size_limit=0")  # after a checkpoint the journal is short
                 return c
             # without a journal nobody uses the file: immutable, or SQLite creates files next to it
-            how = "mode=ro" if self._journal_size() else "immutable=1"
+            self._immutable = not self._journal_size()
+            how = "immutable=1" if self._immutable else "mode=ro"
             c = sqlite3.connect(f"{Path(self._path).as_uri()}?{how}", uri=True, **options)
             return c
 
@@ -168,6 +172,28 @@ class SqliteStore(sql.SqlStore):
         return engine
 
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """See SqlStore. What is read while a search starts or ends is read again: no lock keeps the file as it is."""
+        for again in range(_READS if self._reading else 0, 0, -1):
+            before = self._written()
+            try:
+                found = self._in_one(work, write)
+            except (SQLAlchemyError, StoreError):
+                if again == 1 or self._written() == before:
+                    raise
+            else:
+                if not self._immutable or self._written() == before:
+                    return found
+        return self._in_one(work, write)
+
+    def _written(self) -> tuple[int, int, int]:
+        """Return what changes if the file is written: time and size, and the size of the journal."""
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return 0, 0, 0
+        return status.st_mtime_ns, status.st_size, self._journal_size()
+
+    def _in_one(self, work: Callable[[sa.Connection], T], write: bool) -> T:
         with undisturbed, forks.held_off:
             if self._inode is not None:
                 self._need_same_file()
