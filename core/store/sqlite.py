@@ -173,16 +173,16 @@ class SqliteStore(sql.SqlStore):
 
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
         """See SqlStore. What is read while a search starts or ends is read again: no lock keeps the file as it is."""
-        for again in range(_READS if self._reading else 0, 0, -1):
+        for _ in range(_READS if self._reading else 0):
             before = self._written()
             try:
                 found = self._in_one(work, write)
             except (SQLAlchemyError, StoreError):
-                if again == 1 or self._written() == before:
+                if self._written() == before:
                     raise
-            else:
-                if not self._immutable or self._written() == before:
-                    return found
+                continue
+            if not self._immutable or self._written() == before:
+                return found
         return self._in_one(work, write)
 
     def _written(self) -> tuple[int, int, int]:

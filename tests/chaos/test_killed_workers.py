@@ -99,17 +99,19 @@ def test_a_file_opened_after_each_kill_holds_what_was_acknowledged_and_warns_of_
 
     chance = random.Random(0)
     alive = [chaos.in_fork(life) for _ in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", HaltuneWarning)
-        for n in range(kills):
-            time.sleep(chance.uniform(0.0, 0.06))
-            chaos.kill(alive.pop(chance.randrange(2)))
-            store = open_store(path, reading=n % 2 == 0)
-            assert store.names() == ["s"]
-            store.close()
-            alive.append(chaos.in_fork(life))
-    for pid in alive:
-        chaos.kill(pid)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", HaltuneWarning)
+            for n in range(kills):
+                time.sleep(chance.uniform(0.0, 0.06))
+                chaos.kill(alive.pop(chance.randrange(2)))
+                store = open_store(path, reading=n % 2 == 0)
+                assert store.names() == ["s"]
+                store.close()
+                alive.append(chaos.in_fork(life))
+    finally:  # they would go on for ever
+        for pid in alive:
+            chaos.kill(pid)
     kept = [e.epoch for e in open_store(path).read("s") if isinstance(e, Reported)]
     promised = [float(line) for line in (tmp_path / "acknowledged").read_text().splitlines()]
     assert len(promised) > kills
