@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn, Unpack, cast
 
@@ -19,11 +19,13 @@ from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
 from haltune.log.spending import Outcome
+from haltune.old_names import takes_moved
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
 from haltune.store.base import Store, retry
-from haltune.store.open import only_study, open_store
+from haltune.store.checkpoints import Checkpointing
+from haltune.store.open import Storage, only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from .messages import Logger
@@ -52,8 +54,9 @@ class ReadingSession:
 
 
 @answering
+@takes_moved(store=Storage, checkpoints=Checkpointing)
 def load_study(
-    store: StrPath | Store,
+    store: StrPath | Store | Storage,
     name: str | None = None,
     *,
     policy: Policy[Any] | None = None,
@@ -72,7 +75,7 @@ def load_study(
         policy: The policy it was made with, where that holds functions or is your own. Default: None, as recorded.
         constraints: The constraints of its space, as Space takes them. Default: none.
         budget: As Study's. Default: None, the one recorded last.
-        options: What else is not recorded, as Study's: checkpoints, keep_checkpoints, disk_quota, lease, patience.
+        options: What else is not recorded, as Study's: checkpoints, max_failures, verbose.
 
     Returns:
         The study. Nothing is written to it until it is asked for a trial.
@@ -96,15 +99,17 @@ def load_study(
     found = open_store(store, reading=True)
     name = only_study(found, name)
     created = first_event(found, name)
+    kept = options.get("checkpoints")
+    folder = kept.folder if isinstance(kept, Checkpointing) else kept
     try:
         problem = _problem(created, constraints)
         decides = policy or _policy(created)
     except NotSupported as error:
-        return _Shown(read_study(found, name, _folder(options)), str(error))
+        return _Shown(read_study(found, name, folder), str(error))
     try:
         study = Study(problem, decides, store, name, budget=budget, **options)
     except StoreReadOnly as error:  # an archive
-        return _Shown(read_study(found, name, _folder(options)), str(error))
+        return _Shown(read_study(found, name, folder), str(error))
     if budget is None and study.history.recorded is not None:
         study.budget = study.history.recorded
     return study
@@ -129,11 +134,6 @@ def _policy(created: Created) -> Policy[Any]:
         return policy_from(created.policy)
     except NotSupported as error:
         raise NotSupported(f"{error}; or give it here, load_study(store, name, policy=...)") from error
-
-
-def _folder(options: Rarer) -> StrPath | None:
-    given = options.get("checkpoints")
-    return given if given is None or isinstance(given, str | os.PathLike) else given.folder
 
 
 class _Shown(Study):
@@ -194,18 +194,15 @@ def told(study: Study, trial: Trial, marker: Path) -> str:
     """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
     settings = study.settings
     return json.dumps({
-        "store": study.store.address(), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
-        "holder": study.session.holder, "marker": str(marker), "budget": asdict(study.budget),
-        **{name: getattr(settings, name) for name in _SAME},
+        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study.session.holder,
+        "marker": str(marker), "budget": asdict(study.budget), "max_failures": settings.max_failures,
+        "store": vars(settings.store) | {"url": study.store.address()}, "checkpoints": vars(settings.checkpoints),
     })  # fmt: skip
 
 
-_SAME = ("checkpoints", "keep_checkpoints", "disk_quota", "lease", "max_failures", "max_retries", "patience")
-_NUMBER = (int, float)
-_KINDS: dict[str, Any] = {
-    "store": str, "name": str, "trial": int, "attempt": int, "holder": str, "marker": str, "budget": dict,
-    "checkpoints": str, "keep_checkpoints": int, "disk_quota": (int, float, type(None)), "lease": _NUMBER,
-    "max_failures": int, "max_retries": int, "patience": _NUMBER,
+_KINDS: dict[str, type] = {
+    "store": dict, "name": str, "trial": int, "attempt": int, "holder": str, "marker": str, "budget": dict,
+    "checkpoints": dict, "max_failures": int,
 }  # fmt: skip
 
 
@@ -214,7 +211,8 @@ def _read(text: str) -> dict[str, Any]:
     try:
         told: dict[str, Any] = json.loads(text)
         wrong = ", ".join(name for name, kind in _KINDS.items() if not isinstance(told[name], kind))
-        told["budget"] = Budget(**told["budget"])
+        made = {"budget": Budget, "store": Storage, "checkpoints": Checkpointing}
+        told |= {name: kind(**told[name]) for name, kind in made.items()}
     except (ValueError, RecursionError, TypeError, LookupError, InvalidInput) as error:
         wrong = one_line(error)
     if wrong:
@@ -257,7 +255,7 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         store = open_store(told["store"])
         return store, next(store.read(told["name"], stop=1), None)
 
-    store, created = retry(opened, told["patience"])
+    store, created = retry(opened, told["store"].patience)
     if not isinstance(created, Created):
         raise StoreError(f"{store.url} holds no study {told['name']!r}")
     if recorded_problem(created).space.constraints:
@@ -268,8 +266,9 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
     from haltune.policies.from_spec import policy_from
 
     study = Study(
-        Problem.from_json(created.problem), policy or policy_from(created.policy), store, told["name"],
-        budget=told["budget"], verbose=0, **{name: told[name] for name in _SAME},
+        Problem.from_json(created.problem), policy or policy_from(created.policy), replace(told["store"], url=store),
+        told["name"], budget=told["budget"], checkpoints=told["checkpoints"], max_failures=told["max_failures"],
+        verbose=0,
     )  # fmt: skip
     leaving = leave_when(Path(told["marker"]), told["holder"])
     return study.take(told["trial"], told["attempt"], told["holder"], leaving)
