@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn, Unpack, cast
+from typing import Any, NoReturn, cast
 
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
@@ -30,7 +30,7 @@ from haltune.store.studies import recorded_problem
 
 from .messages import Logger
 from .session import Session
-from .study import Rarer, Study
+from .study import Study
 from .trial import Trial
 from .view import RecordedStudy, first_event, read_study
 
@@ -62,7 +62,9 @@ def load_study(
     policy: Policy[Any] | None = None,
     constraints: Constraints = (),
     budget: Budget | str | None = None,
-    **options: Unpack[Rarer],
+    checkpoints: StrPath | Checkpointing | None = None,
+    max_failures: int = 5,
+    verbose: int = 1,
 ) -> Study:
     """A study that is there already, to look at or to go on with, without its space, goal and policy said again.
 
@@ -75,7 +77,7 @@ def load_study(
         policy: The policy it was made with, where that holds functions or is your own. Default: None, as recorded.
         constraints: The constraints of its space, as Space takes them. Default: none.
         budget: As Study's. Default: None, the one recorded last.
-        options: What else is not recorded, as Study's: checkpoints, max_failures, verbose.
+        checkpoints, max_failures, verbose: As Study's; they are not recorded.
 
     Returns:
         The study. Nothing is written to it until it is asked for a trial.
@@ -99,15 +101,17 @@ def load_study(
     found = open_store(store, reading=True)
     name = only_study(found, name)
     created = first_event(found, name)
-    kept = options.get("checkpoints")
-    folder = kept.folder if isinstance(kept, Checkpointing) else kept
+    folder = checkpoints.folder if isinstance(checkpoints, Checkpointing) else checkpoints
     try:
         problem = _problem(created, constraints)
         decides = policy or _policy(created)
     except NotSupported as error:
         return _Shown(read_study(found, name, folder), str(error))
     try:
-        study = Study(problem, decides, store, name, budget=budget, **options)
+        study = Study(
+            problem, decides, store, name, budget=budget, checkpoints=checkpoints, max_failures=max_failures,
+            verbose=verbose,
+        )  # fmt: skip
     except StoreReadOnly as error:  # an archive
         return _Shown(read_study(found, name, folder), str(error))
     if budget is None and study.history.recorded is not None:
