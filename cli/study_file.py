@@ -90,6 +90,11 @@ class StudyFile:
         return str(self.options["store"].url)
 
     @property
+    def folder(self) -> str | None:
+        """The folder of the checkpoints, if the file names one."""
+        return None if (kept := self.options["checkpoints"]).folder is None else str(kept.folder)
+
+    @property
     def name(self) -> str:
         return str(self.options.get("name", "study"))
 

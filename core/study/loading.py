@@ -53,8 +53,8 @@ class ReadingSession:
         raise NotSupported(self._why)
 
 
-@answering
 @takes_moved(store=Storage, checkpoints=Checkpointing)
+@answering
 def load_study(
     store: StrPath | Store | Storage,
     name: str | None = None,
@@ -77,7 +77,9 @@ def load_study(
         policy: The policy it was made with, where that holds functions or is your own. Default: None, as recorded.
         constraints: The constraints of its space, as Space takes them. Default: none.
         budget: As Study's. Default: None, the one recorded last.
-        checkpoints, max_failures, verbose: As Study's; they are not recorded.
+        checkpoints: As Study's. Default: None, next to the store's file.
+        max_failures: As Study's. Default: 5.
+        verbose: As Study's. Default: 1.
 
     Returns:
         The study. Nothing is written to it until it is asked for a trial.
