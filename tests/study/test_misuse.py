@@ -187,15 +187,6 @@ def test_shares_under_bounds_in_percent_give_one_warning_when_the_first_run_has_
     assert len(caught) == 1
 
 
-def test_validations_that_never_end_an_epoch_give_one_warning() -> None:
-    study = small_study(RandomSearch())
-    trial = begun(study)
-    with pytest.warns(HaltuneWarning, match="whole epochs") as caught:
-        for epoch in (0.75, 1.75, 2.75, 3.75):
-            trial.report(0.5, epoch)
-    assert len(caught) == 1
-
-
 def test_a_trial_that_the_budget_cut_short_is_taken_up_by_a_larger_one() -> None:
     from haltune.store.memory import MemoryStore
 

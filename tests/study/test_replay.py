@@ -59,13 +59,14 @@ def test_a_decision_that_was_tampered_with_is_pointed_at() -> None:
 
 def test_what_the_policy_was_not_asked_is_not_replayed() -> None:
     store = MemoryStore()
-    study = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(epochs=3))
+    problem = replace(PROBLEM, judge_every=1)
+    study = Study(problem, Whims(), store, seed=1, budget=Budget(epochs=3))
     for trial in study:
         trial.report(0.1, epoch=0.5)
         trial.report(0.1)
         trial.report(0.1, judge=False)
         trial.report(0.1)  # the budget stops it
-    found = [log[1] for log in replay(PROBLEM, Whims(), store.read("study"))]
+    found = [log[1] for log in replay(problem, Whims(), store.read("study"))]
     assert [f[0] if isinstance(f, list) else f["action"] for f in found] == ["start", "continue"]
 
 

@@ -86,19 +86,6 @@ def test_spending_splits_what_a_trial_costs(world: World) -> None:
     assert spent.time == spent.worker_time == 17.0
 
 
-def test_fractional_epochs_are_stored_and_not_judged(world: World) -> None:
-    trial = world.ask()
-    actions = [trial.report(STOP, epoch=e).action for e in (0.25, 0.5)] + [trial.report(0.1, 1).action]
-    actions.append(trial.report(PAUSE, epoch=1.5).action)
-    assert actions == [Action.UNJUDGED, Action.UNJUDGED, Action.CONTINUE, Action.UNJUDGED]
-    assert world.curve() == [STOP, STOP, 0.1, PAUSE]
-    assert list(world.study.trials[0].whole) == [False, False, True, False]
-    trial.report(STOP)
-    assert list(world.study.trials[0].epochs)[-1] == 2.0
-    assert trial.verdict is not None
-    assert trial.verdict.action is Action.STOP
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_stored_as_it_is_and_never_the_best(world: World, bad: float) -> None:
     trial = world.ask()

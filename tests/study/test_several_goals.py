@@ -184,7 +184,7 @@ def test_a_metric_that_diverges_ends_its_run_be_it_the_first_or_not() -> None:
     trial: Any = study.ask()
     trial.report({"acc": 0.1, "ms": math.nan})
     assert trial.report({"acc": 0.2, "ms": math.inf}).reason == (
-        "ms was NaN and infinite at epochs 1 and 2: the run diverged"
+        "ms was NaN and infinite at epoch 1 and epoch 2: the training diverged"
     )
     trial.finish()
     assert study.pareto_front() == []

@@ -80,7 +80,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((lambda trial: 0.0,), {}, "the first argument is a Problem"),
         ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*not 'acc'"),
         ((problem(), BOBOS()), {"max_epochs": 3}, "a Problem has its max_epochs"),
-        ((problem(),), {"start": [{}]}, "a Problem has its max_epochs=, min_epochs= and start="),
+        ((problem(),), {"start": [{}]}, "a Problem has its max_epochs=, min_epochs=, unit="),
         ((problem(), BOBOS()), {"policy": RandomSearch()}, "two policies"),
         ((X, "acc"), {"max_epochs": 0}, "max_epochs is a whole number"),
         ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is more than max_epochs=3.*Lower"),
