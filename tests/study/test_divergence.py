@@ -27,7 +27,6 @@ def trained(values: list[float], study: Study | None = None) -> Trial:
     ("values", "said"),
     [
         ([math.nan, math.nan], "was NaN at epochs 1 and 2: the run diverged"),
-        ([0.5, math.inf, -math.inf], "was infinite at epochs 2 and 3: the run diverged"),
         ([0.5, math.nan, 0.5, math.inf, math.nan], "was NaN and infinite at epochs 4 and 5: the run diverged"),
     ],
 )
