@@ -1,4 +1,4 @@
-"""What is searched: a space, its goals and constraints, the epochs of a full training, and the budget.
+"""What is searched: a space, its goals and constraints, the length of a full training, and the budget.
 
 `value` is what the user reports, in the metric's own units. `score` is the same number on [0, 1], 1 best: policies
 that need a scale use it, ranking never does. A trial is feasible when every constraint holds at the epoch that it
@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
+from haltune.display import numeral, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 from haltune.space import Space
@@ -335,6 +336,40 @@ class Budget(KnowsArguments):
 
 # -- the problem -----------------------------------------------------------------------------------
 
+_UNIT = re.compile(r"[^\W\d_](?:[\w -]{0,38}\w)?")  # one word or some: epoch, step, game played
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points at which a policy is asked; see haltune.log.points."""
+
+    every: float  # distance of two points, in the study's unit
+    horizon: float | None  # of a full training, in that unit
+
+    @property
+    def last(self) -> int | None:
+        """The point that ends a full training."""
+        return None if self.horizon is None else max(1, math.ceil(self.horizon / self.every - self.slack))
+
+    @property
+    def slack(self) -> float:
+        """By how much of the distance a report may come early: loops reckon positions from batches."""
+        return 0.01
+
+    def points(self, position: float) -> float:
+        """Return a position in points."""
+        if self.horizon is not None and position >= self.horizon * (1.0 - 1e-9):
+            return float(self.last or 1)
+        exact = position / self.every
+        near = round(exact)
+        return float(near) if near and abs(exact - near) <= 1e-9 * near else exact
+
+    def position(self, points: float) -> float:
+        """Return points as a position in the study's unit."""
+        if self.horizon is not None and points >= (self.last or 1):
+            return self.horizon
+        return points * self.every
+
 
 @dataclass(frozen=True)
 class Problem(KnowsArguments):
@@ -352,6 +387,10 @@ class Problem(KnowsArguments):
         further: The goals beyond the first, as a list in `goal` sets them. Default: none.
         min_epochs: Epochs that every trial trains before the policy may stop or pause it, for a learning-rate warm-up.
             A budget, a failure and the user's own stop still end it. Default: 0.
+        unit: What a training counts: "epoch", "step", "token" or a word of yours, in the singular. max_epochs,
+            min_epochs, judge_every and the positions of reports are in this unit. Default: "epoch".
+        judge_every: The policy judges a trial once in so many units. Default: None, at every report: the first reports
+            of the study show how far apart they are.
 
     Raises:
         InvalidInput: For a space or a goal that is none, several goals of one metric, epochs that are no whole number
@@ -371,6 +410,10 @@ class Problem(KnowsArguments):
     constraints: Sequence[Constraint] = ()
     further: Sequence[Goal] = ()
     min_epochs: int = 0
+    unit: str = "epoch"
+    judge_every: float | None = None
+    spacing: float | None = field(default=None, compare=False, repr=False)  # as judge_every, as the log has it
+    grid: Grid | None = field(default=None, compare=False, repr=False)  # its epochs are points of this
     # read from a log, of whatever space that is by now
     of_log: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -401,6 +444,12 @@ class Problem(KnowsArguments):
                 f"min_epochs={least} is more than max_epochs={full}, the epochs of a full training. Lower min_epochs, "
                 "or raise max_epochs."
             )
+        if not isinstance(self.unit, str) or not _UNIT.fullmatch(self.unit):
+            raise InvalidInput(f"unit={self.unit!r}: what a training counts, in the singular, such as 'step' or 'game'")
+        every = self.judge_every
+        if every is not None and (not _is_number(every) or not 0 < every <= (full or math.inf) or every == math.inf):
+            most = "" if full is None else f", at most {full}, a full training"
+            raise InvalidInput(f"judge_every={every!r}: a number of {self.unit}s greater than 0{most}")
         object.__setattr__(self, "start", self._checked_start())
 
     if TYPE_CHECKING:  # what is handed in may be a list; what is held is the first of it
@@ -414,7 +463,40 @@ class Problem(KnowsArguments):
             constraints: Sequence[Constraint] = (),
             further: Sequence[Goal] = (),
             min_epochs: int = 0,
+            unit: str = "epoch",
+            judge_every: float | None = None,
+            spacing: float | None = None,
+            grid: Grid | None = None,
         ) -> None: ...
+
+    @property
+    def every(self) -> float | None:
+        """Units from one judged report to the next; None: one."""
+        return self.judge_every or self.spacing
+
+    def in_points(self) -> Problem:
+        """As a policy gets it: its epochs are the points at which trials are judged. See haltune.log.points."""
+        every = self.every
+        if self.grid is not None or every is None or every == 1.0:
+            return self
+        grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
+        least = math.ceil(self.min_epochs / every - grid.slack)
+        return replace(
+            self, max_epochs=grid.last, min_epochs=min(least, grid.last or least), judge_every=None, grid=grid
+        )
+
+    def points(self, option: float) -> float:
+        """Return an option that a user gave in the study's unit as the policy counts, at least 1."""
+        return option if self.grid is None else max(1.0, float(round(self.grid.points(option))))
+
+    def amount(self, epochs: float) -> str:
+        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
+        count = epochs if self.grid is None else self.grid.position(epochs)
+        return plural(count, self.unit)
+
+    def at(self, epoch: float) -> str:
+        """A position in words, in the study's unit: epoch 9, epoch 0.35, step 1200."""
+        return f"{self.unit} {numeral(epoch if self.grid is None else self.grid.position(epoch))}"
 
     @property
     def goals(self) -> tuple[Goal, ...]:
@@ -465,6 +547,10 @@ class Problem(KnowsArguments):
         }
         if self.min_epochs:
             found["min_epochs"] = self.min_epochs
+        if self.unit != "epoch":
+            found["unit"] = self.unit
+        if self.judge_every is not None:
+            found["judge_every"] = self.judge_every
         if self.constraints:
             found["constraints"] = [c.to_json() for c in self.constraints]
         if self.start:
@@ -484,6 +570,8 @@ class Problem(KnowsArguments):
             data.get("start", ()),
             [Constraint(**limit) for limit in data.get("constraints", ())],
             min_epochs=data.get("min_epochs", 0),
+            unit=data.get("unit", "epoch"),
+            judge_every=data.get("judge_every"),
         ).as_of_log()
 
     def as_of_log(self) -> Problem:

@@ -158,6 +158,20 @@ def epoch_number(epoch: float) -> float:
     return int(epoch) if epoch == math.floor(epoch) else epoch
 
 
+class Decides(Protocol):
+    """A policy, and what it needs to decide: a Fold, or a Log."""
+
+    policy: Policy[Any]
+
+    @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        ...
+
+    @property
+    def state(self) -> Any: ...
+
+
 class Log(Protocol):
     """A study's log as far as a process has read it, to one position, and its policy's state there."""
 
@@ -181,6 +195,11 @@ class Log(Protocol):
 
     @property
     def history(self) -> History: ...
+
+    @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        ...
 
     @property
     def state(self) -> Any: ...

@@ -675,9 +675,19 @@ class HeardLog:
     def state(self) -> Any:
         """The policy's, at the position of the history."""
         with self.lock:
-            position = self._fold.history.position
-            self._fold.read(self.store.read(self.name, position, self._history.position))
+            self._catch_up()
             return self._fold.state
+
+    @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        with self.lock:
+            self._catch_up()
+            return self._fold.judged
+
+    def _catch_up(self) -> None:
+        position = self._fold.history.position
+        self._fold.read(self.store.read(self.name, position, self._history.position))
 
     def events(self, start: int = 0) -> Iterator[Event]:
         return self.store.read(self.name, start, self.history.position)

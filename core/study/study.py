@@ -29,6 +29,7 @@ from .arguments import (
     budget_of,
     check_name,
     earlier_studies,
+    length_of,
     one_epoch,
     problem_of,
     taught,
@@ -86,8 +87,14 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             training.
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
             schedule.
-        min_epochs: After a space, epochs that every trial trains before the policy may stop or pause it, for a
-            learning-rate warm-up. Trials are not compared before that epoch. Default: 0.
+        max_steps: The same for trainings that count steps: reports are trial.report(value, step=n), budgets "5000
+            steps". Default: None.
+        max_tokens: The same for trainings that count tokens. Default: None.
+        unit: What trainings count instead, in the singular: max_epochs=500, unit="game". Default: None, epochs.
+        judge_every: A trial is judged once in so many epochs or steps. Default: None, at every report, also within an
+            epoch.
+        min_epochs: After a space, epochs (steps, ...) that every trial trains before the policy may stop or pause it,
+            for a learning-rate warm-up. Trials are not compared before that. Default: 0.
         start: After a space, configurations that are trained first. Default: none.
         constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
             Default: none.
@@ -157,6 +164,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         *,
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
+        max_steps: int | None = None,
+        max_tokens: int | None = None,
+        unit: str | None = None,
+        judge_every: float | None = None,
         min_epochs: int = 0,
         start: Sequence[Mapping[str, Any]] = (),
         constraints: Sequence[Constraint] = (),
@@ -177,6 +188,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         *,
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
+        max_steps: int | None = None,
+        max_tokens: int | None = None,
+        unit: str | None = None,
+        judge_every: float | None = None,
         min_epochs: int = 0,
         start: Sequence[Mapping[str, Any]] = (),
         constraints: Sequence[Constraint] = (),
@@ -196,8 +211,9 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         self._speaks = verbose > 0
         if verbose:
             heard()  # what is guessed of the arguments is said, too
+        length = length_of(python_number(max_epochs), python_number(max_steps), python_number(max_tokens), unit)
         self._asked, self.policy = problem_of(
-            problem, goal, policy, max_epochs, min_epochs, start, constraints, verbose > 0
+            problem, goal, policy, length, min_epochs, judge_every, start, constraints, verbose > 0
         )
         check_name(name)
         if learn_from != ():

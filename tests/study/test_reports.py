@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from clocked import World
-from whims import PAUSE, PROBLEM, STOP, Whims
+from whims import PROBLEM, STOP, Whims
 
 from haltune import Action, Budget, HaltuneWarning, Study
 from haltune.errors import InvalidInput
@@ -70,19 +70,6 @@ def test_everything_that_was_reported_is_recorded(world: World) -> None:
     assert math.isnan(event.metrics["lr"])
     spent = world.study.spent
     assert (spent.epochs, spent.validation, spent.training) == (2.0, 2.0, 5.0)
-
-
-def test_fractional_epochs_are_stored_and_not_judged(world: World) -> None:
-    trial = world.ask()
-    actions = [trial.report(STOP, epoch=e).action for e in (0.25, 0.5)] + [trial.report(0.1, 1).action]
-    actions.append(trial.report(PAUSE, epoch=1.5).action)
-    assert actions == [Action.UNJUDGED, Action.UNJUDGED, Action.CONTINUE, Action.UNJUDGED]
-    assert world.curve() == [STOP, STOP, 0.1, PAUSE]
-    assert list(world.study.trials[0].whole) == [False, False, True, False]
-    trial.report(STOP)
-    assert list(world.study.trials[0].epochs)[-1] == 2.0
-    assert trial.verdict is not None
-    assert trial.verdict.action is Action.STOP
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

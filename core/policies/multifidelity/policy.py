@@ -209,9 +209,7 @@ class MultiFidelity(Policy[LadderState]):
         # where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen
         told = state.model.lessons is not None and begun >= _RANDOM_TRIALS and begun % 2
         if begun < self._cuts(history).initial and not told:
-            compared = compared_from(
-                kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem.max_epochs
-            )
+            compared = compared_from(kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
         return self._chosen(move, base, kernel, state, history, rng)
 
@@ -528,15 +526,15 @@ def chosen_because(history: History, evidence: dict[str, Any]) -> str:
     why = f"chosen by what is known of prior studies: {seen}"
     if "mean" in evidence:
         why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
-    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
+    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem)
     return f"{why}; {compared}"
 
 
-def compared_from(epoch: int, foretells: float, horizon: int | None) -> str:
-    """From where on runs are compared, as the study has learnt; foretells: the correlation of an epoch with the end."""
-    if epoch == horizon:
-        return "trials are compared only at the end: earlier epochs do not predict the final order"
+def compared_from(epoch: int, foretells: float, problem: Problem) -> str:
+    """From where on trials are compared, as the study has learnt; foretells: its correlation with the end."""
+    if epoch == problem.max_epochs:
+        return "trials are compared only at the end: the order before does not predict the final order"
     return (
-        f"trials are compared from epoch {epoch}: the order there predicts the final order well "
+        f"trials are compared from {problem.at(epoch)}: the order there predicts the final order well "
         f"(estimated correlation {foretells:.2f})"
     )
