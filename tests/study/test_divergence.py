@@ -30,7 +30,7 @@ def trained(values: list[float], study: Study | None = None) -> Trial:
         ([math.nan, math.nan], "was NaN at epoch 1 and epoch 2: the training diverged"),
         (
             [0.5, math.nan, 0.5, math.inf, math.nan],
-            "was NaN and infinite at epoch 4 and epoch 5: the training diverged",
+            "NaN and infinite at epoch 4 and epoch 5: the training diverged",
         ),
     ],
 )
