@@ -164,6 +164,9 @@ class Decides(Protocol):
     policy: Policy[Any]
 
     @property
+    def history(self) -> History: ...
+
+    @property
     def judged(self) -> History:
         """The history as the policy counts."""
         ...
