@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import haltune
-from haltune import Choice, Float, Minimize, Problem, Space, Study, Trial, policies
+from haltune import Checkpointing, Choice, Float, Minimize, Problem, Space, Storage, Study, Trial, policies
 from haltune.errors import InvalidInput, LeaseLost, StoreError
 from haltune.policies import RandomSearch
 
 PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), 3)
 
 
-def opened(store: Path | None = None, **options: Any) -> Study:
+def opened(store: Path | Storage | None = None, **options: Any) -> Study:
     return Study(PROBLEM, RandomSearch(), store, **{"seed": 0, "budget": "3 trials", "verbose": 0, **options})
 
 
@@ -91,7 +91,7 @@ def test_a_folder_of_checkpoints_within_a_file_is_refused_before_anything_is_tra
 
 
 def test_numbers_beyond_what_a_machine_counts_keep_every_checkpoint(tmp_path: Path) -> None:
-    study = opened(tmp_path / "a.db", keep_checkpoints=2**63, patience=Decimal(1))
+    study = opened(Storage(tmp_path / "a.db", patience=Decimal(1)), checkpoints=Checkpointing(keep=2**63))
     trial = asked(study)
     trial.report(0.5, epoch=3)
     trial.save(lambda path: path.write_text("state"))

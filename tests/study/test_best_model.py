@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scripted import CURVES, ENDS, scripted_study
 
-from haltune import Study, Trial
+from haltune import Checkpointing, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Kept
@@ -71,7 +71,7 @@ def test_a_run_that_pauses_goes_on_from_its_last_epoch_not_from_its_best() -> No
 
 
 def test_nothing_is_kept_on_request() -> None:
-    study = scripted_study("best", keep_checkpoints=0)
+    study = scripted_study("best", checkpoints=Checkpointing(keep=0))
     assert train(study, CURVES) == {}
     assert study.best is not None
     assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from haltune.store.open import open_sql
 from haltune.study import asking as claims
 from haltune.study.asking import TERM, WORTH
 from haltune.study.replay import replay
+from haltune.study.session import clocked
 
 GONE = "elsewhere/boot/1/1/1/ab"
 
@@ -60,7 +62,8 @@ def study(store: Any, policy: Slow, **options: Any) -> Study:
 def slow_study(store: Any, policy: Slow | None = None) -> Study:
     """A study whose one logged decision took long, by its clock."""
     laps = iter(range(10**6))
-    made = study(store, policy or Slow(), monotonic=lambda: float(next(laps)))
+    with clocked(lambda: float(next(laps))):
+        made = study(store, policy or Slow())
     asked(made).report(0.5)
     assert made.history.deciding >= WORTH
     return made
@@ -129,7 +132,8 @@ def test_while_one_worker_decides_another_waits_and_reports_pass(store: Store) -
 
 
 def test_quick_decisions_are_made_without_asking_whose_turn_it_is(store: Store) -> None:
-    made = study(store, Slow(), monotonic=lambda: 0.0)
+    with clocked(lambda: 0.0):
+        made = study(store, Slow())
     asked(made).report(0.5)
     store.claim("study", claim(GONE, 1e18), None)
     assert asked(made).id == 1
@@ -159,7 +163,8 @@ def test_a_claim_that_nobody_ends_runs_out_while_others_wait() -> None:
     slow_study(store)
     store.claim("study", claim(GONE, clock.now + TERM), None)
     began = clock.now
-    assert asked(study(store, Slow(), sleep=slept)).id == 1
+    with clocked(time.perf_counter, slept):
+        assert asked(study(store, Slow())).id == 1
     assert TERM <= clock.now - began < TERM + 1.0
 
 
@@ -204,9 +209,8 @@ def test_a_search_with_claims_that_dies_at_any_append_comes_to_its_end() -> None
             store = MortalStore(life, after, clock)
 
             def worker(store: Any = store, laps: Any = laps) -> Study:
-                return Study(
-                    PROBLEM, Slow(), store, seed=1, budget=Budget(trials=3), monotonic=lambda: float(next(laps))
-                )
+                with clocked(lambda: float(next(laps))):
+                    return Study(PROBLEM, Slow(), store, seed=1, budget=Budget(trials=3))
 
             with pytest.raises(Crash):
                 for trial in worker():

@@ -11,7 +11,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pytest
 
-from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial, Wait
+from haltune import Budget, Checkpointing, Finish, Float, Maximize, Problem, Space, Storage, Study, Trial, Wait
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.outcomes import outcome_of
 from haltune.policies import (
@@ -231,7 +231,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
     assert json.loads(json.dumps(budget.to_json())) == {"trials": 2, "epochs": 40, "time": 60.0}
     one = Study(
         {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=n(9), seed=n(3), budget=budget, verbose=n(0),
-        max_failures=n(3), max_retries=n(2), keep_checkpoints=n(1),
+        max_failures=n(3), store=Storage(max_retries=n(2), patience=n(9)), checkpoints=Checkpointing(keep=n(1)),
         policy=MultiFidelity(initial=n(4), eta=np.float32(3), min_trials_per_rung=n(3), candidates=n(30)),
     )  # fmt: skip
     same = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=9, seed=3, budget=Budget(trials=2), verbose=0)

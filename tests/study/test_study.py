@@ -91,12 +91,13 @@ def test_two_studies_share_a_file_without_meeting(tmp_path: Path) -> None:
         ((problem(), RandomSearch(), None, ""), "name"),
         ((problem(), RandomSearch(), None, "s", -1), "seed"),
         ((problem(), RandomSearch(), None, "s", 1, 20), "Budget"),
-        ((problem(), RandomSearch(), None, "s", 1, None, -2), "max_failures"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         Study(*arguments)
+    with pytest.raises(InvalidInput, match="max_failures"):
+        Study(problem(), RandomSearch(), max_failures=-2)
 
 
 def test_a_search_that_would_never_end_is_refused_at_the_first_ask() -> None:
