@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scripted import CURVES, ENDS, scripted_study
 
-from haltune import Study
+from haltune import Checkpointing, Study
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Kept
@@ -62,7 +62,7 @@ def test_where_the_best_epoch_counts_its_state_is_kept_whatever_came_after(at: t
 
 
 def test_nothing_is_kept_on_request() -> None:
-    study = scripted_study("best", keep_checkpoints=0)
+    study = scripted_study("best", checkpoints=Checkpointing(keep=0))
     assert train(study, CURVES) == {}
     assert study.best is not None
     assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)

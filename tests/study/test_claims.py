@@ -21,6 +21,7 @@ from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql
 from haltune.study.asking import TERM, WORTH
 from haltune.study.replay import replay
+from haltune.study.session import clocked
 
 GONE = "elsewhere/boot/1/1/1/ab"
 
@@ -59,7 +60,8 @@ def study(store: Any, policy: Slow, **options: Any) -> Study:
 def slow_study(store: Any, policy: Slow | None = None) -> Study:
     """A study whose one logged decision took long, by its clock."""
     laps = iter(range(10**6))
-    made = study(store, policy or Slow(), monotonic=lambda: float(next(laps)))
+    with clocked(lambda: float(next(laps))):
+        made = study(store, policy or Slow())
     asked(made).report(0.5)
     assert made.history.deciding >= WORTH
     return made
@@ -159,9 +161,8 @@ def test_a_search_with_claims_that_dies_at_any_append_comes_to_its_end() -> None
             store = MortalStore(life, after, clock)
 
             def worker(store: Any = store, laps: Any = laps) -> Study:
-                return Study(
-                    PROBLEM, Slow(), store, seed=1, budget=Budget(trials=3), monotonic=lambda: float(next(laps))
-                )
+                with clocked(lambda: float(next(laps))):
+                    return Study(PROBLEM, Slow(), store, seed=1, budget=Budget(trials=3))
 
             with pytest.raises(Crash):
                 for trial in worker():

@@ -56,7 +56,7 @@ def said(caplog: Any, part: str) -> list[str]:
         ((problem(), RandomSearch), {}, r"write RandomSearch\(\)"),
         ((problem(), RandomSearch(), "search.txt"), {}, r"\.db"),
         ((problem(), RandomSearch(), None, "s", -1), {}, "seed"),
-        ((problem(), RandomSearch(), None, "s", 1, None, -2), {}, "max_failures"),
+        ((problem(),), {"max_failures": -2}, "max_failures"),
         ((problem(), BOBOS()), {"policy": RandomSearch()}, "two policies"),
         ((problem(), BOBOS()), {"max_epochs": 3}, "a Problem has its max_epochs"),
         ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*not 'acc'"),
