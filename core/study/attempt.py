@@ -165,6 +165,9 @@ class Decides(Protocol):
     policy: Policy[Any]
 
     @property
+    def history(self) -> History: ...
+
+    @property
     def judged(self) -> History:
         """The history as the policy counts."""
         ...
