@@ -8,9 +8,10 @@ import pytest
 from worlds import POLICIES, search, small_study
 
 import haltune
+from haltune import Budget, load_study
 from haltune.errors import NotSupported
-from haltune.log.events import plain
-from haltune.policies import EI, GPUCB, Halting, RandomSearch, Rollout, TruVaR
+from haltune.log.events import Finished, plain
+from haltune.policies import EI, GPUCB, Halting, Hyperband, MultiFidelity, RandomSearch, Rollout, TruVaR
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 
@@ -114,6 +115,26 @@ def test_the_old_name_of_a_policy_makes_the_new_one_and_says_so():
         ("EIPerCost", {"cost_model": ["lr"]}, EI(cost="per", cost_model=["lr"])),
         ("CostCooledEI", {"initial": 2}, EI(2, cost="cooled")),
         ("LevelSetSearch", {"threshold": 0.7, "root_beta": 2.0}, TruVaR(0.7, rule="gchk", a=4.0)),
+        ("Guided", {"policy": Hyperband(), "initial": 9}, MultiFidelity()),
     ):
-        with pytest.warns(UserWarning, match=f"{old} is (EI|TruVaR)"):
+        with pytest.warns(UserWarning, match=f"{old} is (EI|TruVaR|gone)"):
             assert getattr(haltune.policies, old)(**options).spec == now.spec
+
+
+@pytest.mark.parametrize("inner", ["ladder", "hyperband", "hyperband-retrains", "halting-ladder", "truvar"])
+def test_a_log_of_guided_opens_and_continues_with_the_default_search_and_says_so(inner):
+    """Its events were those of the policy inside; only the configurations were others."""
+    recorded = search(small_study(POLICIES[inner](), trials=6))
+    spec = {"policy": "Guided", "inner": recorded.policy.spec, "initial": 20, "deviations": 1.0, "share": 0.0,
+            "candidates": 300}  # fmt: skip
+    for given in (spec, {**Halting(RandomSearch()).spec, "inner": spec}):
+        events, before = list(recorded.events()), MemoryStore()
+        before.create("study", replace(events[0], policy=given))
+        before.append("study", events[1:], seen=1, about=None)
+        with pytest.warns(UserWarning, match=r"recorded with Guided, which is gone.*continues with MultiFidelity\(\)"):
+            study = load_study(before, budget=Budget(trials=9))
+        assert isinstance(study.policy, MultiFidelity if given is spec else Halting)
+        assert (study.best, len(study.trials)) == (recorded.best, 6)
+        assert all(study.explain(t.id) for t in study.trials)
+        ended = isinstance(events[-1], Finished)
+        assert len(search(study).trials) == (6 if ended else 9)
