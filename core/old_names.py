@@ -47,7 +47,9 @@ _ADDED: dict[str, dict[str, Any]] = {
 def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's spec from a log as this version writes it, inner policies included."""
     values = {k: renamed(v) if isinstance(v, Mapping) and "policy" in v else v for k, v in spec.items()}
-    name = str(values.pop("policy", None))
+    name, inner = str(values.pop("policy", None)), values.get("inner")
+    if name == "Guided" and not (isinstance(inner, Mapping) and inner.get("policy") in ("Ladder", "MultiFidelity")):
+        return dict(spec)  # its trials trained by another schedule: the log can be read alone
     now, options = policy_now(name, values)
     return {"policy": now, **_ADDED.get(name, {}), **options} if "policy" in spec else options
 
