@@ -221,8 +221,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 warn(doubt, aloud=True)
             for said in self.policy.remarks(self.problem) if self._speaks else ():
                 _log.info("%s", said)
-        elif self._speaks and (said := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
-            warn(said, aloud=True)
+        elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
+            warn(gone, aloud=True)
         elif self.policy is not given and self._speaks:
             _log.info("what %r has from earlier studies it was told when it was made", self.name)
 
