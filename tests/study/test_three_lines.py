@@ -90,6 +90,11 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "did you mean 'trials'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
         ((X, "acc"), {"max_epochs": 3, "budget": "0 trials"}, "a positive number"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "patience 10"}, "'10 trials without gain'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "10 epochs without gain"}, "a number of trials without gain"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "1.5 trials without gain"}, "a whole number"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "$50 at 2 EUR/h"}, "two currencies"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "50"}, "of what"),
     ],
 )
 def test_what_does_not_go_together_is_answered_with_what_does(arguments: Any, options: Any, answer: str) -> None:
@@ -113,6 +118,17 @@ def test_a_space_of_constants_is_doubted() -> None:
         ("20 trials, 2h", Budget(trials=20, time=7200)),
         ("1.5h, 20 runs", Budget(trials=20, time=5400)),
         ("100 epochs or 2 hours", Budget(epochs=100, time=7200)),
+        ("10 trials without gain", Budget(trials_without_gain=10)),
+        ("2h or 10 trials without gain", Budget(time=7200, trials_without_gain=10)),
+        ("50 trials, 10 trials in a row without improvement", Budget(trials=50, trials_without_gain=10)),
+        ("1 run with no improvement and 2h", Budget(time=7200, trials_without_gain=1)),
+        ("1e4 epochs or 90 min", Budget(epochs=10_000, time=5400)),
+        ("10,000 epochs, 90min", Budget(epochs=10_000, time=5400)),
+        ("2.5 epochs,300 trials", Budget(epochs=2.5, trials=300)),
+        ("$50 at 2.10/h", Budget(money=50, price=2.1)),
+        ("50 at 2.10/h", Budget(money=50, price=2.1)),
+        ("50 EUR at 2.1 EUR per hour, 3 days", Budget(money=50, price=2.1, time=259_200)),
+        ("1,200 dollars @ $2 an hour or 10 trials without gain", Budget(money=1200, price=2, trials_without_gain=10)),
     ],
 )
 def test_a_budget_is_said_in_words(text: str, budget: Budget) -> None:
