@@ -10,7 +10,7 @@ from haltune.policies import RandomSearch
 
 @dataclass(frozen=True)
 class PausesAt(RandomSearch):
-    """Random search; a trial pauses after the epochs `at` and is resumed before a new one starts."""
+    """Random search; a trial pauses at the positions `at`, in the study's unit, and is resumed before a new one starts."""
 
     at: tuple[float, ...] = ()
 
@@ -24,11 +24,15 @@ class PausesAt(RandomSearch):
         return super().propose(state, history, rng)
 
     def judge(self, state, history, trial, rng):
-        if trial.epoch in self.at:
-            return Verdict(Action.PAUSE, f"a rung ends at {trial.epoch:g}")
+        problem = history.problem
+        reached = trial.epoch if problem.grid is None else problem.grid.position(trial.epoch)
+        if any(abs(reached - at) < 1e-9 for at in self.at):
+            return Verdict(Action.PAUSE, f"a rung ends at {reached:g}")
         return go_on("more")
 
 
-def pausing_study(store=None, at=(2,), epochs=4, trials=1, metric="val_loss", keep_checkpoints=0, **options):
-    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs)
+def pausing_study(
+    store=None, at=(2,), epochs=4, trials=1, metric="val_loss", keep_checkpoints=0, unit="epoch", **options
+):
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs, unit=unit)
     return Study(problem, PausesAt(trials, at=at), store=store, seed=0, keep_checkpoints=keep_checkpoints, **options)

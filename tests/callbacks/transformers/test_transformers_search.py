@@ -186,8 +186,7 @@ def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said,
     ("options", "said"),
     [
         ({"eval_strategy": "no"}, "eval_strategy='epoch'"),
-        ({"max_steps": 7}, "without max_steps"),
-        ({"num_train_epochs": 2.5}, "here these are 2.5"),
+        ({"num_train_epochs": 2.5}, "num_train_epochs=2.5.*not a whole number"),
     ],
 )
 def test_a_trainer_that_cannot_be_compared_is_told_how(options, said, tmp_path):
