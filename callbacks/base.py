@@ -61,9 +61,7 @@ class Reporting(Portable):  # not one class with `__new__`, whose signature woul
     _counts: ClassVar[tuple[str, ...]] = ("epoch",)  # the units that the loop counts
 
     def __init__(self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all") -> None:
-        self._reporter = Reporter(
-            trial, monitor, verbose, record=record, resume_hint=self._hint, counts=self._counts
-        )
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint, counts=self._counts)
         self._setup()
 
     def _setup(self) -> None:

@@ -111,7 +111,7 @@ class Reporter:
     counts: the units that the loop counts; empty for any.
     now: a monotonic clock, seconds.
 
-    Raises InvalidInput, with advice, when `trial` is not a trial, and for a study in a unit that the loop does not count.
+    Raises InvalidInput, with advice, when `trial` is not a trial, and for a study in another unit than `counts`.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Reporter:
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
         try:
-            if trial.unit != "epoch" and trial.horizon is not None:  # tokens come by batches: the last may go beyond
+            if trial.unit != "epoch" and trial.horizon is not None:  # tokens come by batches, which may go beyond
                 epoch = min(epoch, trial.horizon)
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):

@@ -1,9 +1,10 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-It reports after every evaluation of a training: with state.epoch, which is fractional within an epoch, with the steps of
-the optimizer, or with the tokens seen, as the study counts. It reports nothing after `trainer.evaluate()` alone or
-eval_on_start. A pause or stop within an epoch is carried out there. After an exception the Trainer calls no callback: keep the training inside
-`with trial:`. A pause asks the Trainer for one of its checkpoints, random state included, and moves it to the trial.
+It reports after every evaluation of a training, not after `trainer.evaluate()` alone or eval_on_start. The position is
+state.epoch, which is fractional within an epoch, the steps of the optimizer, or the tokens seen, as the study counts.
+Stops and pauses within an epoch are carried out there. After an exception the Trainer calls no callback: keep the
+training inside `with trial:`. A pause asks the Trainer for one of its checkpoints, random state included, and moves it
+to the trial.
 
 In one process Ctrl-C and SIGTERM wait for the next evaluation, whose state is saved. In a distributed training every
 rank makes a callback, the first reports, and all obey; there signals do not wait.

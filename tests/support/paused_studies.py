@@ -10,7 +10,7 @@ from haltune.policies import RandomSearch
 
 @dataclass(frozen=True)
 class PausesAt(RandomSearch):
-    """Random search; a trial pauses at the positions `at`, in the study's unit, and is resumed before a new one starts."""
+    """Random search; a trial pauses at the positions `at` and is resumed before a new one starts."""
 
     at: tuple[float, ...] = ()
 

@@ -71,7 +71,7 @@ def test_a_trainer_that_does_not_count_tokens_says_how_it_does(tmp_path):
 
 
 def test_a_unit_that_no_trainer_counts_is_refused_at_once():
-    with pytest.raises(InvalidInput, match="counts games.*max_steps= or max_tokens="):
+    with pytest.raises(InvalidInput, match=r"counts games.*max_steps= or max_tokens="):
         HaltuneCallback(counting("game", 100))
 
 
@@ -89,7 +89,7 @@ WITHIN = {
     "by steps": ("step", 8, (2, 6), {}),
     "by tokens": ("token", 96, (24, 72), {**TOKENS, "model": Net}),
     "gradient accumulation": ("step", 4, (1, 3), {"gradient_accumulation_steps": 2, "eval_steps": 1}),
-    "data without a length": ("step", 12, (2, 6, 10), {"max_steps": 12, "train": lambda: Stream(16)}),
+    "data without a length, in their first pass": ("step", 12, (2,), {"max_steps": 12, "train": lambda: Stream(16)}),
     "endless data": ("step", 12, (2, 6, 10), {"max_steps": 12, "train": lambda: Stream(16, endless=True)}),
     "the Trainer saves too": ("step", 8, (2, 6), {"save_strategy": "steps", "save_steps": 2}),
 }
@@ -110,8 +110,7 @@ def test_a_training_paused_within_an_epoch_equals_an_uninterrupted_one_digit_for
     for trial in s:
         with trial:
             t = training(tmp_path / "out", HaltuneCallback(trial))
-            if trial.checkpoint:
-                torch.manual_seed(trial.attempt)  # not the state that a resumed training is to find
+            torch.rand(trial.attempt - 1)  # not the state that a resumed training is to find
             t.train(resume_from_checkpoint=trial.checkpoint)
     (record,) = s.trials
     assert (record.attempt, record.epoch, record.status.value) == (len(at) + 1, horizon, "completed")
@@ -121,8 +120,8 @@ def test_a_training_paused_within_an_epoch_equals_an_uninterrupted_one_digit_for
 
 def test_the_default_search_stops_trainings_of_one_epoch_early(tmp_path):
     study = Study(
-        {"learning_rate": Float(1e-4, 1.0, log=True)}, "eval_loss", f"{tmp_path}/s.db", max_steps=16, budget="12 trials",
-        seed=0, verbose=0,
+        {"learning_rate": Float(1e-4, 1.0, log=True)}, "eval_loss", f"{tmp_path}/s.db", max_steps=16,
+        budget="12 trials", seed=0, verbose=0,
     )  # fmt: skip
     for trial in study:
         with trial:
