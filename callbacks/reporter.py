@@ -312,8 +312,8 @@ class Reporter:
         if epoch <= self._last:
             self.warn_once(
                 "repeat",
-                f"Trial {self.trial.id} has already reported {self._at(self._last)}, so {self._at(epoch)} is ignored. If "
-                f"this fit starts again: {self._resume_hint}.",
+                f"Trial {self.trial.id} has already reported {self._at(self._last)}, so {self._at(epoch)} is ignored. "
+                f"If this fit starts again: {self._resume_hint}.",
             )
         return epoch > self._last
 
