@@ -9,7 +9,7 @@ from keras_resume_checks import X, Y, momentum, net, seed_everything
 from paused_studies import PausesAt, pausing_study
 from scripted import ENDS, scripted_study
 
-from haltune import Constraint, Float, Minimize, Study
+from haltune import Checkpointing, Constraint, Float, Minimize, Study
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput
@@ -61,7 +61,7 @@ def own_step(lr):
 
 def fitted(at):
     """A search of one training, whose model has a train_step of its own."""
-    study = pausing_study(at=at, keep_checkpoints=1, verbose=0)
+    study = pausing_study(at=at, keep=1, verbose=0)
     for trial in study:
         with trial:
             seed_everything(1)
@@ -75,7 +75,7 @@ def fitted(at):
 
 def looped(at):
     """A search of one training, in a loop of the user's own."""
-    study = pausing_study(at=at, keep_checkpoints=1, verbose=0)
+    study = pausing_study(at=at, keep=1, verbose=0)
     for trial in study:
         with trial:
             seed_everything(1)
@@ -160,10 +160,10 @@ def test_the_best_model_comes_back_whole_and_by_its_function(of, by_function):
 
 
 def test_without_a_model_it_says_what_keeps_one():
-    study = scripted_study("last", keep_checkpoints=0)
+    study = scripted_study("last", checkpoints=Checkpointing(keep=0))
     with study.ask() as trial:
         trial.report(0.5)
-    with pytest.raises(InvalidInput, match=r"no model of trial 0 was kept.*keep_checkpoints=1"):
+    with pytest.raises(InvalidInput, match=r"no model of trial 0 was kept.*Checkpointing\(keep=0\)"):
         study.best.load_model()
 
 

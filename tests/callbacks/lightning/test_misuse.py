@@ -205,7 +205,7 @@ def test_one_module_for_two_trials_is_warned_about():
     [
         ({"mode": "max"}, r"HaltuneCallback\(mode=\.\.\.\): .*Maximize\('val_acc'\)"),
         ({"patience": 3}, "the policy decides when a trial stops"),
-        ({"save_top_k": 3}, "keep_checkpoints=3"),
+        ({"save_top_k": 3}, r"Checkpointing\(keep=3\)"),
         ({"metric": "val_acc"}, "monitor="),
         ({"monitr": "val_acc"}, r"did you mean monitor=\?"),
     ],
