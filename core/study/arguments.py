@@ -31,7 +31,7 @@ from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.store.base import Store
-from haltune.store.open import open_store
+from haltune.store.open import Storage, open_store
 
 from .trial import Trial
 from .view import RecordedStudy, StudyView, read_study
@@ -39,19 +39,38 @@ from .view import RecordedStudy, StudyView, read_study
 _log = logging.getLogger("haltune")
 
 
+def length_of(max_epochs: Any, max_steps: Any, max_tokens: Any, unit: Any) -> tuple[Any, Any]:
+    """The length of a full training, and its unit. Raises InvalidInput for more than one of them."""
+    lengths = {"max_epochs": max_epochs, "max_steps": max_steps, "max_tokens": max_tokens}
+    given = {name: length for name, length in lengths.items() if length is not None}
+    if len(given) > 1:
+        raise InvalidInput(f"{' and '.join(given)}: a study counts in one unit. Give one of them")
+    named = {"max_steps": "step", "max_tokens": "token"}.get(next(iter(given), ""))
+    if named is None:
+        return max_epochs, unit
+    if unit not in (None, named):
+        raise InvalidInput(f"{next(iter(given))}= counts {named}s, and unit={unit!r}. Leave unit= out")
+    return next(iter(given.values())), named
+
+
 def problem_of(
-    given: Any, second: Any, policy: Any, max_epochs: Any, min_epochs: Any, start: Any, constraints: Any, says: bool
-) -> tuple[Problem, Policy[Any]]:
+    given: Any, second: Any, policy: Any, length: tuple[Any, Any], min_epochs: Any, judge_every: Any, start: Any,
+    constraints: Any, says: bool,
+) -> tuple[Problem, Policy[Any]]:  # fmt: skip
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
 
-    says: whether what is guessed is logged. Raises InvalidInput for what is neither, and for what does not go together.
+    length: see length_of. says: whether what is guessed is logged.
+
+    Raises InvalidInput for what is neither, and for what does not go together.
     """
     _refuse_a_name(policy)
     if isinstance(given, Problem):
         if constraints != ():
             raise InvalidInput("a Problem has its constraints= itself: say them there")
-        if max_epochs is not None or min_epochs or tuple(start):
-            raise InvalidInput("a Problem has its max_epochs=, min_epochs= and start= itself: say them there")
+        if length != (None, None) or min_epochs or judge_every is not None or tuple(start):
+            raise InvalidInput(
+                "a Problem has its max_epochs=, min_epochs=, unit=, judge_every= and start= itself: say them there"
+            )
         if second is not None and policy is not None:
             raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
         what = f"after a Problem, which has its goal {given.goal!r}, the second argument is a policy such as BOBOS()"
@@ -79,7 +98,11 @@ def problem_of(
     asked = policies.MultiFidelity() if policy is None else policy
     decides = check_policy("policy= is a policy such as BOBOS()", asked)
     goals = [_goal(one, says) for one in second] if isinstance(second, list | tuple) else _goal(second, says)
-    return Problem(given, goals, max_epochs, start, constraints, min_epochs=min_epochs), decides
+    most, unit = length
+    problem = Problem(
+        given, goals, most, start, constraints, min_epochs=min_epochs, unit=unit or "epoch", judge_every=judge_every
+    )
+    return problem, decides
 
 
 def _refuse_a_name(policy: Any) -> None:
@@ -172,8 +195,8 @@ def one_epoch(problem: Problem) -> Problem:
     return replace(problem, max_epochs=1, min_epochs=0)
 
 
-_COUNT = re.compile(r"(\d+)\s*(trial|run|epoch)s?")
-_COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs"}
+_COUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*(trial|run|epoch|step|token)s?")
+_COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs", "step": "epochs", "token": "epochs"}
 
 
 def budget_of(given: Any) -> Budget:
@@ -227,7 +250,7 @@ def check_name(name: Any) -> None:
 Earlier = StudyView | StrPath | tuple[StrPath, str]
 
 
-def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | None, name: str) -> Sequence[Any]:
+def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage | None, name: str) -> Sequence[Any]:
     """The same, with studies in the place of stores; store, name: of the one that learns.
 
     One to which something was reported keeps what it took when it was made: those in stores are left out then, and need
@@ -273,10 +296,8 @@ def _read(given: Any) -> RecordedStudy:
         raise kind(f"learn_from={os.fspath(where)!r}: {error}") from error
 
 
-def _under_way(store: StrPath | Store | None, name: str) -> bool:
+def _under_way(store: StrPath | Store | Storage | None, name: str) -> bool:
     """Whether there is such a study, and something was reported to it."""
-    if store is None:
-        return False
     try:
         found = open_store(store, reading=True)
         return name in found.names() and any(isinstance(e, Reported) for e in found.read(name))

@@ -57,7 +57,7 @@ def test_what_is_drawn_at_random_starts_again_in_a_resumed_training(lib, params)
 
 
 def test_the_best_trials_keep_their_final_boosters(lib):
-    s = pausing_study(at=(), epochs=3, keep_checkpoints=1, verbose=0)
+    s = pausing_study(at=(), epochs=3, keep=1, verbose=0)
     booster = lib.search(s)
     kept = lib.load(s.best.checkpoint)
     assert (lib.rounds(kept), s.best.checkpoint_epoch) == (3, 3)
@@ -129,7 +129,7 @@ def test_early_stopping_of_the_users_own_is_kept(gradient):
 
 @lightgbm_alone
 def test_after_early_stopping_which_tells_no_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
-    s = pausing_study(at=(), epochs=60, keep_checkpoints=1)
+    s = pausing_study(at=(), epochs=60, keep=1)
     booster = lib.search(s, lib.package.early_stopping(2, first_metric_only=True, verbose=False))
     kept = lib.load(s.best.checkpoint)
     epochs = len(s.trials[0].epochs)
@@ -273,7 +273,7 @@ def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
     straight, log = lib.train(rounds=60, **detects)
     rounds = len(log["validation"]["Logloss"])
     assert straight.tree_count_ < rounds - 1 < 60
-    s = pausing_study(at=(rounds - 2,), epochs=60, verbose=0, keep_checkpoints=1)
+    s = pausing_study(at=(rounds - 2,), epochs=60, verbose=0, keep=1)
     model = lib.search(s, **detects)
     assert (len(s.trials[0].epochs), model.tree_count_) == (rounds, straight.tree_count_)
     np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(straight))

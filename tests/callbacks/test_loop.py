@@ -78,7 +78,7 @@ def train_together(trial):
 
 def test_a_state_that_ranks_save_together_is_a_folder_to_go_on_from():
     assert check_resume(train_together)
-    study = pausing_study(at=(), keep_checkpoints=1, verbose=0)
+    study = pausing_study(at=(), keep=1, verbose=0)
     with study.ask() as trial:
         total = train_together(trial)["total"]
     assert sorted(path.name for path in Path(study.best.checkpoint).iterdir()) == ["0.random", "total"]

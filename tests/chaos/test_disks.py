@@ -80,9 +80,10 @@ def test_a_full_disk_costs_one_warning(tmp_path: Path) -> None:
 
 FULL = """
 import resource, signal, sys
-from haltune import Float, Study
+from haltune import Float, Storage, Study
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-study = Study({"x": Float(0.0, 1.0)}, "loss", sys.argv[1], max_epochs=3, budget="9 trials", patience=1, verbose=0)
+store = Storage(sys.argv[1], patience=1)
+study = Study({"x": Float(0.0, 1.0)}, "loss", store, max_epochs=3, budget="9 trials", verbose=0)
 for trial in study:
     for epoch in trial.epochs():
         if epoch == 2:

@@ -22,7 +22,7 @@ from postgres import Server, server, skip_or_fail
 from whims import PROBLEM, Whims
 from workers import created
 
-from haltune import Action, Budget, HaltuneWarning, Study, Trial
+from haltune import Action, Budget, HaltuneWarning, Storage, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import StoreAway, StoreError
 from haltune.log.events import Finished, Reported, Started
@@ -47,7 +47,7 @@ def asked(study: Study) -> Trial:
     return trial
 
 
-def opened(url: str, **options: Any) -> Study:
+def opened(url: str | Storage, **options: Any) -> Study:
     return Study(PROBLEM, Whims(), url, seed=1, budget=Budget(trials=9), **options)
 
 
@@ -134,7 +134,7 @@ def test_a_study_is_opened_when_its_server_is_back(mortal: Server) -> None:
 
 @pytest.mark.parametrize("use", ["ask", "report"])
 def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Server, use: str) -> None:
-    study = opened(mortal.database(), patience=1.0)
+    study = opened(Storage(mortal.database(), patience=1.0))
     trial = asked(study)
     with mortal.silent(), pytest.raises(StoreAway):
         began = time.monotonic()
@@ -146,7 +146,7 @@ def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Se
 
 @pytest.mark.parametrize("use", ["ask", "report"])
 def test_ctrl_c_ends_the_wait_for_a_server_that_stops_answering(mortal: Server, use: str) -> None:
-    study = opened(mortal.database(), patience=600.0)
+    study = opened(Storage(mortal.database(), patience=600.0))
     trial = asked(study)
     with mortal.silent(), pytest.raises(KeyboardInterrupt):
         interrupted: list[float] = []
@@ -163,14 +163,14 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_stops_answering(mortal: Server, 
 
 
 def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it_runs(mortal: Server) -> None:
-    study = opened(mortal.database(), patience=0.0)
+    study = opened(Storage(mortal.database(), patience=0.0))
     trial = asked(study)
     with away(mortal, 0.0):
         pass  # connections are gone, the server is not: nobody notices
     trial.report(0.1)
     mortal.stop()
     try:
-        for use in (study.ask, lambda: trial.report(0.2), lambda: opened(study.store.address(), patience=0.0)):
+        for use in (study.ask, lambda: trial.report(0.2), lambda: opened(Storage(study.store.address(), patience=0.0))):
             with pytest.raises(StoreAway, match="does the server run"):
                 use()  # type: ignore[operator]
     finally:

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import warnings
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from examples import many
-from haltune import Budget, HaltuneWarning, Study, Trial
+from haltune import Budget, Checkpointing, HaltuneWarning, Storage, Study, Trial, load_study
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreAway, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed, Status
 from haltune.store.checkpoints import Checkpoints
@@ -202,7 +203,7 @@ def test_who_lost_its_trial_while_it_saved_is_told_so_though_its_files_are_gone(
 
 
 def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
-    world = World(checkpoints=tmp_path, keep_checkpoints=2)
+    world = World(checkpoints=tmp_path, keep=2)
     for value in (0.3, 0.9, float("nan"), 0.1, STOP, 0.8):
         with world.ask() as trial:
             trial.report(value)
@@ -212,7 +213,7 @@ def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
 
 
 def test_paused_and_running_trials_keep_theirs_until_the_policy_ends_the_search(tmp_path: Path) -> None:
-    study = Study(PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=tmp_path, keep_checkpoints=0)
+    study = Study(PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=Checkpointing(tmp_path, keep=0))
     trial = asked(study)
     trial.report(PAUSE)
     path = Path(trial.save(write()))
@@ -225,7 +226,7 @@ def test_paused_and_running_trials_keep_theirs_until_the_policy_ends_the_search(
 
 
 def test_it_says_whether_a_trial_would_be_kept(tmp_path: Path) -> None:
-    world = World(checkpoints=tmp_path, keep_checkpoints=1)
+    world = World(checkpoints=tmp_path, keep=1)
     with world.ask() as trial:
         trial.report(0.5)
     worse, better = world.ask(), world.ask()
@@ -279,17 +280,37 @@ def test_a_quota_is_bytes_or_a_text(quota: object, size: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("kind", "name", "value"),
     [
-        *(("disk_quota", value) for value in ("20", "many GB", -1, 0, float("nan"), "1 XB", [1])),
-        *(("keep_checkpoints", value) for value in (-1, 1.5, True, "all")),
-        *(("lease", value) for value in (0, -1, float("inf"), "long", True)),
-        *(("patience", value) for value in (-1, float("nan"), "long", None)),
+        *((Checkpointing, "disk_quota", value) for value in ("20", "many GB", -1, 0, float("nan"), "1 XB", [1])),
+        *((Checkpointing, "keep", value) for value in (-1, 1.5, True, "all")),
+        *((Storage, "lease", value) for value in (0, -1, float("inf"), "long", True)),
+        *((Storage, "patience", value) for value in (-1, float("nan"), "long", None)),
+        *((Storage, "max_retries", value) for value in (-1, 1.5, True, None)),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused_by_its_name(name: str, value: object) -> None:
+def test_an_option_that_makes_no_sense_is_refused_by_its_name(kind: Any, name: str, value: object) -> None:
     with pytest.raises(InvalidInput, match=name):
-        World(**{name: value})
+        kind(**{name: value})
+
+
+def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(tmp_path: Path) -> None:
+    with pytest.warns(HaltuneWarning) as caught:
+        study = Study(
+            PROBLEM, Whims(), tmp_path / "s.db", budget="9 trials", lease=30, keep_checkpoints=3, max_retries=7
+        )  # type: ignore[call-overload]
+    (said,) = map(str, map(attrgetter("message"), caught))
+    assert "Write store=Storage(..., lease=30, max_retries=7), checkpoints=Checkpointing(keep=3)." in said
+    asked(study).report(0.5)
+    with pytest.warns(HaltuneWarning, match=r"Write checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
+        again = load_study(tmp_path / "s.db", policy=Whims(), checkpoints=tmp_path / "ck", disk_quota="1 GB")  # type: ignore[call-arg]
+    assert (study.settings.store.lease, study.settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
+    assert again.checkpoints.quota == 10**9
+    assert again.checkpoints.folder.is_relative_to(tmp_path / "ck")
+    with pytest.raises(InvalidInput, match=r"give it once, store=Storage"):
+        Study(PROBLEM, Whims(), Storage(), lease=30)  # type: ignore[call-overload]
+    with pytest.raises(InvalidInput, match="did you mean keep"):
+        Checkpointing(kep=3)  # type: ignore[call-arg]
 
 
 def test_a_trial_whose_checkpoint_is_gone_begins_anew_and_says_so(world: World) -> None:
@@ -533,7 +554,7 @@ def test_two_threads_that_save_one_trial_leave_what_the_log_names(world: World) 
 
 
 def test_a_search_that_a_larger_budget_takes_up_keeps_what_was_interrupted(tmp_path: Path) -> None:
-    world = World(checkpoints=tmp_path, keep_checkpoints=0)
+    world = World(checkpoints=tmp_path, keep=0)
     trial = world.ask()
     trial.report(0.5)
     path = trial.save(write())

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from postgres import Server
 from whims import PROBLEM, Whims
 
-from haltune import Budget, Study, Trial, load_study
+from haltune import Budget, Storage, Study, Trial, load_study
 from haltune.errors import HaltuneError, StoreAway, StoreError, StudyMismatch
 from haltune.log.events import Reported
 from haltune.store.base import retry
@@ -168,7 +168,7 @@ def test_a_pooler_works_by_session_and_by_transaction_says_what_to_set(
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1.0).close()
                 listens = True
-        studies = [opened(pooled, patience=60.0) for _ in range(2)]
+        studies = [opened(Storage(pooled, patience=60.0)) for _ in range(2)]
 
         def both() -> None:
             for _ in range(12):
@@ -200,7 +200,7 @@ def test_a_port_that_never_answers_is_waited_for_no_longer_than_patience_says() 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
         with pytest.raises(StoreAway):
-            opened(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=1.0)
+            opened(Storage(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=1.0))
         assert time.monotonic() - began < 20.0  # it tried 40 times as long before; a loaded machine
 
 
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_the_wait_for_a_port_that_never_answers() -> None:
 
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            opened(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=600.0)
+            opened(Storage(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/x", patience=600.0))
         opening[0].close()
 
 

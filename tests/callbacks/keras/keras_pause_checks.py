@@ -116,7 +116,7 @@ def test_a_model_that_cannot_be_saved_trains_on_and_leaves_nothing_behind(tmp_pa
         def save_own_variables(self, store):
             raise OSError("no space left")
 
-    study = pausing_study(checkpoints=tmp_path)
+    study = pausing_study(folder=tmp_path)
     model = keras.Sequential([keras.Input((3,)), Stubborn(), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     for trial in study:
@@ -140,7 +140,7 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
 
 
 def test_the_final_model_is_kept_when_the_last_epoch_is_not_validated():
-    study = pausing_study(at=(), epochs=3, keep_checkpoints=1)
+    study = pausing_study(at=(), epochs=3, keep=1)
     with study.ask() as trial:
         fit(trial, epochs=3, validation_freq=2)
     assert trial.epoch == 2

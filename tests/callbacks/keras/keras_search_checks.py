@@ -27,7 +27,7 @@ def stepped(model, x, y):
 
 def looped(at):
     """A search of one training, in a loop of the user's own."""
-    study = pausing_study(at=at, keep_checkpoints=1, verbose=0)
+    study = pausing_study(at=at, keep=1, verbose=0)
     for trial in study:
         with trial:
             seed_everything(1)

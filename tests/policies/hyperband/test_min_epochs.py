@@ -61,7 +61,7 @@ def test_trials_are_first_compared_at_the_minimum(policy: Any, first: set[int]) 
 
 
 def test_a_largest_resource_below_the_minimum_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InvalidInput, match=r"Hyperband\(max_resource=4\).*min_epochs=5\. Raise max_resource"):
+    with pytest.raises(InvalidInput, match=r"Hyperband\(max_resource=4\).*min_epochs, 5 epochs\. Raise max_resource"):
         Study(problem(20, 5), Hyperband(4))
 
 

@@ -40,7 +40,7 @@ def test_what_is_said_of_the_first_rung_means_the_same_in_every_receipt() -> Non
 def test_a_new_trial_is_said_to_be_compared_where_it_is() -> None:
     study = searched(3)
     told = [e.reason for e in study.events() if isinstance(e, Started)]
-    assert {reason.partition("; ")[2] for reason in told} == {"compared with other runs from 3 epochs on"}
+    assert {reason.partition("; ")[2] for reason in told} == {"compared with other trials after 3 epochs"}
     ranked = [e.epoch for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence]
     assert min(ranked) == 3.0
 
@@ -48,7 +48,7 @@ def test_a_new_trial_is_said_to_be_compared_where_it_is() -> None:
 def test_a_new_trial_of_one_epoch_is_compared_with_nobody_before_its_end() -> None:
     study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=1, seed=1, budget="1 trial", verbose=0)
     study.optimize(lambda trial: trial.config["x"])
-    assert study.trials[0].proposed == "drawn at random; compared with other runs only at its end"
+    assert study.trials[0].proposed == "drawn at random; compared with other trials only at its end"
 
 
 @pytest.mark.parametrize(
