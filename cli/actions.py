@@ -272,7 +272,7 @@ def _places(where: Sequence[str], name: str | None) -> list[Any]:
         else:
             store = open_store(text, reading=True)
             names = store.names()
-        folder = file.options.get("checkpoints") if file else None
+        folder = file.folder if file else None
         found += [Location(store, known, file.store if file else text, folder) for known in names]
     return found
 

@@ -96,7 +96,7 @@ def test_the_lines_of_fsdp_pause_and_resume(tmp_path):
     from paused_studies import pausing_study
 
     (program,) = blocks("docs/loops/others.md", lambda text: text.startswith(FSDP))
-    study, trained = pausing_study(tmp_path / "search.db", keep_checkpoints=1, verbose=0), []
+    study, trained = pausing_study(tmp_path / "search.db", keep=1, verbose=0), []
     for trial in study:
         with trial:
             torch.manual_seed(trial.attempt)

@@ -26,7 +26,7 @@ from haltune.space.space import Points
 from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import ADVICE, Event, Reported, Status
-from .problem import Budget, Goal, Problem
+from .problem import Budget, Goal, Problem, smoothed
 from .records import Best, OnFront, TopTrial, TrialBuilder, TrialRecord
 from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
 from .spending import Spending, Spent
@@ -182,6 +182,13 @@ class History:
     def curve(self, trial: int) -> Sequence[float]:
         """The epochs that a trial has reported, to look at."""
         return self._trials[trial].epochs
+
+    def seen(self, trial: int, epoch: float, value: float) -> float:
+        """The value that the goal would see of a report after those of the curve; see Goal.smooth."""
+        t = self._trials[trial]
+        if self.problem.goal.smooth is None or epoch <= t.epoch:
+            return value
+        return smoothed(self.problem.goal, [*t.epochs, epoch], [*t.values, value])
 
     def position_of(self, trial: int, attempt: int) -> float:
         """The last epoch of an attempt, or where it started; 0 for one that is not the trial's last."""
@@ -403,6 +410,8 @@ class History:
         if isinstance(event, ev.JudgedEvery):
             return problem if problem.grid is not None else replace(problem, spacing=event.every)
         if isinstance(event, ev.Created):
+            if problem.spacing is not None and problem.grid is None:  # a later event says it
+                problem = replace(problem, spacing=None)
             recorded, start = event.problem.get("space"), event.problem.get("start", ())
         else:
             recorded, start = event.space, problem.start

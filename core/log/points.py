@@ -39,8 +39,8 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
     match event:
         case ev.Reported():
             last = judged.position_of(event.trial, event.attempt)
-            epoch = at_point(grid, event.epoch, last)
-            return replace(event, epoch=epoch, verdict=_verdict_in_points(event.verdict, grid))
+            epoch, value = at_point(grid, event.epoch, last), history.seen(event.trial, event.epoch, event.value)
+            return replace(event, epoch=epoch, value=value, verdict=_verdict_in_points(event.verdict, grid))
         case ev.Checkpointed() | ev.Kept():
             return replace(
                 event, epoch=_saved_at(event.epoch, grid, history.curve(event.trial), judged.curve(event.trial))

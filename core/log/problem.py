@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
@@ -40,6 +41,8 @@ class _MetricGoal(KnowsArguments):
     metric: str  # the name under which the training loop logs it
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
     of: Literal["last", "best"] = "last"  # the epoch whose value a trial counts for
+    smooth: float | tuple[str, float] | None = None  # width of the average, in the study's unit
+    rank_by: str | None = None  # another metric, by which trials are ranked in the end
 
     sign = 0.0  # +1 when larger is better, -1 when smaller is
 
@@ -52,6 +55,10 @@ class _MetricGoal(KnowsArguments):
             raise InvalidInput(
                 f"of={self.of!r}: a trial counts for its 'last' epoch, or for its 'best' if you keep the best weights"
             )
+        if self.smooth is not None:
+            object.__setattr__(self, "smooth", _checked_smooth(self.smooth))
+        if self.rank_by is not None and (not isinstance(self.rank_by, str) or self.rank_by in ("", self.metric)):
+            raise InvalidInput(f"rank_by={self.rank_by!r}: the name of another metric, such as 'eval_loss'")
 
     def better(self, value: float, than: float) -> bool:
         """True when `value` ranks above `than`; what is not finite ranks below everything."""
@@ -62,7 +69,12 @@ class _MetricGoal(KnowsArguments):
     def to_json(self) -> dict[str, Any]:
         """A JSON form; `goal_from_json` reads it back."""
         name = "maximize" if self.sign > 0 else "minimize"
-        other = {} if self.of == "last" else {"of": self.of}  # logs from before there was a choice stay equal
+        # logs from before there was a choice stay equal
+        other: dict[str, Any] = {} if self.of == "last" else {"of": self.of}
+        if self.smooth is not None:
+            other["smooth"] = list(self.smooth) if isinstance(self.smooth, tuple) else self.smooth
+        if self.rank_by is not None:
+            other["rank_by"] = self.rank_by
         return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds), **other}
 
 
@@ -75,6 +87,10 @@ class Maximize(_MetricGoal):
             Default: None, and the scale is learnt from what was reported.
         of: The epoch whose value a trial counts for, everywhere: its "last", or its "best" where the best weights
             are kept. Default: "last".
+        smooth: Decide and rank by an average of the reports, of this width in the study's unit: 200, an exponential
+            moving average over 200 steps, or ("median", 200). The log keeps each value as it was. Default: None.
+        rank_by: Another metric, better in the same direction, whose last value ranks trials that were trained in full:
+            Minimize("train_loss", smooth=200, rank_by="eval_loss"). Default: None.
 
     Raises:
         InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
@@ -96,6 +112,10 @@ class Minimize(_MetricGoal):
             Default: None, and the scale is learnt from what was reported.
         of: The epoch whose value a trial counts for, everywhere: its "last", or its "best" where the best weights
             are kept. Default: "last".
+        smooth: Decide and rank by an average of the reports, of this width in the study's unit: 200, an exponential
+            moving average over 200 steps, or ("median", 200). The log keeps each value as it was. Default: None.
+        rank_by: Another metric, better in the same direction, whose last value ranks trials that were trained in full:
+            Minimize("train_loss", smooth=200, rank_by="eval_loss"). Default: None.
 
     Raises:
         InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
@@ -115,7 +135,7 @@ def goal_from_json(data: Mapping[str, Any]) -> Goal:
     """The inverse of `to_json`."""
     bounds = tuple(data["bounds"]) if data["bounds"] else None
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    return kind(data["metric"], bounds, data.get("of", "last"))
+    return kind(data["metric"], bounds, data.get("of", "last"), data.get("smooth"), data.get("rank_by"))
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:
@@ -129,6 +149,39 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
             "leave bounds out when the metric has none, and the scale is learnt"
         )
     return low, high
+
+
+def _checked_smooth(given: Any) -> float | tuple[str, float]:
+    kind, width = given if isinstance(given, (list, tuple)) and len(given) == 2 else ("mean", given)
+    if kind not in ("mean", "median") or not _is_number(width) or not 0 < width < math.inf:
+        raise InvalidInput(
+            f"smooth={given!r}: the width of the average in the study's unit, such as 200 or ('median', 200)"
+        )
+    return float(width) if kind == "mean" else (kind, float(width))
+
+
+def smoothed(goal: Goal, epochs: Sequence[float], values: Sequence[float]) -> float:
+    """Return the value that a goal sees after the last of these reports.
+
+    Of positions p_i and a width w the mean is sum v_i exp((p_i - p_n) / w) / sum exp((p_i - p_n) / w): the exponential
+    moving average without its bias towards the start. The median is of the reports within w. Values that are not
+    finite are left out; a last one that is not finite stays what it is.
+    """
+    last, end = values[-1], epochs[-1]
+    if goal.smooth is None or not math.isfinite(last):
+        return last
+    kind, width = goal.smooth if isinstance(goal.smooth, tuple) else ("mean", goal.smooth)
+    reach = width if kind == "median" else 20.0 * width
+    near: list[tuple[float, float]] = []
+    for position, value in zip(reversed(epochs), reversed(values), strict=True):
+        if end - position >= reach:
+            break
+        if math.isfinite(value):
+            near.append((position, value))
+    if kind == "median":
+        return float(median(value for _, value in near))
+    weights = [math.exp((position - end) / width) for position, _ in near]
+    return math.fsum(w * value for w, (_, value) in zip(weights, near, strict=True)) / math.fsum(weights)
 
 
 def _checked_goals(given: Any) -> tuple[Goal, ...]:
@@ -146,6 +199,11 @@ def _checked_goals(given: Any) -> tuple[Goal, ...]:
     names = [goal.metric for goal in goals]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InvalidInput(f"two goals of {twice[0]!r}: each is of another metric")
+    if len(goals) > 1 and (own := [g for g in goals if g.smooth is not None or g.rank_by is not None]):
+        raise InvalidInput(
+            f"{type(own[0]).__name__}({own[0].metric!r}) has smooth= or rank_by=, which need a study with one goal. "
+            "Leave them out, or give this goal alone"
+        )
     if len(goals) > 1 and (of_best := [goal for goal in goals if goal.of == "best"]):
         raise InvalidInput(
             f"{type(of_best[0]).__name__}({of_best[0].metric!r}, of='best'): with several goals a trial counts for its "
@@ -391,6 +449,8 @@ class Problem(KnowsArguments):
             min_epochs, judge_every and the positions of reports are in this unit. Default: "epoch".
         judge_every: The policy judges a trial once in so many units. Default: None, at every report: the first reports
             of the study show how far apart they are.
+        spacing: As judge_every, as the log has learnt it. Default: None, not yet.
+        grid: The points at which the policy is asked, in the problem that it gets. Default: None, the study's problem.
 
     Raises:
         InvalidInput: For a space or a goal that is none, several goals of one metric, epochs that are no whole number
@@ -475,14 +535,24 @@ class Problem(KnowsArguments):
         return self.judge_every or self.spacing
 
     def in_points(self) -> Problem:
-        """As a policy gets it: its epochs are the points at which trials are judged. See haltune.log.points."""
-        every = self.every
-        if self.grid is not None or every is None or every == 1.0:
+        """As a policy gets it: its epochs are the points at which trials are judged, its values are smoothed.
+
+        See haltune.log.points.
+        """
+        every, goal = self.every or 1.0, self.goal
+        plain = goal.smooth is None and goal.rank_by is None
+        if self.grid is not None or (every == 1.0 and plain):
             return self
+        seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
         least = math.ceil(self.min_epochs / every - grid.slack)
         return replace(
-            self, max_epochs=grid.last, min_epochs=min(least, grid.last or least), judge_every=None, grid=grid
+            self,
+            goal=seen,
+            max_epochs=grid.last,
+            min_epochs=min(least, grid.last or least),
+            judge_every=None,
+            grid=grid,
         )
 
     def points(self, option: float) -> float:
@@ -510,8 +580,9 @@ class Problem(KnowsArguments):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The other metrics that trials report, for further goals and for constraints."""
+        """The other metrics that trials report: of further goals, of constraints, and of rank_by=."""
         names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
+        names += [self.goal.rank_by] if self.goal.rank_by else []
         return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
@@ -591,17 +662,20 @@ class Measures:
     first: str  # of the first goal
     goals: tuple[str, ...] = ()  # of the others: in every report
     limited: tuple[str, ...] = ()  # of constraints: in the first report; later the last one stands
+    ranked: tuple[str, ...] = ()  # of rank_by=: in some report, the last at best
 
     @classmethod
     def of(cls, problem: Problem) -> Measures:
         """Those of a problem."""
         goals = tuple(g.metric for g in problem.further)
-        return cls(problem.goal.metric, goals, tuple(n for n in problem.measured if n not in goals))
+        limited = dict.fromkeys(c.metric for c in problem.constraints if c.metric != problem.goal.metric)
+        ranked = tuple(n for n in problem.measured if n not in goals and n not in limited)
+        return cls(problem.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
     @property
     def others(self) -> tuple[str, ...]:
         """All but the first goal's."""
-        return (*self.goals, *self.limited)
+        return (*self.goals, *self.limited, *self.ranked)
 
     def told(self, value: Any, metrics: Any) -> tuple[Any, dict[Any, Any]]:
         """The first goal's value, and the other metrics, of a report of one number or of a mapping.
@@ -620,12 +694,12 @@ class Measures:
 
     def check(self, metrics: Mapping[str, Any], known: Container[str]) -> None:
         """Raises InvalidInput where a metric is missing; known: those that the trial has reported before."""
-        for name in self.others:
+        for name in (*self.goals, *self.limited):
             if name not in metrics and (name in self.goals or name not in known):
                 raise self._lacks(name, {self.first: None, **metrics})
 
     def _lacks(self, name: str, given: Mapping[Any, Any]) -> InvalidInput:
-        all_ = (self.first, *self.others)
+        all_ = (self.first, *self.goals, *self.limited)
         near = get_close_matches(name, [str(n) for n in given], n=1)
         meant = f" Is {near[0]!r} meant to be it?" if near else ""
         what = (

@@ -31,7 +31,7 @@ from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.store.base import Store
-from haltune.store.open import open_store
+from haltune.store.open import Storage, open_store
 
 from .trial import Trial
 from .view import RecordedStudy, StudyView, read_study
@@ -250,7 +250,7 @@ def check_name(name: Any) -> None:
 Earlier = StudyView | StrPath | tuple[StrPath, str]
 
 
-def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | None, name: str) -> Sequence[Any]:
+def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage | None, name: str) -> Sequence[Any]:
     """The same, with studies in the place of stores; store, name: of the one that learns.
 
     One to which something was reported keeps what it took when it was made: those in stores are left out then, and need
@@ -296,10 +296,8 @@ def _read(given: Any) -> RecordedStudy:
         raise kind(f"learn_from={os.fspath(where)!r}: {error}") from error
 
 
-def _under_way(store: StrPath | Store | None, name: str) -> bool:
+def _under_way(store: StrPath | Store | Storage | None, name: str) -> bool:
     """Whether there is such a study, and something was reported to it."""
-    if store is None:
-        return False
     try:
         found = open_store(store, reading=True)
         return name in found.names() and any(isinstance(e, Reported) for e in found.read(name))

@@ -110,7 +110,7 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     trial, grid, epoch = history.trial(id), problem.grid, report.epoch
     if grid is not None:
         epoch = at_point(grid, epoch, trial.epoch)
-        report = replace(report, epoch=epoch)
+        report = replace(report, epoch=epoch, value=log.history.seen(id, report.epoch, report.value))
     if epoch != math.floor(epoch):
         return Verdict(Action.UNJUDGED, f"{problem.at(epoch)}: between two judged reports")
     trial = with_report(history, trial, report)

@@ -66,6 +66,7 @@ class Trial(Attempt, KnowsAttributes):
         self.horizon = problem.max_epochs  # of a full training; None: the policy alone says
         self.goal, self._measures = problem.goal, Measures.of(problem)
         self._lap = session.monotonic()
+        self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
@@ -128,8 +129,8 @@ class Trial(Attempt, KnowsAttributes):
             epoch: From 1, increasing; fractional within an epoch: 0.25. In a study that counts something else the
                 position in that. Default: None, the next.
             seconds: Since the last report, validation included. Default: None, as measured.
-            step: The position in a study that counts steps, in the place of epoch.
-            tokens: The same in a study that counts tokens.
+            step: The position in a study that counts steps, in the place of epoch. Default: None.
+            tokens: The same in a study that counts tokens. Default: None.
             validation: Seconds of those spent validating, at most all of them. Default: None, not known.
             metrics: Further scalars of the epoch, by their names. Default: None.
             cost: What the epoch cost, in own units. Default: None.
@@ -204,6 +205,7 @@ class Trial(Attempt, KnowsAttributes):
             report = replace(report, metrics=scalars)
         self._unheard = report.epoch, report.value
         verdict = self.session.record(self, report, judge)
+        self._validation = report.validation or self._validation
         self._lap, self._unheard = self.session.monotonic(), None
         return verdict
 
@@ -245,6 +247,45 @@ class Trial(Attempt, KnowsAttributes):
             yield epoch
 
     steps = epochs
+
+    def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
+        """Return whether a decision needs an evaluation at this position; for evaluations that take long.
+
+        It does at the end of a full training and at the trial's next rung. If the policy may stop the trial at every
+        judged report, it does at a judged point once evaluations take at most `share` of the time, as measured by
+        `report(..., validation=seconds)`. Several ranks ask on one rank, and share the answer.
+
+        Args:
+            position: Epochs, or what else the study counts, trained so far.
+            share: Of the time since the last report that an evaluation may take. Default: 0.2.
+
+        Raises:
+            InvalidInput: In a study that counts something else than epochs, without `judge_every=`.
+
+        Example:
+            >>> from haltune.policies import Hyperband
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=27, policy=Hyperband(), seed=0)
+            >>> trial = study.ask()
+            >>> for epoch in trial.epochs():
+            ...     if trial.evaluate_now(epoch):
+            ...         verdict = trial.report(0.5, epoch)
+            >>> trial.epoch, verdict.action.value
+            (1, 'pause')
+        """
+        problem = self.session.log.problem
+        if problem.judge_every is None and self.unit != "epoch":
+            raise InvalidInput(
+                f"trial.evaluate_now() needs to know how many {self.unit}s lie between two judged reports. Make the "
+                "study with judge_every="
+            )
+        if self.horizon is not None and position >= self.horizon:
+            return True
+        if self.until is not None and self.until != self.horizon:
+            return self.epoch < self.until <= position
+        every, validation = problem.every or 1.0, self._validation
+        if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
+            return False
+        return self.session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     @property
     def metrics(self) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from haltune import Float, Minimize, Problem, Resume, Space, Study, Verdict
+from haltune import Checkpointing, Float, Minimize, Problem, Resume, Space, Study, Verdict
 from haltune.log.decisions import Action, go_on
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
@@ -29,6 +29,9 @@ class PausesAt(RandomSearch):
         return go_on("more")
 
 
-def pausing_study(store=None, at=(2,), epochs=4, trials=1, metric="val_loss", keep_checkpoints=0, **options):
+def pausing_study(
+    store=None, at=(2,), epochs=4, trials=1, metric="val_loss", keep=0, folder=None, disk_quota=None, **options
+):
     problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs)
-    return Study(problem, PausesAt(trials, at=at), store=store, seed=0, keep_checkpoints=keep_checkpoints, **options)
+    kept = Checkpointing(folder, keep, disk_quota)
+    return Study(problem, PausesAt(trials, at=at), store=store, seed=0, checkpoints=kept, **options)

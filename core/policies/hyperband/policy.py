@@ -392,7 +392,7 @@ class Ladder(ByEngine):
     first rung, so that the first promotions are as well founded as in a bracket of that size (Li et al. 2020, ASHA,
     from which min_trials_per_rung and the sharper first cut differ).
 
-    Endless. Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them.
+    Endless. Whoever paused may still go on, so their checkpoints stay; `Checkpointing(disk_quota=)` bounds them.
 
     Args:
         eta: one in so many of a rung goes on. Default: 3.
