@@ -459,6 +459,8 @@ class Problem(KnowsArguments):
             min_epochs, judge_every and the positions of reports are in this unit. Default: "epoch".
         judge_every: The policy judges a trial once in so many units. Default: None, at every report: the first reports
             of the study show how far apart they are.
+        spacing: As judge_every, as the log has learnt it. Default: None, not yet.
+        grid: The points at which the policy is asked, in the problem that it gets. Default: None, the study's problem.
 
     Raises:
         InvalidInput: For a space or a goal that is none, several goals of one metric, epochs that are no whole number

@@ -21,6 +21,7 @@ from haltune.log.problem import Grid
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
+from haltune.study.session import clocked
 
 # unit -> (units of a full training, units of one report)
 UNITS = {"step": (EPOCHS * 100, 100.0), "token": (EPOCHS * 2**20, float(2**20)), "epoch": (1, 1.0 / EPOCHS)}
@@ -31,7 +32,8 @@ OWN_RESOURCE = ("hyperband-seconds", "hyperband-samples")  # rungs in another re
 
 def searched(policy: Any, posed: Problem, every: float, trials: int = 9) -> Study:
     """A search whose trainings report at every EPOCHS-th part, pauses and resumes included."""
-    study = Study(posed, policy, MemoryStore(), seed=3, budget=Budget(trials=trials), verbose=0, monotonic=ticking())
+    with clocked(ticking()):
+        study = Study(posed, policy, MemoryStore(), seed=3, budget=Budget(trials=trials), verbose=0)
     for trial in study:
         with trial:
             reached = round(trial.epoch / every)
