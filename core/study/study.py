@@ -77,7 +77,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         name: Of the study, in a store of several. Default: "study".
         seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
         budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
-            "20 trials, 2h". It may change from one opening to the next. Default: None, when the policy ends it.
+            "2h or 10 trials without gain", of which every limit holds. It may change from one opening to the next.
+            Default: None, when the policy ends it.
         policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
             training.
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
