@@ -356,7 +356,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # a pause waits for the end of the epoch: from within one a fit cannot be resumed exactly
         if stops and (not pauses or at_boundary(trainer)):
             self._ends = trainer.should_stop = True
-        if found is not None and self.trial.goal.of == "best":
+        if found is not None and self.trial._goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:

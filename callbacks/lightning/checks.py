@@ -72,7 +72,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     if horizon is None:
         return
     if trial.until is not None and trial.until < horizon and sharded(trainer):
@@ -89,7 +89,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raise NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon:
         return
@@ -110,7 +110,7 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
 
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a sentence if early stopping can end the training before the first rung."""
-    until, horizon = trial.until, trial.horizon
+    until, horizon = trial.until, trial._horizon
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon):
         return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:
