@@ -22,6 +22,7 @@ from examples import many
 from haltune import Budget, Checkpointing, HaltuneWarning, Storage, Study, Trial, load_study
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
+from haltune.store.checkpoints import Checkpoints
 
 
 @pytest.fixture
@@ -277,3 +278,25 @@ def test_what_the_log_names_is_there_whatever_interrupts_the_save(
     again.report(0.5)
     again.save(write("the last"))  # what was left behind goes now
     assert len(files(world)) == 1
+
+
+def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, newer = world.ask(), []
+    late.report(0.5)
+    supersede = Checkpoints.supersede
+
+    def asleep_before(kept: Checkpoints, latest: Path) -> None:
+        monkeypatch.setattr(Checkpoints, "supersede", supersede)
+        world.clock.now += 601
+        other = world.ask(world.another())
+        other.report(0.6)
+        newer.append(other.save(write("newer")))
+        supersede(kept, latest)
+
+    monkeypatch.setattr(Checkpoints, "supersede", asleep_before)
+    late.save(write("older"))
+    assert Path(newer[0]).read_text() == "newer"
+    world.clock.now += 601
+    assert world.ask(world.another()).checkpoint == newer[0]
