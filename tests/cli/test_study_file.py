@@ -233,7 +233,6 @@ ERRORS = [
     ('name = "BOBOS"', 'name = "Halting"\npolicy = { name = "GPUB" }', 22, "did you mean 'GPUCB'?"),
     ('time = "30min"', 'time = "half an hour"', 24, "write a duration"),
     ('time = "30min"', "trials = 30\nepoch = 4", 25, "did you mean 'epochs'?"),
-    ('time = "30min"', "money = 3", 23, "price"),
     ('time = "30min"', "trials = -3", 24, "a positive number"),
     ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
 ]
