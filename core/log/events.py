@@ -283,15 +283,15 @@ def trial_of(event: Event) -> int | None:
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
+_LATER = {("created", "id"), ("rescaled", "metric"), ("started", "price"), ("resumed", "price")}  # not in all logs
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """The event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
     body: dict[str, Any] = {"kind": event.kind}
     for f in fields(event):
         value = getattr(event, f.name)
-        new = (
-            f.name == "id" or (f.name == "metric" and event.kind == "rescaled") or (f.name == "price" and value is None)
-        )
-        if value or not new:  # logs of before lack these
+        if value or value == 0 or (event.kind, f.name) not in _LATER:
             body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
     return body
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from whims import PAUSE, PROBLEM, Whims
 from worlds import Clock, search, small_study, train
@@ -15,13 +13,14 @@ from haltune.log.history import History
 from haltune.policies import MultiFidelity, RandomSearch, Rollout
 from haltune.report import summary
 from haltune.store.memory import MemoryStore
+from haltune.study.messages import standing_line
 
 HOUR = 3600.0
 
 
-def worker(store: MemoryStore, price: float | None, **budget: float) -> Study:
+def worker(store: MemoryStore, own: float | None, **budget: float) -> Study:
     study = Study(PROBLEM, Whims(), store, seed=0, budget=Budget(**budget), verbose=0)  # type: ignore[arg-type]
-    study.session.set_price(price)
+    study.session.set_price(own)
     return study
 
 
@@ -41,10 +40,10 @@ def test_a_search_pays_each_worker_its_own_price_and_others_that_of_the_budget()
         trial.report(0.5, seconds=HOUR)
     workers[0].sync()
     assert workers[0].spent.money(4.0) == pytest.approx(1.0 + 0.0 + 4.0)
-    clock.now += HOUR  # two end, one is still at it
-    for trial in trials[1:]:
-        trial.finish()
-    trials[0].report(0.6, seconds=HOUR)
+    clock.now += HOUR
+    for trial in trials:
+        trial.report(0.6, seconds=HOUR)
+    trials[1].finish()
     workers[0].sync()
     assert workers[0].spent.money(4.0) == pytest.approx(2 * (1.0 + 0.0 + 4.0))
 
@@ -130,22 +129,23 @@ def test_money_is_shown_where_it_is_spent() -> None:
     clock.now += HOUR
     trial.report(0.5, seconds=HOUR)
     trial.finish()
-    assert "2 of 8 of money" in str(summary(study))
+    assert "2 of 8 of money" in standing_line(study.history, study.budget)
+    assert "1 epoch trained in 1 h, for 2 of money" in summary(study)
 
 
-@pytest.mark.parametrize("policy", [Rollout(initial=1, points=8), MultiFidelity(initial=2)])
-def test_policies_plan_with_the_prices_of_the_workers(policy: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [Rollout(1, initial=1, points=8), MultiFidelity(initial=2)])
+def test_policies_plan_with_the_prices_of_the_workers(policy: object) -> None:
     """As much money at twice the price trains as half the money at the price."""
 
-    def trained(price: float, **limits: float) -> list[float]:
+    def trained(own: float, **limits: float) -> list[float]:
         clock = Clock()
         study = small_study(policy, MemoryStore(clock), budget=Budget(**limits), verbose=0)  # type: ignore[arg-type]
-        study.session.set_price(price)
+        study.session.set_price(own)
         for trial in study:
             for epoch in trial.epochs():
                 clock.now += 10.0
                 trial.report(0.1 * epoch, seconds=10.0)
         return [t.epoch for t in study.trials]
 
-    assert trained(2.0, money=0.4) == trained(1.0, money=0.2, price=99.0)
-    assert 30 <= sum(trained(1.0, money=0.2)) <= 73  # 720 seconds
+    assert trained(2.0, money=0.16) == trained(1.0, money=0.08, price=99.0)
+    assert 12 <= sum(trained(1.0, money=0.08)) <= 30  # of 288 seconds
