@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
 
@@ -82,7 +84,10 @@ def sends(*numbers: int) -> Any:
     return at
 
 
-both = pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+both = pytest.mark.parametrize(
+    ("number", "raised"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGUSR1, SystemExit)],
+)
 
 
 def sleep() -> None:
@@ -113,6 +118,57 @@ def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(nu
     assert seen[9:] == [4, 5, 6]
     assert list(study.trials[1].values) == list(study.trials[0].values) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     assert study.trials[1].attempt == 2
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")])
+def test_the_log_names_the_signal_and_a_second_one_ends_at_once(number, name, tmp_path, caplog):
+    seen = []
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", seen, sends(number, number))
+    assert seen[6:] == [1, 2]
+    lines = [line for line in caplog.messages if "received" in line]
+    assert lines == [
+        f"{name} received: the epoch is finished and saved; a second one ends at once",
+        f"{name} received again: training ends at once, and this epoch is not saved",
+    ]
+
+
+@pytest.mark.parametrize("in_c", [False, True])
+def test_a_sigusr1_that_somebody_handles_is_left_to_them(in_c, tmp_path):
+    heard, seen = [], []
+    with open(tmp_path / "traces", "w") as traces:
+        if in_c:
+            faulthandler.register(signal.SIGUSR1, traces)
+        else:
+            signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+        try:
+            searched(tmp_path / "search.db", seen, sends(signal.SIGUSR1))
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    assert seen == [1, 2, 3, 4, 5, 6] * 2
+    assert heard or "most recent call first" in (tmp_path / "traces").read_text()
+
+
+def test_an_epoch_that_the_grace_is_too_short_for_is_given_up_and_the_trial_given_back(tmp_path, monkeypatch, caplog):
+    def at(trial, epoch):
+        sends(signal.SIGTERM)(trial, epoch)
+        if (trial.id, epoch) == (1, 3):
+            sleep()
+
+    monkeypatch.setenv("HALTUNE_GRACE", "0.1")
+    with pytest.raises(SystemExit) as caught:
+        searched(tmp_path / "search.db", [], at)
+    assert caught.value.code == 143
+    study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "search.db", seed=0, verbose=0)
+    assert [(t.status, t.epoch) for t in study.trials] == [(Status.COMPLETED, 6), (Status.INTERRUPTED, 2)]
+    assert "HALTUNE_GRACE=0.1 is nearly over: training ends at once, and this epoch is not saved" in caplog.text
+
+
+def test_a_grace_that_is_no_number_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("HALTUNE_GRACE", "30s")
+    with pytest.raises(InvalidInput, match="Cannot read HALTUNE_GRACE='30s'"):
+        searched(tmp_path / "search.db", [])
 
 
 def test_a_second_one_leaves_at_once(tmp_path):
@@ -221,4 +277,4 @@ def test_a_program_that_ctrl_c_ends_in_order_shows_no_traceback():
     assert done.returncode == -signal.SIGINT
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
-    assert "finishing the epoch under way and saving it" in done.stderr
+    assert "Ctrl-C received: the epoch is finished and saved; a second one ends at once" in done.stderr
