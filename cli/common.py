@@ -104,5 +104,5 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
 def study_of(where: str, name: str | None = None, *, writing: bool = False) -> RecordedStudy:
     """Return a study as its log has it now; with a store to be read, unless `writing`."""
     store, name = find(where, name, writing=writing)
-    folder = read(where).options.get("checkpoints") if where.endswith(".toml") else None
+    folder = read(where).folder if where.endswith(".toml") else None
     return read_study(store, name, folder)

@@ -319,8 +319,7 @@ def _findings(
     except NotStarted as error:
         yield Finding("store", None, str(error))
         scheme, _, path = error.file.store.partition(":///")
-        planned = error.file.options.get("checkpoints")
-        planned = Path(planned or (Path(path).parent if scheme == "sqlite" else Path.cwd()))
+        planned = Path(error.file.folder or (Path(path).parent if scheme == "sqlite" else Path.cwd()))
         yield from _checkpoints(Checkpoints(planned), None)
     except StoreError as error:
         yield Finding("store", False, str(error))
@@ -334,7 +333,7 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     yield from _store(store, name)
     history = yield from _log(store, name)
     yield from _leases(store, name)
-    given = file.options.get("checkpoints") if file else None
+    given = file.folder if file else None
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):
         try:

@@ -1,7 +1,7 @@
 """A study written down: a TOML file of its space, goal, policy and budget.
 
 [study]
-store = "sqlite:///digits.db"    # relative to this file
+store = "sqlite:///digits.db"    # relative to this file; or { url = "sqlite:///digits.db", lease = 120 }
 max_epochs = 30
 min_epochs = 5    # no trial is stopped or paused before; default 0
 learn_from = ["earlier.db", { store = "all.db", name = "digits" }]    # prior studies, relative to this file
@@ -42,13 +42,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from haltune import old_names, policies
-from haltune._utils.checks import check_counts, check_seconds
+from haltune._utils.checks import check_counts
 from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, warn
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
-from haltune.store.checkpoints import bytes_of
+from haltune.store.checkpoints import Checkpointing
+from haltune.store.open import Storage
 from haltune.study import Study
 
 T = TypeVar("T")
@@ -86,7 +87,12 @@ class StudyFile:
 
     @property
     def store(self) -> str:
-        return str(self.options["store"])
+        return str(self.options["store"].url)
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of the checkpoints, if the file names one."""
+        return None if (kept := self.options["checkpoints"]).folder is None else str(kept.folder)
 
     @property
     def name(self) -> str:
@@ -194,7 +200,7 @@ class _Reader:
             raise self.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
 
     def read(self) -> StudyFile:
-        options = ("max_epochs", "min_epochs", *_CHECKS)
+        options = ("max_epochs", "min_epochs", *_GROUPS, *_CHECKS)
         goals = dict.fromkeys(_GOAL, "goal")
         self.known((), self.data, _TABLES, dict.fromkeys(options, "study") | goals)
         for name in ("goal", "space"):
@@ -203,7 +209,7 @@ class _Reader:
         study = self.table("study")
         if isinstance(given := study.get("budget"), str):
             raise self.error(("study", "budget"), f"a table [budget], not {given!r}{_EXAMPLES['budget']}")
-        self.known(("study",), study, options, {t: t for t in _TABLES} | goals)
+        self.known(("study",), study, [*options, *old_names.MOVED], {t: t for t in _TABLES} | goals)
         problem = self.problem(study.pop("max_epochs", None), study.pop("min_epochs", 0))
         policy = self.policy(("policy",), self.table("policy"))
         budget = self.table("budget")
@@ -213,17 +219,39 @@ class _Reader:
         return StudyFile(self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study))
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
-        for name, value in study.items():
-            self.at(("study", name), _CHECKS[name], name, value)
-        options = study | {"store": self.beside(study.get("store", f"{self.path.stem}.db"))}
+        groups = {name: self.group(study, name, kind) for name, kind in _GROUPS.items()}
+        options = {name: value for name, value in study.items() if name not in old_names.MOVED} | groups
+        for name, value in options.items():
+            if name in _CHECKS:
+                self.at(("study", name), _CHECKS[name], name, value)
+        store, kept = groups["store"], groups["checkpoints"]
+        options["store"] = replace(store, url=self.beside(store.url or f"{self.path.stem}.db"))
         if "learn_from" in study:
             options["learn_from"] = [
                 self.beside(given) if isinstance(given, str) else (self.beside(given["store"]), given["name"])
                 for given in study["learn_from"]
             ]
-        if "checkpoints" in study:
-            options["checkpoints"] = str(self.path.parent / study["checkpoints"])
+        if kept.folder:
+            options["checkpoints"] = replace(kept, folder=str(self.path.parent / kept.folder))
         return options
+
+    def group(self, study: Mapping[str, Any], name: str, kind: type) -> Any:
+        """The Storage or the Checkpointing of a study: a text, or a table; its options may have their old keys."""
+        where, given = ("study", name), study.get(name, {})
+        first, *_ = keys = [f.name for f in fields(kind)]
+        table = dict(given) if isinstance(given, dict) else {first: given}
+        self.known(where, table, keys)
+        if first in table:
+            self.at(where, _text, name, table[first])
+        for key, value in table.items():
+            self.at((*where, key), kind, **{key: value})
+        for key, (argument, now) in old_names.MOVED.items():
+            if argument == name and key in study:
+                self.at(("study", key), kind, **{now: study[key]})
+                says = f'{name} = {{ {first} = "...", {now} = {study[key]!r} }}'
+                warn(f"{self.path}: {key} is in {name} now. Write {says}.")
+                table[now] = study[key]
+        return self.at(where, kind, **table)
 
     def beside(self, store: str) -> str:
         """A file's place is relative to the study file, wherever the command is given."""
@@ -376,12 +404,7 @@ def _count(name: str, value: Any) -> None:
     check_counts(**{name: value})
 
 
-def _seconds(name: str, value: Any) -> None:
-    check_seconds(**{name: value})
-
-
+_GROUPS: dict[str, type] = {"store": Storage, "checkpoints": Checkpointing}
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
-    "name": _text, "store": _text, "checkpoints": _text, "seed": _count, "max_failures": _count,
-    "max_retries": _count, "keep_checkpoints": _count, "disk_quota": lambda name, value: bytes_of(value, name),
-    "lease": _seconds, "patience": _seconds, "learn_from": _studies,
+    "name": _text, "seed": _count, "max_failures": _count, "learn_from": _studies,
 }  # fmt: skip

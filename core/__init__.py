@@ -13,6 +13,8 @@ from haltune.log.decisions import Action, Finish, Resume, Start, Verdict, Wait
 from haltune.log.problem import Budget, Constraint, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Float, Int
+from haltune.store.checkpoints import Checkpointing
+from haltune.store.open import Storage
 from haltune.study import Study, Trial
 from haltune.study.loading import current_trial, load_study
 
@@ -27,6 +29,7 @@ __getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
 __all__ = [
     "Action",
     "Budget",
+    "Checkpointing",
     "Choice",
     "Constant",
     "Constraint",
@@ -43,6 +46,7 @@ __all__ = [
     "Resume",
     "Space",
     "Start",
+    "Storage",
     "Study",
     "Trial",
     "Verdict",

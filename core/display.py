@@ -32,6 +32,11 @@ def counted(count: float) -> str:
     return f"{count:g}" if abs(count) < 10_000 else f"{count:,.0f}"
 
 
+def numeral(position: float) -> str:
+    """An epoch, a step, ... : 3, 0.35, 1200, 2500000."""
+    return f"{position:.0f}" if position == math.floor(position) and position < 1e15 else f"{position:.4g}"
+
+
 def plural(count: float, one: str, several: str | None = None) -> str:
     """1 epoch, 14 epochs, 2.5 epochs, 1,266,704 epochs; with `several` also 2 studies."""
     return f"{counted(count)} {one if count == 1 else several or one + 's'}"

@@ -26,7 +26,7 @@ _STEP = (
 )
 _WARM_UP = "Study(..., min_epochs=5) sets the epochs before which no policy stops or pauses a trial"
 _SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max_epochs=30)"
-_KEPT = "the best model is kept, study.best.checkpoint; Study(..., keep_checkpoints=3) keeps three"
+_KEPT = "the best model is kept, study.best.checkpoint; Study(..., checkpoints=Checkpointing(keep=3)) keeps three"
 _SUGGEST = "the space is defined once, Study({'lr': Float(1e-4, 1e-1)}, ...): here read trial.config['lr']"
 _CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
@@ -44,6 +44,9 @@ ARGUMENTS: Rows = (
     ("Policy", "min_epochs", _WARM_UP),
     ("Study Budget Policy", _N_TRIALS, "budget='20 trials'; in a Budget, trials=20"),
     ("Study Budget Policy", _TIMEOUT, "budget='30min'; in a Budget, time='30min'"),
+    ("Storage", "storage database path directory store", "url=, such as Storage('search.db')"),
+    ("Checkpointing", "path directory dirpath checkpoints", "folder="),
+    ("Checkpointing", "keep_checkpoints save_top_k", "keep="),
     ("Study load_study", "storage database path directory", "store='search.db', or a URL"),
     ("Study load_study", "study_name project_name", "name="),
     ("Study", "load_if_exists overwrite resume", "a study that exists is reopened; another name= makes a new one"),
@@ -59,7 +62,6 @@ ARGUMENTS: Rows = (
     ("Study.enqueue", "params *", "a configuration is one dict: study.enqueue({'lr': 0.01, 'width': 32})"),
     ("Study.tell", "values", "value=, one number, or several by their names"),
     ("Study.tell", "state", "trial.finish(status)"),
-    ("Trial.report", "step", "epoch=, which counts from 1: epoch=step + 1"),
     ("Trial.report", "*", "trial.report(value), the goal's metric alone; others by metrics={'loss': 0.3}"),
     ("HaltuneCallback", "mode direction", _GOAL),
     ("HaltuneCallback", "metric metrics", "monitor="),
@@ -67,6 +69,7 @@ ARGUMENTS: Rows = (
     ("HaltuneCallback", "study", "HaltuneCallback(trial), one a trial"),
     ("HaltuneCallback", "save_best_only save_top_k filepath dirpath", _KEPT),
     ("Budget", "n_epochs max_epochs", "epochs="),
+    ("Budget", "patience n_trials_without_gain max_trials_without_improvement", "trials_without_gain="),
     ("Float", "step q", "a Float has no steps: write Choice([0.1, 0.2], ordered=True), or Int and divide"),
     ("Int", "step q", _STEP),
     ("Float Int", "base prior distribution sampling log_scale", "write log=True for a scale of magnitudes"),

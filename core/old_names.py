@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from haltune.display import clipped
 from haltune.errors import InvalidInput, warn
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # class of a policy -> old name of an option -> the name that it has now
@@ -73,6 +75,54 @@ def takes_old_names(cls: type[T]) -> type[T]:
     __init__.old_names = names  # type: ignore[attr-defined]
     setattr(cls, "__init__", __init__)  # noqa: B010
     return cls
+
+
+# old argument of Study and load_study -> the argument that holds it now, and its name there
+MOVED = {
+    "lease": ("store", "lease"), "patience": ("store", "patience"), "max_retries": ("store", "max_retries"),
+    "keep_checkpoints": ("checkpoints", "keep"), "disk_quota": ("checkpoints", "disk_quota"),
+}  # fmt: skip
+
+
+def moved(old: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """Return the options of `argument` among old arguments, by their new names."""
+    return {MOVED[name][1]: value for name, value in old.items() if MOVED.get(name, ("",))[0] == argument}
+
+
+def takes_moved(**kinds: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function accept the arguments that are in a group now, with a warning that names the group.
+
+    kinds: argument -> the class of the group.
+    """
+
+    def accepting(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def taken(*args: P.args, **named: P.kwargs) -> T:
+            if MOVED.keys().isdisjoint(named):
+                return function(*args, **named)
+            now = {name: value for name, value in named.items() if name not in MOVED}
+            bound = inspect.signature(function).bind_partial(*args, **now)
+            told = []
+            for argument, kind in kinds.items():
+                if not (options := moved(named, argument)):
+                    continue
+                given = bound.arguments.get(argument)
+                if isinstance(given, kind):  # type: ignore[arg-type]
+                    raise InvalidInput(f"{', '.join(options)}: give it once, {argument}={kind.__name__}(...).")
+                bound.arguments[argument] = kind(given, **options)
+                said = [
+                    *(["..."] if given is not None else []),
+                    *(f"{k}={clipped(repr(v), 80)}" for k, v in options.items()),
+                ]
+                told.append(f"{argument}={kind.__name__}({', '.join(said)})")
+            old = ", ".join(f"{name}=" for name in named if name in MOVED)
+            warn(f"{old}: these arguments are in a group now. Write {', '.join(told)}.")
+            return function(*bound.args, **bound.kwargs)
+
+        taken.old_names = MOVED  # type: ignore[attr-defined]
+        return taken
+
+    return accepting
 
 
 # option of a policy -> what was recorded where nothing was given, and what is now: no difference

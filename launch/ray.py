@@ -100,7 +100,7 @@ class Job:
     token: str  # of this launch
     keeper: Any
     url: str
-    arguments: Mapping[str, Any]  # of Study, without the store
+    arguments: Mapping[str, Any]  # of Study; the store without its url
     holder: str
     train: Train
     retry_on: Errors
@@ -136,8 +136,9 @@ def _opened(job: Job) -> tuple[Study, KeeperConnection]:
         arguments = dict(job.arguments)
         sees = job.probe.exists() if job.shared is None else job.shared
         if not sees:
-            arguments["checkpoints"] = Carried(arguments["keep_checkpoints"], line.files)
-        _studies[job.token] = Study(store=KeeperStore(line, job.url), **arguments), line
+            arguments["checkpoints"] = Carried(arguments["checkpoints"].keep, line.files)
+        arguments["store"] = replace(arguments["store"], url=KeeperStore(line, job.url))
+        _studies[job.token] = Study(**arguments), line
     return _studies[job.token]
 
 
@@ -318,8 +319,8 @@ def run(
     study.store.address()
     ours = study
     if max_retries is not None:
-        settings = replace(study.settings, max_retries=max_retries, verbose=study.session.logger.verbose)
-        ours = Study(**vars(settings))
+        storage = replace(study.settings.store, max_retries=max_retries)
+        ours = Study(**vars(replace(study.settings, store=storage, verbose=study.session.logger.verbose)))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
 
@@ -386,7 +387,8 @@ def _probe(study: Study) -> Iterator[Path]:
 def _job(
     study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
 ) -> Any:  # fmt: skip
-    arguments = {name: value for name, value in vars(study.settings).items() if name != "store"}
+    settings = study.settings
+    arguments = vars(replace(settings, store=replace(settings.store, url=None)))
     url, holder = study.store.url, study.session.holder
     try:
         return ray.put(Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared))

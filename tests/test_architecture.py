@@ -140,28 +140,6 @@ def test_every_room_asks_only_what_stands_below_it() -> None:
     assert wrong == []
 
 
-def test_an_arrow_is_seen_however_it_is_written() -> None:
-    written = {
-        "import haltune.report": "haltune.report",
-        "from haltune.report import write": "haltune.report",
-        "def f():\n    from ..report import page": "haltune.report.page",
-        "import_module('haltune.report')": "haltune.report",
-        "importlib.import_module('haltune.report').write": "haltune.report",
-    }
-    assert {code: list(asked_for(code, "haltune.log.records", "haltune.log")) for code in written} == {
-        code: [module] for code, module in written.items()
-    }
-
-
-def test_the_table_of_arrows_has_no_circle() -> None:
-    order: list[str] = []
-    left = ARROWS.copy()
-    while ready := [r for r, below in left.items() if below <= {*order, r}]:
-        order += ready
-        left = {r: below for r, below in left.items() if r not in ready}
-    assert left == {}
-
-
 def circles(arrows: dict[str, set[str]]) -> dict[str, list[str]]:
     """The arrows between nodes that lead back to themselves."""
     left = arrows.copy()

@@ -34,6 +34,7 @@ from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, pr
 from haltune import Budget, Minimize, Problem, Study, Trial
 from haltune.ranks import alone
 from haltune.store.memory import MemoryStore
+from haltune.study.session import clocked
 
 TRAININGS = 50  # median ones, that the budget pays for
 ALL = LEARNERS | SENSITIVITY
@@ -115,10 +116,8 @@ def search(task: Task, file: Path) -> Array:
         return error, seconds
 
     budget = Budget(time=grid.budget, trials=len(grid.errors))  # none is trained twice
-    with alone():
-        study = Study(
-            problem, POLICIES[policy](), MemoryStore(clock), seed=seed, budget=budget, monotonic=clock, verbose=0
-        )
+    with alone(), clocked(clock):
+        study = Study(problem, POLICIES[policy](), MemoryStore(clock), seed=seed, budget=budget, verbose=0)
         return progress(study, train, grid.budget)
 
 

@@ -27,6 +27,7 @@ from truvar_runs import quiet
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, TruVaR
 from haltune.ranks import alone
+from haltune.study.session import clocked
 
 MARKS, SECONDS = (20, 30, 40, 60), (2_000, 5_000, 10_000, 20_000)
 DECIDED = 10  # seeds that something of TruVaR was decided on
@@ -66,9 +67,9 @@ class Table:
     def search(self, policy: Any, seed: int, trials: int, seconds: float) -> list[Row]:
         """Seconds and the best error after each evaluation that ended within the seconds."""
         now, best, found = 0.0, np.inf, []
-        with alone():
+        with alone(), clocked(lambda: now):
             problem = Problem(self.space, Minimize("error"), 1)
-            study = Study(problem, policy, seed=seed, budget=Budget(trials=trials), monotonic=lambda: now, verbose=0)
+            study = Study(problem, policy, seed=seed, budget=Budget(trials=trials), verbose=0)
         for trial in study:
             error, spent = self.rows[self.space.key(trial.config)]
             now += spent

@@ -31,6 +31,7 @@ from haltune import Budget, Choice, Minimize, Problem, Space, Study
 from haltune.policies import EI, GPUCB, RandomSearch, Rollout
 from haltune.ranks import alone
 from haltune.store.memory import MemoryStore
+from haltune.study.session import clocked
 
 BUDGETS = (10, 20, 40)  # median runtimes of the table
 FILES = {"svm": ("svm_on_grid.csv", "error"), "logreg": ("logreg_on_grid.csv", "valid_error")}
@@ -108,16 +109,9 @@ class Grid:
         clock = Clock()
         problem = Problem(self.space, Minimize("error"), max_epochs=1)
         best, ended = np.inf, []
-        with alone():
-            study = Study(
-                problem,
-                policy,
-                MemoryStore(clock),
-                seed=100 * seed + self.number,
-                budget=Budget(time=limit, trials=len(self.errors)),
-                monotonic=clock,
-                verbose=0,
-            )
+        budget = Budget(time=limit, trials=len(self.errors))
+        with alone(), clocked(clock):
+            study = Study(problem, policy, MemoryStore(clock), seed=100 * seed + self.number, budget=budget, verbose=0)
         for trial in study:
             row = self.rows[self.space.key(trial.config)]
             clock.now += float(self.seconds[row])

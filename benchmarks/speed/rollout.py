@@ -21,6 +21,7 @@ from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch, Rollout
 from haltune.store.memory import MemoryStore
 from haltune.study.asking import propose
+from haltune.study.session import clocked
 
 SPACE = Space({name: Float(0.0, 1.0) for name in "abc"})
 FANTASIES = {1: [8], 2: [8, 4], 3: [8, 4, 2]}
@@ -44,9 +45,8 @@ def history(trials: int):
     """A search of so many random trials, of whose time budget a half is left."""
     clock = Clock()
     problem = Problem(SPACE, Maximize("f"), max_epochs=1)
-    study = Study(
-        problem, RandomSearch(), MemoryStore(clock), seed=0, budget=Budget(trials=trials), monotonic=clock, verbose=0
-    )
+    with clocked(clock):
+        study = Study(problem, RandomSearch(), MemoryStore(clock), seed=0, budget=Budget(trials=trials), verbose=0)
     for trial in study:
         x = SPACE.encode(trial.config)
         seconds = float(np.exp(2 * x[0] + x[1]))

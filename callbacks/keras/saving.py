@@ -110,8 +110,8 @@ def load_best(best: Best, make_model: Callable[..., Any] | None = None, **option
     """
     if best.checkpoint is None:
         raise InvalidInput(
-            f"no model of trial {best.trial} was kept: train with HaltuneCallback(trial), which keeps the best one of "
-            "Study(..., keep_checkpoints=1), the default, and warns if it cannot."
+            f"no model of trial {best.trial} was kept: train with HaltuneCallback(trial), which keeps the best one and "
+            "warns if it cannot, unless the study has Checkpointing(keep=0)."
         )
     if make_model is None:
         return _load(best.checkpoint, "study.best", options)

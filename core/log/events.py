@@ -201,6 +201,14 @@ class Rescaled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedEvery(Event):
+    """From here on trials are judged once in so many epochs, or in what else the study counts."""
+
+    kind: ClassVar[str] = "judged_every"
+    every: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
     """The budget from now on. If the policy plans by it, an end for want of budget does not stand."""
 
@@ -260,7 +268,7 @@ class Raised(Event):
     budget: Mapping[str, Any]  # the limits, as Budget.to_json
 
 
-MOVES = (Widened, Started, Resumed, Rescaled, Budgeted, Enqueued, Refused, Finished, Held)
+MOVES = (Widened, Started, Resumed, Rescaled, JudgedEvery, Budgeted, Enqueued, Refused, Finished, Held)
 _OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired, Asked, Raised)
 KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
@@ -404,6 +412,7 @@ _NAMES: dict[str, Check] = {
     ),
     "attempt": (lambda value: _whole(value) and value >= 1, "a whole number, 1 or more"),
     "until": (_end, "an epoch, greater than 0"),
+    "every": (lambda value: _finite(value) and value > 0, "a finite number, greater than 0"),
     "value": (_number, "a number"),
     "resource": (_number, "a number"),
     **dict.fromkeys(

@@ -26,7 +26,7 @@ from haltune.space.space import Points
 from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import ADVICE, Event, Reported, Status
-from .problem import Budget, Goal, Problem
+from .problem import Budget, Goal, Problem, smoothed
 from .records import Best, OnFront, TopTrial, TrialBuilder, TrialRecord
 from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
 from .spending import Spending, Spent
@@ -168,6 +168,32 @@ class History:
     def any_success(self) -> bool:
         """True once a trial was completed, stopped or paused."""
         return any(self._with[s] for s in _RANKED)
+
+    @property
+    def reports(self) -> int:
+        """How many reports the curves have, as far as anybody counts: 0, 1 or 2."""
+        found = 0
+        for t in self._trials:
+            found += len(t.epochs)
+            if found > 1:
+                return 2
+        return found
+
+    def curve(self, trial: int) -> Sequence[float]:
+        """The epochs that a trial has reported, to look at."""
+        return self._trials[trial].epochs
+
+    def seen(self, trial: int, epoch: float, value: float) -> float:
+        """The value that the goal would see of a report after those of the curve; see Goal.smooth."""
+        t = self._trials[trial]
+        if self.problem.goal.smooth is None or epoch <= t.epoch:
+            return value
+        return smoothed(self.problem.goal, [*t.epochs, epoch], [*t.values, value])
+
+    def position_of(self, trial: int, attempt: int) -> float:
+        """The last epoch of an attempt, or where it started; 0 for one that is not the trial's last."""
+        t = self._trials[trial]
+        return t.epoch if t.attempt == attempt else 0.0
 
     def losses(self, trial: int) -> int:
         """How many times the lease of a trial has expired."""
@@ -341,6 +367,8 @@ class History:
                 self.queue, self._points = deque(self.problem.start), Points(self.problem.space)
             case ev.Widened():
                 self._widened(event)
+            case ev.JudgedEvery():
+                self.problem = self.problem_from(event)
             case ev.Finished():
                 self.moves, self.finished = self.moves + 1, event.reason
             case ev.Held():
@@ -373,13 +401,17 @@ class History:
         if why:
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
 
-    def problem_from(self, event: ev.Created | ev.Widened) -> Problem:
-        """The problem from an event on that makes the study or widens its space: the log says of what space it is.
+    def problem_from(self, event: ev.Created | ev.Widened | ev.JudgedEvery) -> Problem:
+        """The problem from an event on that changes it: the log says of what space it is, and when trials are judged.
 
         Raises StoreError for a space that is none, or does not contain the one before.
         """
         problem = self.problem
+        if isinstance(event, ev.JudgedEvery):
+            return problem if problem.grid is not None else replace(problem, spacing=event.every)
         if isinstance(event, ev.Created):
+            if problem.spacing is not None and problem.grid is None:  # a later event says it
+                problem = replace(problem, spacing=None)
             recorded, start = event.problem.get("space"), event.problem.get("start", ())
         else:
             recorded, start = event.space, problem.start
@@ -454,6 +486,7 @@ class History:
                 self._with[t.status].add(t.id)
                 lost = isinstance(e, ev.Expired)
                 self._spending.end(t.id, e.last_alive if isinstance(e, ev.Expired) else e.at, lost)
+                self._spending.gains.end(t)
                 if t.status in _RANKED:
                     self._results[t.id], self.failures_in_a_row = t.counts, 0
                 elif t.status is Status.FAILED and not told_shortage(t.error):  # no bug in the training code

@@ -33,8 +33,9 @@ from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.hints import KnowsArguments
 
 from .decisions import Move, Verdict, go_on
-from .events import ADVICE, OVER, Created, Ended, Event, Expired, Started, Status, Widened
+from .events import ADVICE, OVER, Created, Ended, Event, Expired, JudgedEvery, Started, Status, Widened
 from .history import History
+from .points import in_points
 from .problem import Problem
 from .records import TrialRecord
 
@@ -111,7 +112,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     def judge(self, state: S, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Return whether `trial` continues, after the report that ends its arrays.
 
-        Asked at whole epochs before the horizon only.
+        Asked before the end of a full training only, at points that the policy counts as whole epochs.
 
         Args:
             state: As of before that report, and so is `history`.
@@ -305,9 +306,11 @@ def fold_over(finished: FinishedTrials, event: Event) -> FinishedTrials:
 class Fold:
     """A history and a policy's state, which take up one event after the other.
 
-    A policy knows one space from its start on. So if the log widens it, the policy takes up again all that came
-    before, from a start in the wider space: the decisions are recorded, and its state is as if it had always been so.
+    A policy knows one space from its start on, and one distance of the points at which it judges. So if the log widens
+    the space, or says that distance, the policy takes up again all that came before, from a start in the new problem:
+    the decisions are recorded, and its state is as if it had always been so.
 
+    history: in the study's unit. judged: as the policy counts (see haltune.log.points); mostly the same object.
     whose: the study, in words, for errors. before: the events up to a position; without it they are kept.
     """
 
@@ -321,25 +324,37 @@ class Fold:
         self.policy = policy
         self.history = History(problem)
         self.history.whose = whose
-        self.state: Any = policy.start(problem)
+        self.state, self.judged = self._start(problem, self.history)
         self.last: Event | None = None  # that was taken up
         self.torn = False  # an exception came while one was taken up
         self._kept: list[Event] | None = [] if before is None else None
         self._before = before or (lambda _: self._kept or ())
 
+    def _start(self, problem: Problem, history: History) -> tuple[Any, History]:
+        posed = problem.in_points()
+        judged = history
+        if posed.grid is not None:
+            judged = History(posed)
+            judged.whose, judged.locate = history.whose, history.locate
+        return self.policy.start(posed), judged
+
     def take(self, event: Event) -> None:
         """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
-        state = self.state
-        if isinstance(event, Started):
+        grid = self.judged.problem.grid
+        if isinstance(event, Started) or grid is not None:
             self.history.check(event)  # a policy makes room up to the trial's number
         try:
-            if isinstance(event, Created | Widened):
+            if isinstance(event, Created | Widened | JudgedEvery):
                 problem = self.history.problem_from(event)
                 if problem is not self.history.problem:
-                    state = self.under(problem)
-            state = self.policy.fold(state, event)
+                    self.state, self.judged = self.under(problem)
+                    grid = self.judged.problem.grid
+            told = event if grid is None else in_points(event, grid, self.history, self.judged)
+            state = self.policy.fold(self.state, told)
             self.torn = True
             self.history.apply(event)
+            if grid is not None:
+                self.judged.apply(told)
         except BaseException:
             self.torn = True  # the policy's state may have changed
             raise
@@ -349,12 +364,17 @@ class Fold:
             self._kept.append(event)
         self.torn = False
 
-    def under(self, problem: Problem) -> Any:
-        """The policy's state, had the problem been this one from the start."""
-        state = self.policy.start(problem)
+    def under(self, problem: Problem) -> tuple[Any, History]:
+        """The policy's state and the history that it sees, had the problem been this one from the start."""
+        state, judged = self._start(problem, self.history)
+        grid, history = judged.problem.grid, History(problem)
         for event in self._before(self.history.position):
-            state = self.policy.fold(state, event)
-        return state
+            told = event if grid is None else in_points(event, grid, history, judged)
+            state = self.policy.fold(state, told)
+            if grid is not None:
+                history.apply(event)
+                judged.apply(told)
+        return state, judged
 
     def read(self, events: Iterable[Event]) -> None:
         """Take up what a store has. Raises StoreError that names the event which cannot be taken up."""

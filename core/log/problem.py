@@ -1,4 +1,4 @@
-"""What is searched: a space, its goals and constraints, the epochs of a full training, and the budget.
+"""What is searched: a space, its goals and constraints, the length of a full training, and the budget.
 
 `value` is what the user reports, in the metric's own units. `score` is the same number on [0, 1], 1 best: policies
 that need a scale use it, ranking never does. A trial is feasible when every constraint holds at the epoch that it
@@ -14,9 +14,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
+from haltune.display import numeral, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 from haltune.space import Space
@@ -39,6 +41,8 @@ class _MetricGoal(KnowsArguments):
     metric: str  # the name under which the training loop logs it
     bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
     of: Literal["last", "best"] = "last"  # the epoch whose value a trial counts for
+    smooth: float | tuple[str, float] | None = None  # width of the average, in the study's unit
+    rank_by: str | None = None  # another metric, by which trials are ranked in the end
 
     sign = 0.0  # +1 when larger is better, -1 when smaller is
 
@@ -51,6 +55,10 @@ class _MetricGoal(KnowsArguments):
             raise InvalidInput(
                 f"of={self.of!r}: a trial counts for its 'last' epoch, or for its 'best' if you keep the best weights"
             )
+        if self.smooth is not None:
+            object.__setattr__(self, "smooth", _checked_smooth(self.smooth))
+        if self.rank_by is not None and (not isinstance(self.rank_by, str) or self.rank_by in ("", self.metric)):
+            raise InvalidInput(f"rank_by={self.rank_by!r}: the name of another metric, such as 'eval_loss'")
 
     def better(self, value: float, than: float) -> bool:
         """True when `value` ranks above `than`; what is not finite ranks below everything."""
@@ -61,7 +69,12 @@ class _MetricGoal(KnowsArguments):
     def to_json(self) -> dict[str, Any]:
         """A JSON form; `goal_from_json` reads it back."""
         name = "maximize" if self.sign > 0 else "minimize"
-        other = {} if self.of == "last" else {"of": self.of}  # logs from before there was a choice stay equal
+        # logs from before there was a choice stay equal
+        other: dict[str, Any] = {} if self.of == "last" else {"of": self.of}
+        if self.smooth is not None:
+            other["smooth"] = list(self.smooth) if isinstance(self.smooth, tuple) else self.smooth
+        if self.rank_by is not None:
+            other["rank_by"] = self.rank_by
         return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds), **other}
 
 
@@ -74,6 +87,10 @@ class Maximize(_MetricGoal):
             Default: None, and the scale is learnt from what was reported.
         of: The epoch whose value a trial counts for, everywhere: its "last", or its "best" where the best weights
             are kept. Default: "last".
+        smooth: Decide and rank by an average of the reports, of this width in the study's unit: 200, an exponential
+            moving average over 200 steps, or ("median", 200). The log keeps each value as it was. Default: None.
+        rank_by: Another metric, better in the same direction, whose last value ranks trials that were trained in full:
+            Minimize("train_loss", smooth=200, rank_by="eval_loss"). Default: None.
 
     Raises:
         InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
@@ -95,6 +112,10 @@ class Minimize(_MetricGoal):
             Default: None, and the scale is learnt from what was reported.
         of: The epoch whose value a trial counts for, everywhere: its "last", or its "best" where the best weights
             are kept. Default: "last".
+        smooth: Decide and rank by an average of the reports, of this width in the study's unit: 200, an exponential
+            moving average over 200 steps, or ("median", 200). The log keeps each value as it was. Default: None.
+        rank_by: Another metric, better in the same direction, whose last value ranks trials that were trained in full:
+            Minimize("train_loss", smooth=200, rank_by="eval_loss"). Default: None.
 
     Raises:
         InvalidInput: For a metric that is no name, and bounds that are not two finite numbers, the smaller first.
@@ -114,7 +135,7 @@ def goal_from_json(data: Mapping[str, Any]) -> Goal:
     """The inverse of `to_json`."""
     bounds = tuple(data["bounds"]) if data["bounds"] else None
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    return kind(data["metric"], bounds, data.get("of", "last"))
+    return kind(data["metric"], bounds, data.get("of", "last"), data.get("smooth"), data.get("rank_by"))
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:
@@ -128,6 +149,39 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
             "leave bounds out when the metric has none, and the scale is learnt"
         )
     return low, high
+
+
+def _checked_smooth(given: Any) -> float | tuple[str, float]:
+    kind, width = given if isinstance(given, (list, tuple)) and len(given) == 2 else ("mean", given)
+    if kind not in ("mean", "median") or not _is_number(width) or not 0 < width < math.inf:
+        raise InvalidInput(
+            f"smooth={given!r}: the width of the average in the study's unit, such as 200 or ('median', 200)"
+        )
+    return float(width) if kind == "mean" else (kind, float(width))
+
+
+def smoothed(goal: Goal, epochs: Sequence[float], values: Sequence[float]) -> float:
+    """Return the value that a goal sees after the last of these reports.
+
+    Of positions p_i and a width w the mean is sum v_i exp((p_i - p_n) / w) / sum exp((p_i - p_n) / w): the exponential
+    moving average without its bias towards the start. The median is of the reports within w. Values that are not
+    finite are left out; a last one that is not finite stays what it is.
+    """
+    last, end = values[-1], epochs[-1]
+    if goal.smooth is None or not math.isfinite(last):
+        return last
+    kind, width = goal.smooth if isinstance(goal.smooth, tuple) else ("mean", goal.smooth)
+    reach = width if kind == "median" else 20.0 * width
+    near: list[tuple[float, float]] = []
+    for position, value in zip(reversed(epochs), reversed(values), strict=True):
+        if end - position >= reach:
+            break
+        if math.isfinite(value):
+            near.append((position, value))
+    if kind == "median":
+        return float(median(value for _, value in near))
+    weights = [math.exp((position - end) / width) for position, _ in near]
+    return math.fsum(w * value for w, (_, value) in zip(weights, near, strict=True)) / math.fsum(weights)
 
 
 def _checked_goals(given: Any) -> tuple[Goal, ...]:
@@ -145,6 +199,11 @@ def _checked_goals(given: Any) -> tuple[Goal, ...]:
     names = [goal.metric for goal in goals]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InvalidInput(f"two goals of {twice[0]!r}: each is of another metric")
+    if len(goals) > 1 and (own := [g for g in goals if g.smooth is not None or g.rank_by is not None]):
+        raise InvalidInput(
+            f"{type(own[0]).__name__}({own[0].metric!r}) has smooth= or rank_by=, which need a study with one goal. "
+            "Leave them out, or give this goal alone"
+        )
     if len(goals) > 1 and (of_best := [goal for goal in goals if goal.of == "best"]):
         raise InvalidInput(
             f"{type(of_best[0]).__name__}({of_best[0].metric!r}, of='best'): with several goals a trial counts for its "
@@ -281,6 +340,8 @@ class Budget(KnowsArguments):
 
     Args:
         trials: How many may start; trials that have started continue. Default: None.
+        trials_without_gain: How many may end or pause, one after the other, before a better result. Then no trial
+            starts; trials that have started continue, and a gain among them starts the count again. Default: None.
         epochs: How many may be trained. Default: None.
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
             Default: None.
@@ -289,12 +350,20 @@ class Budget(KnowsArguments):
         price: Of one worker for an hour; no limit by itself. Default: None.
         cost: The sum of what trials report as `cost`, in its own units. Default: None.
 
+    A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
+    other dominates. It sets the count to 0. Each other trial that completes, stops early or pauses counts once; failed
+    and interrupted trials do not count. Before the first complete trial, pauses do not count: results at early epochs
+    are no end result. If the policy fills rungs before it resumes trials, as Hyperband does, use at least the size of
+    a rung.
+
     Raises:
         InvalidInput: For a limit that is not positive, a duration that is none, and money without a price.
 
     Example:
         >>> Budget(time="1h30m", trials=50).time
         5400.0
+        >>> Budget(time="2h", trials_without_gain=10).trials_without_gain
+        10
     """
 
     trials: int | None = None
@@ -304,28 +373,28 @@ class Budget(KnowsArguments):
     money: float | None = None  # in the units of price
     price: float | None = None  # per worker-hour
     cost: float | None = None  # in the units of trial.report(cost=)
+    trials_without_gain: int | None = None
 
     def __post_init__(self) -> None:
         pythonic(self)
         for name in ("time", "worker_time"):
             if (duration := getattr(self, name)) is not None:
                 object.__setattr__(self, name, seconds_of(duration, name))
-        for name in ("trials", "epochs", "money", "price", "cost"):
+        for name in ("trials", "trials_without_gain", "epochs", "money", "price", "cost"):
             if (limit := getattr(self, name)) is None:
                 continue
             if not _is_number(limit) or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
                 meant = f"; Budget(time={limit!r})?" if isinstance(limit, str) else ""
                 raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
-            if name == "trials" and limit % 1 > 0:  # not of infinity, which has no remainder
-                raise InvalidInput(f"Budget(trials={limit!r}): a whole number, or None for no limit")
+            if name.startswith("trials") and limit % 1 > 0:  # not of infinity, which has no remainder
+                raise InvalidInput(f"Budget({name}={limit!r}): a whole number, or None for no limit")
         if self.money is not None and self.price is None:
             raise InvalidInput("a budget of money needs price=, the cost of one worker for an hour")
 
     @property
     def unlimited(self) -> bool:
         """True when no limit was given."""
-        limits = (self.trials, self.epochs, self.time, self.worker_time, self.money, self.cost)
-        return limits == (None,) * 6
+        return all(getattr(self, f.name) is None for f in fields(self) if f.name != "price")
 
     def to_json(self) -> dict[str, Any]:
         """The limits that are given and finite; `Budget(**limits)` is the inverse."""
@@ -334,6 +403,40 @@ class Budget(KnowsArguments):
 
 
 # -- the problem -----------------------------------------------------------------------------------
+
+_UNIT = re.compile(r"[^\W\d_](?:[\w -]{0,38}\w)?")  # one word or some: epoch, step, game played
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points at which a policy is asked; see haltune.log.points."""
+
+    every: float  # distance of two points, in the study's unit
+    horizon: float | None  # of a full training, in that unit
+
+    @property
+    def last(self) -> int | None:
+        """The point that ends a full training."""
+        return None if self.horizon is None else max(1, math.ceil(self.horizon / self.every - self.slack))
+
+    @property
+    def slack(self) -> float:
+        """By how much of the distance a report may come early: loops reckon positions from batches."""
+        return 0.01
+
+    def points(self, position: float) -> float:
+        """Return a position in points."""
+        if self.horizon is not None and position >= self.horizon * (1.0 - 1e-9):
+            return float(self.last or 1)
+        exact = position / self.every
+        near = round(exact)
+        return float(near) if near and abs(exact - near) <= 1e-9 * near else exact
+
+    def position(self, points: float) -> float:
+        """Return points as a position in the study's unit."""
+        if self.horizon is not None and points >= (self.last or 1):
+            return self.horizon
+        return points * self.every
 
 
 @dataclass(frozen=True)
@@ -352,6 +455,12 @@ class Problem(KnowsArguments):
         further: The goals beyond the first, as a list in `goal` sets them. Default: none.
         min_epochs: Epochs that every trial trains before the policy may stop or pause it, for a learning-rate warm-up.
             A budget, a failure and the user's own stop still end it. Default: 0.
+        unit: What a training counts: "epoch", "step", "token" or a word of yours, in the singular. max_epochs,
+            min_epochs, judge_every and the positions of reports are in this unit. Default: "epoch".
+        judge_every: The policy judges a trial once in so many units. Default: None, at every report: the first reports
+            of the study show how far apart they are.
+        spacing: As judge_every, as the log has learnt it. Default: None, not yet.
+        grid: The points at which the policy is asked, in the problem that it gets. Default: None, the study's problem.
 
     Raises:
         InvalidInput: For a space or a goal that is none, several goals of one metric, epochs that are no whole number
@@ -371,6 +480,10 @@ class Problem(KnowsArguments):
     constraints: Sequence[Constraint] = ()
     further: Sequence[Goal] = ()
     min_epochs: int = 0
+    unit: str = "epoch"
+    judge_every: float | None = None
+    spacing: float | None = field(default=None, compare=False, repr=False)  # as judge_every, as the log has it
+    grid: Grid | None = field(default=None, compare=False, repr=False)  # its epochs are points of this
     # read from a log, of whatever space that is by now
     of_log: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -401,6 +514,12 @@ class Problem(KnowsArguments):
                 f"min_epochs={least} is more than max_epochs={full}, the epochs of a full training. Lower min_epochs, "
                 "or raise max_epochs."
             )
+        if not isinstance(self.unit, str) or not _UNIT.fullmatch(self.unit):
+            raise InvalidInput(f"unit={self.unit!r}: what a training counts, in the singular, such as 'step' or 'game'")
+        every = self.judge_every
+        if every is not None and (not _is_number(every) or not 0 < every <= (full or math.inf) or every == math.inf):
+            most = "" if full is None else f", at most {full}, a full training"
+            raise InvalidInput(f"judge_every={every!r}: a number of {self.unit}s greater than 0{most}")
         object.__setattr__(self, "start", self._checked_start())
 
     if TYPE_CHECKING:  # what is handed in may be a list; what is held is the first of it
@@ -414,7 +533,50 @@ class Problem(KnowsArguments):
             constraints: Sequence[Constraint] = (),
             further: Sequence[Goal] = (),
             min_epochs: int = 0,
+            unit: str = "epoch",
+            judge_every: float | None = None,
+            spacing: float | None = None,
+            grid: Grid | None = None,
         ) -> None: ...
+
+    @property
+    def every(self) -> float | None:
+        """Units from one judged report to the next; None: one."""
+        return self.judge_every or self.spacing
+
+    def in_points(self) -> Problem:
+        """As a policy gets it: its epochs are the points at which trials are judged, its values are smoothed.
+
+        See haltune.log.points.
+        """
+        every, goal = self.every or 1.0, self.goal
+        plain = goal.smooth is None and goal.rank_by is None
+        if self.grid is not None or (every == 1.0 and plain):
+            return self
+        seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
+        grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
+        least = math.ceil(self.min_epochs / every - grid.slack)
+        return replace(
+            self,
+            goal=seen,
+            max_epochs=grid.last,
+            min_epochs=min(least, grid.last or least),
+            judge_every=None,
+            grid=grid,
+        )
+
+    def points(self, option: float) -> float:
+        """Return an option that a user gave in the study's unit as the policy counts, at least 1."""
+        return option if self.grid is None else max(1.0, float(round(self.grid.points(option))))
+
+    def amount(self, epochs: float) -> str:
+        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
+        count = epochs if self.grid is None else self.grid.position(epochs)
+        return plural(count, self.unit)
+
+    def at(self, epoch: float) -> str:
+        """A position in words, in the study's unit: epoch 9, epoch 0.35, step 1200."""
+        return f"{self.unit} {numeral(epoch if self.grid is None else self.grid.position(epoch))}"
 
     @property
     def goals(self) -> tuple[Goal, ...]:
@@ -428,8 +590,9 @@ class Problem(KnowsArguments):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The other metrics that trials report, for further goals and for constraints."""
+        """The other metrics that trials report: of further goals, of constraints, and of rank_by=."""
         names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
+        names += [self.goal.rank_by] if self.goal.rank_by else []
         return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
@@ -465,6 +628,10 @@ class Problem(KnowsArguments):
         }
         if self.min_epochs:
             found["min_epochs"] = self.min_epochs
+        if self.unit != "epoch":
+            found["unit"] = self.unit
+        if self.judge_every is not None:
+            found["judge_every"] = self.judge_every
         if self.constraints:
             found["constraints"] = [c.to_json() for c in self.constraints]
         if self.start:
@@ -484,6 +651,8 @@ class Problem(KnowsArguments):
             data.get("start", ()),
             [Constraint(**limit) for limit in data.get("constraints", ())],
             min_epochs=data.get("min_epochs", 0),
+            unit=data.get("unit", "epoch"),
+            judge_every=data.get("judge_every"),
         ).as_of_log()
 
     def as_of_log(self) -> Problem:
@@ -503,17 +672,20 @@ class Measures:
     first: str  # of the first goal
     goals: tuple[str, ...] = ()  # of the others: in every report
     limited: tuple[str, ...] = ()  # of constraints: in the first report; later the last one stands
+    ranked: tuple[str, ...] = ()  # of rank_by=: in some report, the last at best
 
     @classmethod
     def of(cls, problem: Problem) -> Measures:
         """Those of a problem."""
         goals = tuple(g.metric for g in problem.further)
-        return cls(problem.goal.metric, goals, tuple(n for n in problem.measured if n not in goals))
+        limited = dict.fromkeys(c.metric for c in problem.constraints if c.metric != problem.goal.metric)
+        ranked = tuple(n for n in problem.measured if n not in goals and n not in limited)
+        return cls(problem.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
     @property
     def others(self) -> tuple[str, ...]:
         """All but the first goal's."""
-        return (*self.goals, *self.limited)
+        return (*self.goals, *self.limited, *self.ranked)
 
     def told(self, value: Any, metrics: Any) -> tuple[Any, dict[Any, Any]]:
         """The first goal's value, and the other metrics, of a report of one number or of a mapping.
@@ -532,12 +704,12 @@ class Measures:
 
     def check(self, metrics: Mapping[str, Any], known: Container[str]) -> None:
         """Raises InvalidInput where a metric is missing; known: those that the trial has reported before."""
-        for name in self.others:
+        for name in (*self.goals, *self.limited):
             if name not in metrics and (name in self.goals or name not in known):
                 raise self._lacks(name, {self.first: None, **metrics})
 
     def _lacks(self, name: str, given: Mapping[Any, Any]) -> InvalidInput:
-        all_ = (self.first, *self.others)
+        all_ = (self.first, *self.goals, *self.limited)
         near = get_close_matches(name, [str(n) for n in given], n=1)
         meant = f" Is {near[0]!r} meant to be it?" if near else ""
         what = (

@@ -29,8 +29,8 @@ from haltune.display import facts, settings, short
 from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
-from .events import AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
-from .problem import Goal, Problem, latest, violation
+from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
+from .problem import Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
 Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
@@ -70,6 +70,7 @@ class TrialRecord(KnowsAttributes):
     resumed: str = ""  # why its present attempt continues; "" for the first one
     partial: bool = False  # never a full training: on few samples, say
     complete: bool = False  # haltune did not cut it
+    smoothed: Array | None = None  # (n,) values as the goal's smooth= has them; None without
 
     @cached_property
     def whole(self) -> Mask:
@@ -114,9 +115,10 @@ class TrialRecord(KnowsAttributes):
 
     def counting(self, goal: Goal) -> Array:
         """(n,) the value that the trial would count for had it ended at each report; see Goal.of."""
+        values = self.values if self.smoothed is None else self.smoothed
         if goal.of == "last":
-            return self.values
-        heights = np.where(np.isfinite(self.values), goal.sign * self.values, -np.inf)
+            return values
+        heights = np.where(np.isfinite(values), goal.sign * values, -np.inf)
         tops = np.maximum.accumulate(heights)
         return np.where(np.isfinite(tops), goal.sign * tops, np.nan)
 
@@ -193,6 +195,7 @@ class TrialBuilder:
     epoch: float = 0.0  # the last one reported, or where the attempt started
     epochs: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
+    smoothed: array[float] = field(default_factory=lambda: array("d"))  # of a goal with smooth=; else empty
     seconds: array[float] = field(default_factory=lambda: array("d"))
     metrics: dict[str, array[float]] = field(default_factory=dict)
     status: Status = Status.RUNNING
@@ -237,7 +240,7 @@ class TrialBuilder:
         if self.problem.constraints and (complete or not failed) and (beyond := self.violation) > 0.0:
             return (0.5, -beyond, 0.0, self.counts)
         if complete:
-            return (2.0, 0.0, 0.0, self.counts)
+            return (2.0, 0.0, 0.0, self._rank_value())
         given = (self.resource or 0.0) if self.partial else math.inf
         return (float(not failed), given, self.epoch, self.counts)
 
@@ -262,10 +265,22 @@ class TrialBuilder:
         """The value of a metric that was reported last; NaN before there was any."""
         return latest(self.column(metric))
 
+    def _rank_value(self) -> float:
+        """sign * what it is ranked by in the end: the metric of rank_by=, else what it counts for."""
+        goal = self.problem.goal
+        if goal.rank_by is None:
+            return self.counts
+        value = self.latest(goal.rank_by)
+        return goal.sign * value if math.isfinite(value) else -math.inf
+
     def best(self, locate: Locate) -> Best:
         """It as the best."""
-        i = self.top if self.problem.goal.of == "best" else -1
-        found = Best(self.id, dict(self.config), self.values[i], self.epochs[i])
+        goal = self.problem.goal
+        i = self.top if goal.of == "best" else -1
+        value = (self.smoothed or self.values)[i]
+        if goal.rank_by is not None and self.complete and (ranked := self._rank_value()) > -math.inf:
+            i, value = -1, goal.sign * ranked
+        found = Best(self.id, dict(self.config), value, self.epochs[i])
         if self.kept is not None and self.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
         if self.checkpoint is None:
@@ -277,11 +292,11 @@ class TrialBuilder:
         if e.anew:
             self.checkpoint, self.checkpoint_epoch = None, 0.0
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
-        for column in (self.epochs, self.values, self.seconds, *self.metrics.values()):
+        for column in (self.epochs, self.values, self.smoothed, self.seconds, *self.metrics.values()):
             del column[keep:]
         self.epoch = self.epochs[-1] if self.epochs else self.checkpoint_epoch
         self.top, self.peak, self.end, self.counts = -1, -math.inf, -math.inf, -math.inf
-        for i, value in enumerate(self.values):
+        for i, value in enumerate(self.smoothed or self.values):
             self._rank(i, value)
         if self.kept_epoch > self.checkpoint_epoch:
             self.kept, self.kept_epoch = None, 0.0
@@ -303,7 +318,11 @@ class TrialBuilder:
                 self.epochs.append(e.epoch)
                 self.values.append(e.value)
                 self.seconds.append(min(e.seconds, LARGEST))  # logs of older versions may have more
-                self._rank(len(self.values) - 1, e.value)
+                value = e.value
+                if self.problem.goal.smooth is not None:
+                    value = smoothed(self.problem.goal, self.epochs, self.values)
+                    self.smoothed.append(value)
+                self._rank(len(self.values) - 1, value)
                 if e.verdict.action in (Action.STOP, Action.PAUSE):
                     self.verdict = e.verdict
                 elif e.verdict.until is not None:
@@ -352,7 +371,8 @@ class TrialBuilder:
         values, epochs, seconds = np.array(self.values), np.array(self.epochs), np.array(self.seconds)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
         metrics = {name: np.array(column) for name, column in self.metrics.items()} if self.metrics else {}
-        for column in (values, epochs, seconds, scores, *metrics.values()):
+        seen = np.array(self.smoothed) if self.problem.goal.smooth is not None else None
+        for column in (values, epochs, seconds, scores, *metrics.values(), *(() if seen is None else (seen,))):
             column.flags.writeable = False
         self.record = TrialRecord(
             id=self.id, config=self.config, until=self.until,
@@ -360,7 +380,7 @@ class TrialBuilder:
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
-            resumed=self.resumed, partial=self.partial, complete=self.complete,
+            resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
         )  # fmt: skip
         return self.record
 
@@ -399,3 +419,41 @@ class TopTrial:
             valued = [(t.standing(), -t.id) for t in trials if t.counts > -math.inf]
             self._top, self._fell = max(valued, default=None), False
         return None if self._top is None else -self._top[1]
+
+
+class Gains:
+    """Trials that ended or paused since the last gain, folded from the ends of attempts; see Budget."""
+
+    def __init__(self) -> None:
+        self._group: tuple[float, ...] = ()  # standing of the best, its value apart
+        self._front: list[list[float]] = []  # sign * results of the best trial, or of those on the front
+        self._complete = False  # there is a complete trial
+        self._idle: set[int] = set()
+
+    @property
+    def without(self) -> int:
+        """How many trials ended or paused without a gain."""
+        return len(self._idle)
+
+    def end(self, t: TrialBuilder) -> None:
+        """Fold the end of an attempt at a trial."""
+        if t.status not in OVER and t.status is not Status.PAUSED:
+            return
+        self._complete |= t.complete
+        if self._gain(t):
+            self._idle.clear()
+        elif t.status in (Status.COMPLETED, Status.STOPPED) or (t.status is Status.PAUSED and self._complete):
+            self._idle.add(t.id)
+
+    def _gain(self, t: TrialBuilder) -> bool:
+        """Return whether a trial becomes the best, or one of the front."""
+        group, vector = t.standing()[:-1], t.vector
+        if any(map(math.isnan, vector)) or group < self._group:
+            return False
+        if group != self._group:
+            self._group, self._front = group, []
+        if any(all(a >= b for a, b in zip(other, vector, strict=True)) for other in self._front):
+            return False
+        kept = [other for other in self._front if any(a > b for a, b in zip(other, vector, strict=True))]
+        self._front = [*kept, vector]
+        return True

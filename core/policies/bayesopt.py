@@ -218,7 +218,7 @@ def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -
         return f"chosen to explore: {predicted}"
     complete = history.trial(best.trial).complete
     purpose = "exploit" if complete and goal.better(mean, than=best.value) else "explore"
-    where = "" if complete else f" at epoch {best.epoch:g}"
+    where = "" if complete else f" at {history.problem.at(best.epoch)}"
     return f"chosen to {purpose}: {predicted}; the best so far is {short(best.value)}{where}"
 
 

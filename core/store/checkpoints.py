@@ -25,13 +25,17 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
 from haltune._utils import disk
+from haltune._utils.checks import check_counts, pythonic
+from haltune._utils.disk import StrPath
 from haltune.display import plural
 from haltune.errors import InvalidInput, NoRoom
+from haltune.hints import KnowsArguments
 from haltune.log.events import OVER, Created, Status, to_json
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
@@ -47,7 +51,39 @@ _FILE = re.compile(
 )
 
 
-def own_folder(store: Store, name: str, created: Created, shared: str | os.PathLike[str] | None = None) -> Path:
+@dataclass(frozen=True)
+class Checkpointing(KnowsArguments):
+    """Where the checkpoints of a study are, which are kept, and how much space they may take.
+
+    Args:
+        folder: The folder of the checkpoints; several studies may share one. Default: None, next to the store's file;
+            of a study in memory, a temporary folder that is deleted when the process ends.
+        keep: How many of the best finished trials keep their model, from the epoch whose value counts:
+            `study.best.checkpoint`. With several goals all trials on the Pareto front do, unless it is 0. Default: 1.
+        disk_quota: Bytes that the checkpoints may take, or a text such as "20GB". A trial that cannot be saved is not
+            paused. Default: None, no limit.
+
+    Raises:
+        InvalidInput: For an invalid number or quota.
+
+    Example:
+        >>> kept = Checkpointing("models", keep=3, disk_quota="20GB")
+        >>> study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=3, seed=0, budget="1 trial", checkpoints=kept)
+        >>> study.checkpoints.keep
+        3
+    """
+
+    folder: StrPath | None = None
+    keep: int = 1
+    disk_quota: float | str | None = None  # bytes
+
+    def __post_init__(self) -> None:
+        pythonic(self)
+        check_counts(keep=self.keep)
+        bytes_of(self.disk_quota, "disk_quota")
+
+
+def own_folder(store: Store, name: str, created: Created, shared: StrPath | None = None) -> Path:
     """Return the folder of one study's checkpoints, which need not exist.
 
     created: its first event. shared: the folder that the user gave, or the study's own one; None: next to the store's
@@ -81,12 +117,10 @@ class Checkpoints:
         quota: Bytes for all checkpoints of the study, or a text such as "20GB". Default: no limit.
 
     Raises:
-        InvalidInput: For an invalid quota or number.
+        InvalidInput: For an invalid quota.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], keep: int = 1, quota: float | str | None = None) -> None:
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
-            raise InvalidInput(f"keep_checkpoints={keep!r}: how many of the best trials keep theirs, 0 or more")
+    def __init__(self, folder: StrPath, keep: int = 1, quota: float | str | None = None) -> None:
         self.keep, self.quota = keep, bytes_of(quota, "disk_quota")
         self.folder = Path(folder).absolute()
         self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from haltune._utils.checks import check_counts, check_seconds, number, pythonic
+from haltune._utils.disk import StrPath
 from haltune.errors import InvalidInput, StoreError
+from haltune.hints import KnowsArguments
 
 from .base import Store
 from .memory import MemoryStore
@@ -15,12 +19,48 @@ if TYPE_CHECKING:
     from .sql import SqlStore
 
 
-def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = False) -> Store:
+@dataclass(frozen=True)
+class Storage(KnowsArguments):
+    """Where a study's log is, and what happens when a worker or the database server does not answer.
+
+    Args:
+        url: A path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). Default: None, memory.
+        lease: Seconds after which a silent worker counts as lost, at least five times the longest epoch.
+            Default: 600.
+        max_retries: How often a trial is offered again after its worker was lost. Default: 2.
+        patience: Seconds to wait for a database server that does not answer, in asks and reports. Default: 600.
+
+    Raises:
+        InvalidInput: For a number out of its range.
+
+    Example:
+        >>> storage = Storage("search.db", lease=120, max_retries=20)
+        >>> study = Study({"x": Float(0.0, 1.0)}, "acc", storage, max_epochs=3, seed=0, budget="1 trial")
+        >>> study.store.url
+        'sqlite:///search.db'
+    """
+
+    url: StrPath | Store | None = None
+    lease: float = 600.0  # seconds
+    max_retries: int = 2
+    patience: float = 600.0  # seconds
+
+    def __post_init__(self) -> None:
+        pythonic(self)
+        check_seconds(lease=self.lease)
+        check_counts(max_retries=self.max_retries)
+        object.__setattr__(self, "lease", float(self.lease))
+        object.__setattr__(self, "patience", number("patience", self.patience))
+        if not self.patience >= 0.0:
+            raise InvalidInput(f"patience={self.patience!r}: seconds, 0 or more, to wait for a store that is away")
+
+
+def open_store(where: StrPath | Store | Storage | None, *, reading: bool = False) -> Store:
     """Open a store from the argument `store` of a Study.
 
     Args:
-        where: A URL, "sqlite:///search.db" or "postgresql://..."; a path ending in .db or .sqlite; None, memory; or a
-            store itself.
+        where: A URL, "sqlite:///search.db" or "postgresql://..."; a path ending in .db or .sqlite; None, memory; a
+            Storage; or a store itself.
         reading: Write, create and lock nothing; the store must exist. Default: False.
 
     Returns:
@@ -35,6 +75,7 @@ def open_store(where: str | os.PathLike[str] | Store | None, *, reading: bool = 
         >>> open_store("search.db", reading=True).names()
         ['study']
     """
+    where = where.url if isinstance(where, Storage) else where
     if where is None or where == "memory":
         return MemoryStore()
     if isinstance(where, (str, os.PathLike)):

@@ -31,7 +31,7 @@ from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.store.base import Store
-from haltune.store.open import open_store
+from haltune.store.open import Storage, open_store
 
 from .trial import Trial
 from .view import RecordedStudy, StudyView, read_study
@@ -39,19 +39,38 @@ from .view import RecordedStudy, StudyView, read_study
 _log = logging.getLogger("haltune")
 
 
+def length_of(max_epochs: Any, max_steps: Any, max_tokens: Any, unit: Any) -> tuple[Any, Any]:
+    """The length of a full training, and its unit. Raises InvalidInput for more than one of them."""
+    lengths = {"max_epochs": max_epochs, "max_steps": max_steps, "max_tokens": max_tokens}
+    given = {name: length for name, length in lengths.items() if length is not None}
+    if len(given) > 1:
+        raise InvalidInput(f"{' and '.join(given)}: a study counts in one unit. Give one of them")
+    named = {"max_steps": "step", "max_tokens": "token"}.get(next(iter(given), ""))
+    if named is None:
+        return max_epochs, unit
+    if unit not in (None, named):
+        raise InvalidInput(f"{next(iter(given))}= counts {named}s, and unit={unit!r}. Leave unit= out")
+    return next(iter(given.values())), named
+
+
 def problem_of(
-    given: Any, second: Any, policy: Any, max_epochs: Any, min_epochs: Any, start: Any, constraints: Any, says: bool
-) -> tuple[Problem, Policy[Any]]:
+    given: Any, second: Any, policy: Any, length: tuple[Any, Any], min_epochs: Any, judge_every: Any, start: Any,
+    constraints: Any, says: bool,
+) -> tuple[Problem, Policy[Any]]:  # fmt: skip
     """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
 
-    says: whether what is guessed is logged. Raises InvalidInput for what is neither, and for what does not go together.
+    length: see length_of. says: whether what is guessed is logged.
+
+    Raises InvalidInput for what is neither, and for what does not go together.
     """
     _refuse_a_name(policy)
     if isinstance(given, Problem):
         if constraints != ():
             raise InvalidInput("a Problem has its constraints= itself: say them there")
-        if max_epochs is not None or min_epochs or tuple(start):
-            raise InvalidInput("a Problem has its max_epochs=, min_epochs= and start= itself: say them there")
+        if length != (None, None) or min_epochs or judge_every is not None or tuple(start):
+            raise InvalidInput(
+                "a Problem has its max_epochs=, min_epochs=, unit=, judge_every= and start= itself: say them there"
+            )
         if second is not None and policy is not None:
             raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
         what = f"after a Problem, which has its goal {given.goal!r}, the second argument is a policy such as BOBOS()"
@@ -79,7 +98,11 @@ def problem_of(
     asked = policies.MultiFidelity() if policy is None else policy
     decides = check_policy("policy= is a policy such as BOBOS()", asked)
     goals = [_goal(one, says) for one in second] if isinstance(second, list | tuple) else _goal(second, says)
-    return Problem(given, goals, max_epochs, start, constraints, min_epochs=min_epochs), decides
+    most, unit = length
+    problem = Problem(
+        given, goals, most, start, constraints, min_epochs=min_epochs, unit=unit or "epoch", judge_every=judge_every
+    )
+    return problem, decides
 
 
 def _refuse_a_name(policy: Any) -> None:
@@ -172,21 +195,37 @@ def one_epoch(problem: Problem) -> Problem:
     return replace(problem, max_epochs=1, min_epochs=0)
 
 
-_COUNT = re.compile(r"(\d+)\s*(trial|run|epoch)s?")
-_COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs"}
+_NUMBER = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e\d+)?)"
+_GAIN = r"(\s+(?:in a row\s+)?(?:without|with no)\s+(?:an?\s+|any\s+)?(?:gains?|improvements?|improving|progress))?"
+_COUNT = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token)s?{_GAIN}")
+_COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs", "step": "epochs", "token": "epochs"}
+
+
+_CURRENCIES = {"$": "usd", "dollar": "usd", "\N{EURO SIGN}": "eur", "euro": "eur", "\N{POUND SIGN}": "gbp"}
+_CURRENCY = r"([$\N{EURO SIGN}\N{POUND SIGN}]|usd|eur|gbp|dollar|euro)?s?"
+_HOURLY = rf"\s*(?:at|@)\s*{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}\s*(?:/|per|an?)\s*(?:worker[ -]?)?(?:h|hr|hour)"
+_MONEY = re.compile(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:{_HOURLY})?", re.IGNORECASE)
 
 
 def budget_of(given: Any) -> Budget:
-    """A budget, or a text such as "30min", "20 trials", "500 epochs" or "20 trials, 2h". Raises InvalidInput."""
+    """Return a budget, or read a text such as "30min", "2h or 10 trials without gain" or "$50 at 2.10/h".
+
+    Every limit of a text holds. Raises InvalidInput.
+    """
     if given is None or isinstance(given, Budget):
         return given or Budget()
     if not isinstance(given, str):
         raise InvalidInput(f"budget={given!r}: of what? {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
-    for part in re.split(r"\s*(?:[,;+]|\band\b|\bor\b)\s*", given.strip()):
-        if counted := _COUNT.fullmatch(part):
-            name, limit = _COUNTS[counted[2]], int(counted[1])
+    for part in re.split(r"\s*(?:(?<!\d),|,(?!\d{3}(?!\d))|[;+]|\band\b|\bor\b)\s*", given.strip()):
+        if (counted := _COUNT.fullmatch(part)) and not (counted[3] and _COUNTS[counted[2]] == "epochs"):
+            name, limit = "trials_without_gain" if counted[3] else _COUNTS[counted[2]], _amount(counted[1])
+        elif (paid := _MONEY.fullmatch(part)) and any(paid.groups()[2:] + paid.groups()[:1]):
+            if len({_CURRENCIES.get(c.lower(), c.lower()) for c in paid.group(1, 3, 4, 6) if c}) > 1:
+                raise InvalidInput(f"budget={given!r}: {part!r} has two currencies. {_WRITE}")
+            name, limit = "money", _amount(paid[2])
+            limits |= {"price": _amount(paid[5])} if paid[5] else {}
         else:
             try:
                 name, limit = "time", seconds_of(part)
@@ -198,11 +237,18 @@ def budget_of(given: Any) -> Budget:
     return Budget(**limits)
 
 
+def _amount(digits: str) -> float:
+    number = float(digits.replace(",", ""))
+    return int(number) if number.is_integer() else number
+
+
 def _meant(part: str) -> str:
     """What is wrong with a part of a budget, where that can be told."""
     if part.startswith("-"):
         return f"{part!r} allows nothing, where a limit is greater than 0. "
     words = re.findall(r"[a-z]+", part)
+    if any(word.startswith(("gain", "improv", "patience")) for word in words):
+        return "The search ends after a number of trials without gain. "
     if counts := [word for word in words if word in ("trials", "epochs")]:
         return f"{counts[0]} are a whole number. "
     likely = [near for word in words for near in get_close_matches(word, ("trials", "epochs"), 1)]
@@ -210,7 +256,8 @@ def _meant(part: str) -> str:
 
 
 _WRITE = (
-    "Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), Budget(trials=20)"
+    "Write '30min', '20 trials', '500 epochs', '10 trials without gain', several as '20 trials, 2h', or "
+    "Budget(time='30min'), Budget(trials=20)"
 )
 _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
 
@@ -227,7 +274,7 @@ def check_name(name: Any) -> None:
 Earlier = StudyView | StrPath | tuple[StrPath, str]
 
 
-def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | None, name: str) -> Sequence[Any]:
+def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage | None, name: str) -> Sequence[Any]:
     """The same, with studies in the place of stores; store, name: of the one that learns.
 
     One to which something was reported keeps what it took when it was made: those in stores are left out then, and need
@@ -273,10 +320,8 @@ def _read(given: Any) -> RecordedStudy:
         raise kind(f"learn_from={os.fspath(where)!r}: {error}") from error
 
 
-def _under_way(store: StrPath | Store | None, name: str) -> bool:
+def _under_way(store: StrPath | Store | Storage | None, name: str) -> bool:
     """Whether there is such a study, and something was reported to it."""
-    if store is None:
-        return False
     try:
         found = open_store(store, reading=True)
         return name in found.names() and any(isinstance(e, Reported) for e in found.read(name))

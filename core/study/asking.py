@@ -18,14 +18,14 @@ from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
 from haltune.log.events import Status, plain
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, outcome_of
-from haltune.log.policy import Policy, S
+from haltune.log.points import move_in_unit
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
 from haltune.store.base import CLAIM, Conflict, Lease
 from haltune.store.studies import enqueued
 
-from .attempt import Log, MonotonicClock
+from .attempt import Decides, Log, MonotonicClock
 from .replica import Replica
 
 WORTH = 0.05  # seconds; where the last decision took less, claiming would cost more than deciding twice
@@ -122,7 +122,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
 def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
     """What the policy says. full: why no trial is started any more."""
     began, history = clock(), replica.history
-    move = propose(replica.policy, replica.state, history)
+    move = propose(replica)
     deciding = clock() - began
     if isinstance(move, Start):
         if "warning" in move.evidence:
@@ -153,10 +153,12 @@ def _heed_costs(replica: Replica, budget: Budget) -> None:
         )
 
 
-def propose(policy: Policy[S], state: S, history: History) -> Move:
+def propose(log: Decides) -> Move:
     """The next move: the policy's; a new configuration of its own makes way for the first that the user enqueued."""
+    history = log.judged
     with one_thread(), undisturbed.heard:
-        move = policy.propose(state, history, history.rng("propose", history.moves))
+        move = log.policy.propose(log.state, history, history.rng("propose", history.moves))
+    move = move_in_unit(move, history.problem.grid)
     if not history.queue or not isinstance(move, Start) or move.repeats:
         return move
     reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
@@ -216,7 +218,7 @@ def _goes_on(log: Log) -> bool:
     """True when the policy would go on with what began."""
     if not _may_go_on(log):
         return False
-    move = propose(log.policy, log.state, log.history)
+    move = propose(log)
     return isinstance(move, Resume) or (isinstance(move, Start) and move.goes_on)
 
 

@@ -21,7 +21,8 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.space.domains import pack, unpack
 from haltune.store.base import Store
-from haltune.store.checkpoints import Checkpoints
+from haltune.store.checkpoints import Checkpointing, Checkpoints
+from haltune.store.open import Storage
 
 Json = dict[str, Any]
 MonotonicClock = Callable[[], float]  # monotonic, seconds
@@ -158,6 +159,23 @@ def epoch_number(epoch: float) -> float:
     return int(epoch) if epoch == math.floor(epoch) else epoch
 
 
+class Decides(Protocol):
+    """A policy, and what it needs to decide: a Fold, or a Log."""
+
+    policy: Policy[Any]
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        ...
+
+    @property
+    def state(self) -> Any: ...
+
+
 class Log(Protocol):
     """A study's log as far as a process has read it, to one position, and its policy's state there."""
 
@@ -183,6 +201,11 @@ class Log(Protocol):
     def history(self) -> History: ...
 
     @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        ...
+
+    @property
     def state(self) -> Any: ...
 
     def events(self, start: int = 0) -> Iterator[Event]:
@@ -192,33 +215,29 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """What opens a study, in this process or another: the arguments of Study but for a seed and clocks."""
+    """What opens a study, in this process or another: the arguments of Study but for a seed."""
 
     problem: Problem
     policy: Policy[Any]
-    store: str | os.PathLike[str] | Store | None
+    store: Storage
     name: str = "study"
     budget: Budget = field(default_factory=Budget)
     max_failures: int = 5
-    max_retries: int = 2
-    checkpoints: str | os.PathLike[str] | Checkpoints | None = None
-    keep_checkpoints: int = 1
-    disk_quota: float | str | None = None  # bytes
-    lease: float = 600.0  # seconds
-    patience: float = 600.0  # seconds
+    checkpoints: Checkpointing | Checkpoints = Checkpointing()  # noqa: RUF009
     verbose: int = 1  # see Logger; another process is silent
 
     @property
     def where(self) -> str | os.PathLike[str]:
         """Where the log is, in words that all ranks say alike."""
-        if self.store is None:
+        if (url := self.store.url) is None:
             return "memory"
-        return self.store.url if isinstance(self.store, Store) else self.store
+        return url.url if isinstance(url, Store) else url
 
     def found(self, log: Log, budget: Budget, lease: float) -> Settings:
         """The same, with what a process that opened the study found, and the budget that it has by now."""
         kept = log.checkpoints
         return replace(
-            self, problem=log.problem.as_of_log(), policy=log.policy, store=log.store, budget=budget, lease=lease,
-            checkpoints=str(kept.folder), keep_checkpoints=kept.keep, disk_quota=kept.quota, verbose=0,
+            self, problem=log.problem.as_of_log(), policy=log.policy,
+            store=replace(self.store, url=log.store, lease=lease), budget=budget,
+            checkpoints=Checkpointing(str(kept.folder), kept.keep, kept.quota), verbose=0,
         )  # fmt: skip

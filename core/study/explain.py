@@ -40,6 +40,7 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
     record, problem = history.trial(trial), history.problem
     found = _Lines(history, record, over)
     found.add("ended because", Comparisons(history, over).now(record))
+    smooth = {} if record.smoothed is None else dict(zip(record.epochs, record.smoothed, strict=True))
     for e in log:
         if trial_of(e) != trial:
             continue
@@ -49,7 +50,9 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
             found.add(f"attempt {e.attempt}", e.reason, e.evidence)
         elif isinstance(e, ev.Reported):
             others = [f"{n} {e.metrics[n]:.6g}" for n in problem.measured if n in e.metrics]
-            values, v = ", ".join([f"{e.value:.6g}", *others]), e.verdict
+            seen = smooth.get(e.epoch, math.nan) if e.attempt == record.attempt else math.nan
+            first = f"{e.value:.6g}" + (f" (smoothed {seen:.6g})" if math.isfinite(seen) else "")
+            values, v = ", ".join([first, *others]), e.verdict
             found.add(f"epoch {e.epoch:g}", f"{values} -> {v.action}: {v.reason}", v.evidence)
         elif isinstance(e, ev.Ended):
             found.add("ended", f"{e.status} ({e.error})" if e.error else str(e.status))

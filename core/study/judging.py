@@ -11,17 +11,17 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.display import one_line, short
+from haltune.display import numeral, one_line, short
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
 from haltune.log.events import OVER, Status, plain
 from haltune.log.history import History
-from haltune.log.policy import Policy, S
+from haltune.log.points import at_point, spacing, verdict_in_unit
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict
 
-from .attempt import Attempt, MonotonicClock, Report, epoch_number
+from .attempt import Attempt, Decides, MonotonicClock, Report, epoch_number
 from .replica import Replica
 
 _log = logging.getLogger("haltune")
@@ -39,6 +39,9 @@ def record(
         return _record_late(replica, attempt, report)
     if report.epoch <= r.epoch:
         return _repeated(replica, attempt, r, report)
+    if (every := spacing(history, r.id, report.epoch)) is not None:
+        replica.append(ev.JudgedEvery(at=now, every=every), None)
+        raise Conflict
     if missed := history.missed(attempt.id, report.epoch, now):
         replica.append(missed, attempt.id, replica.lease(attempt.id, attempt.attempt))
         raise Conflict
@@ -79,13 +82,11 @@ def _verdict(
         return Verdict(Action.UNJUDGED, f"reported after the verdict {attempt.verdict.action}")
     if not judged:
         return Verdict(Action.UNJUDGED, "delivered late")
-    if epoch != math.floor(epoch) and (horizon is None or epoch < horizon):
-        return Verdict(Action.UNJUDGED, f"epoch {epoch:g} is not whole")
     if horizon is not None and epoch >= horizon:
         arrived = f"its last, with a resource of {r.resource:g}" if r.partial else "trained in full"
         if not math.isfinite(report.value):
             arrived = "its last, and the value is not finite"
-        return go_on(f"epoch {epoch:g} of {horizon}: {arrived}")
+        return go_on(f"{history.problem.at(epoch)} of {numeral(horizon)}: {arrived}")
     if history.held is not None:
         return stop(history.held, **{CUT: "not asked", WISH: "hold"})
     if (leaves := replica.leaving()) is not None:
@@ -96,32 +97,44 @@ def _verdict(
     budget = history.wishes.extended(budget)
     if (reason := history.exhausted(budget, r.id, now, epoch - r.epoch, report.cost or 0.0)) is not None:
         return stop(reason, **{CUT: "not asked"})
-    return judge(replica.policy, replica.state, history, with_report(history, r, report))
+    return judge(replica, r.id, report)
 
 
-def judge(policy: Policy[S], state: S, history: History, trial: TrialRecord) -> Verdict:
-    """Return the policy's verdict on a trial whose last entry is the report being judged.
+def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
+    """Return the policy's verdict on a trial after a report that is not yet in the log.
 
-    Before the problem's min_epochs every trial continues; after it one that diverged ends without the policy.
+    Between two judged points nobody is asked. Before the problem's min_epochs every trial continues; after it one that
+    diverged ends without the policy.
     """
-    if trial.epoch < history.problem.min_epochs:
-        return go_on(f"epoch {trial.epoch:g} of at least {history.problem.min_epochs}: min_epochs")
-    for goal in history.problem.goals:
-        column = trial.column(goal.metric, history.problem.goal)
-        if (why := _diverged(goal.metric, trial, column)) is not None:
+    history, problem = log.judged, log.judged.problem
+    trial, grid, epoch = history.trial(id), problem.grid, report.epoch
+    if grid is not None:
+        epoch = at_point(grid, epoch, trial.epoch)
+        report = replace(report, epoch=epoch, value=log.history.seen(id, report.epoch, report.value))
+    if epoch != math.floor(epoch):
+        return Verdict(Action.UNJUDGED, f"{problem.at(epoch)}: between two judged reports")
+    trial = with_report(history, trial, report)
+    if epoch < problem.min_epochs:
+        return go_on(f"{problem.at(epoch)} of at least {problem.amount(problem.min_epochs)}: min_epochs")
+    for goal in problem.goals:
+        column = trial.column(goal.metric, problem.goal)
+        if (why := _diverged(problem, goal.metric, trial, column)) is not None:
             return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with one_thread(), undisturbed.heard:
-        return policy.judge(state, history, trial, rng)
+        return verdict_in_unit(log.policy.judge(log.state, history, trial, rng), grid)
 
 
-def _diverged(metric: str, trial: TrialRecord, column: Array) -> str | None:
-    """Why a run ends whose metric was not finite at two judged epochs in a row; None for others."""
+def _diverged(problem: Problem, metric: str, trial: TrialRecord, column: Array) -> str | None:
+    """Why a trial ends whose metric was not finite at two judged points in a row; None for others."""
     values, epochs = column[trial.whole][-2:].tolist(), trial.epochs[trial.whole][-2:].tolist()
     if len(values) < 2 or any(map(math.isfinite, values)):
         return None
     kinds = {"NaN" if math.isnan(value) else "infinite" for value in values}
-    return f"{metric} was {' and '.join(sorted(kinds))} at epochs {epochs[0]:g} and {epochs[1]:g}: the run diverged"
+    return (
+        f"{metric} was {' and '.join(sorted(kinds))} at {problem.at(epochs[0])} and {problem.at(epochs[1])}: the "
+        "training diverged"
+    )
 
 
 def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) -> TrialRecord:
@@ -149,7 +162,7 @@ def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report,
         told = str(verdict.evidence["warning"])
         reached = f"{problem.goal.metric} {short(report.value)}"
         replica.warn_once(f"trial {r.id}, {reached} at epoch {report.epoch:g}: {told}", about=told)
-    epoch, first = report.epoch, problem.goal
+    first = problem.goal
     for goal in problem.goals:
         value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
         if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
@@ -160,12 +173,6 @@ def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report,
                 f"bound. {percent}Give the bounds of what is logged",
                 about="bounds" if goal is first else f"bounds of {goal.metric}",
             )
-    if epoch > 2 and epoch != math.floor(epoch) and not r.whole.any():
-        replica.warn_once(
-            "no validation falls on the end of an epoch, and only whole epochs are judged: no run is ever stopped. "
-            "Validate at the end of every epoch too",
-            about="whole epochs",
-        )
 
 
 def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:

@@ -6,9 +6,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn, Unpack, cast
+from typing import Any, NoReturn, cast
 
 from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
@@ -19,16 +19,18 @@ from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
 from haltune.log.spending import Outcome
+from haltune.old_names import takes_moved
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
 from haltune.store.base import Store, retry
-from haltune.store.open import only_study, open_store
+from haltune.store.checkpoints import Checkpointing
+from haltune.store.open import Storage, only_study, open_store
 from haltune.store.studies import recorded_problem
 
 from .messages import Logger
 from .session import Session
-from .study import Rarer, Study
+from .study import Study
 from .trial import Trial
 from .view import RecordedStudy, first_event, read_study
 
@@ -51,15 +53,18 @@ class ReadingSession:
         raise NotSupported(self._why)
 
 
+@takes_moved(store=Storage, checkpoints=Checkpointing)
 @answering
 def load_study(
-    store: StrPath | Store,
+    store: StrPath | Store | Storage,
     name: str | None = None,
     *,
     policy: Policy[Any] | None = None,
     constraints: Constraints = (),
     budget: Budget | str | None = None,
-    **options: Unpack[Rarer],
+    checkpoints: StrPath | Checkpointing | None = None,
+    max_failures: int = 5,
+    verbose: int = 1,
 ) -> Study:
     """A study that is there already, to look at or to go on with, without its space, goal and policy said again.
 
@@ -72,7 +77,9 @@ def load_study(
         policy: The policy it was made with, where that holds functions or is your own. Default: None, as recorded.
         constraints: The constraints of its space, as Space takes them. Default: none.
         budget: As Study's. Default: None, the one recorded last.
-        options: What else is not recorded, as Study's: checkpoints, keep_checkpoints, disk_quota, lease, patience.
+        checkpoints: As Study's. Default: None, next to the store's file.
+        max_failures: As Study's. Default: 5.
+        verbose: As Study's. Default: 1.
 
     Returns:
         The study. Nothing is written to it until it is asked for a trial.
@@ -96,15 +103,19 @@ def load_study(
     found = open_store(store, reading=True)
     name = only_study(found, name)
     created = first_event(found, name)
+    folder = checkpoints.folder if isinstance(checkpoints, Checkpointing) else checkpoints
     try:
         problem = _problem(created, constraints)
         decides = policy or _policy(created)
     except NotSupported as error:
-        return _Shown(read_study(found, name, _folder(options)), str(error))
+        return _Shown(read_study(found, name, folder), str(error))
     try:
-        study = Study(problem, decides, store, name, budget=budget, **options)
+        study = Study(
+            problem, decides, store, name, budget=budget, checkpoints=checkpoints, max_failures=max_failures,
+            verbose=verbose,
+        )  # fmt: skip
     except StoreReadOnly as error:  # an archive
-        return _Shown(read_study(found, name, _folder(options)), str(error))
+        return _Shown(read_study(found, name, folder), str(error))
     if budget is None and study.history.recorded is not None:
         study.budget = study.history.recorded
     return study
@@ -129,11 +140,6 @@ def _policy(created: Created) -> Policy[Any]:
         return policy_from(created.policy)
     except NotSupported as error:
         raise NotSupported(f"{error}; or give it here, load_study(store, name, policy=...)") from error
-
-
-def _folder(options: Rarer) -> StrPath | None:
-    given = options.get("checkpoints")
-    return given if given is None or isinstance(given, str | os.PathLike) else given.folder
 
 
 class _Shown(Study):
@@ -194,18 +200,15 @@ def told(study: Study, trial: Trial, marker: Path) -> str:
     """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
     settings = study.settings
     return json.dumps({
-        "store": study.store.address(), "name": study.name, "trial": trial.id, "attempt": trial.attempt,
-        "holder": study.session.holder, "marker": str(marker), "budget": asdict(study.budget),
-        **{name: getattr(settings, name) for name in _SAME},
+        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study.session.holder,
+        "marker": str(marker), "budget": asdict(study.budget), "max_failures": settings.max_failures,
+        "store": vars(settings.store) | {"url": study.store.address()}, "checkpoints": vars(settings.checkpoints),
     })  # fmt: skip
 
 
-_SAME = ("checkpoints", "keep_checkpoints", "disk_quota", "lease", "max_failures", "max_retries", "patience")
-_NUMBER = (int, float)
-_KINDS: dict[str, Any] = {
-    "store": str, "name": str, "trial": int, "attempt": int, "holder": str, "marker": str, "budget": dict,
-    "checkpoints": str, "keep_checkpoints": int, "disk_quota": (int, float, type(None)), "lease": _NUMBER,
-    "max_failures": int, "max_retries": int, "patience": _NUMBER,
+_KINDS: dict[str, type] = {
+    "store": dict, "name": str, "trial": int, "attempt": int, "holder": str, "marker": str, "budget": dict,
+    "checkpoints": dict, "max_failures": int,
 }  # fmt: skip
 
 
@@ -214,7 +217,8 @@ def _read(text: str) -> dict[str, Any]:
     try:
         told: dict[str, Any] = json.loads(text)
         wrong = ", ".join(name for name, kind in _KINDS.items() if not isinstance(told[name], kind))
-        told["budget"] = Budget(**told["budget"])
+        made = {"budget": Budget, "store": Storage, "checkpoints": Checkpointing}
+        told |= {name: kind(**told[name]) for name, kind in made.items()}
     except (ValueError, RecursionError, TypeError, LookupError, InvalidInput) as error:
         wrong = one_line(error)
     if wrong:
@@ -257,7 +261,7 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         store = open_store(told["store"])
         return store, next(store.read(told["name"], stop=1), None)
 
-    store, created = retry(opened, told["patience"])
+    store, created = retry(opened, told["store"].patience)
     if not isinstance(created, Created):
         raise StoreError(f"{store.url} holds no study {told['name']!r}")
     if recorded_problem(created).space.constraints:
@@ -268,8 +272,9 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
     from haltune.policies.from_spec import policy_from
 
     study = Study(
-        Problem.from_json(created.problem), policy or policy_from(created.policy), store, told["name"],
-        budget=told["budget"], verbose=0, **{name: told[name] for name in _SAME},
+        Problem.from_json(created.problem), policy or policy_from(created.policy), replace(told["store"], url=store),
+        told["name"], budget=told["budget"], checkpoints=told["checkpoints"], max_failures=told["max_failures"],
+        verbose=0,
     )  # fmt: skip
     leaving = leave_when(Path(told["marker"]), told["holder"])
     return study.take(told["trial"], told["attempt"], told["holder"], leaving)

@@ -12,7 +12,6 @@ stays as it is in the log.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,7 @@ from haltune.log.scores import outgrown
 from haltune.policies.from_spec import suited
 
 from .asking import propose
-from .judging import judge, with_report
+from .judging import judge
 
 
 def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> Iterator[tuple[int, Any, Any]]:
@@ -74,9 +73,8 @@ def _asked(prefix: Fold, event: ev.Event) -> Any:
     """The policy's answer after the events of `prefix`, as `_recorded` has it."""
     history = prefix.history
     if isinstance(event, Reported):
-        trial = with_report(history, history.trial(event.trial), event)
-        return verdict_to_json(judge(prefix.policy, prefix.state, history, trial))
-    move = propose(prefix.policy, prefix.state, history)
+        return verdict_to_json(judge(prefix, event.trial, event))
+    move = propose(prefix)
     if not isinstance(move, Start | Resume):
         return [type(move).__name__.lower(), move.reason]
     until = history.problem.max_epochs if move.until is None else move.until
@@ -112,8 +110,7 @@ class Replayed:
         unasked = event.verdict.action is Action.UNJUDGED and (event.trial, event.attempt) in self._paused
         if unasked or event.trial in self._cut or not self._counts(event):
             return None
-        trial = with_report(self.history, self.history.trial(event.trial), event)
-        return judge(fold.policy, fold.state, self.history, trial)
+        return judge(fold, event.trial, event)
 
     def _counts(self, event: Reported) -> bool:
         """Whether a report enters the curve of its trial."""
@@ -191,7 +188,7 @@ def _judged_reports(log: Sequence[ev.Event], problem: Problem) -> Iterator[tuple
     """
     ended: set[tuple[int, int]] = set()  # (trial, attempt)
     for position, e in enumerate(log):
-        if not isinstance(e, Reported) or e.epoch != math.floor(e.epoch):
+        if not isinstance(e, Reported):
             continue
         if problem.max_epochs is not None and e.epoch >= problem.max_epochs:
             continue

@@ -248,6 +248,12 @@ class Replica:
         return self.fold.history
 
     @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        self.history  # noqa: B018 - takes up anew what was torn
+        return self.fold.judged
+
+    @property
     def problem(self) -> Problem:
         """In the space that the log says."""
         return self.history.problem
@@ -346,7 +352,7 @@ class Replica:
         """Nothing is read yet."""
         self._torn = True  # until it is
         self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
-        self.fold.history.locate = self.checkpoints.located
+        self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located
 
     def _read(self) -> None:
         with undisturbed.heard if self._torn else nullcontext():  # all of a log may be long

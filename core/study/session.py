@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property, partial
 from multiprocessing.context import get_spawning_popen
 from threading import RLock
@@ -62,6 +63,21 @@ _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: fro
 _SHORTAGES = 4  # times max_failures: trials out of memory, before any succeeded, until the error is raised
 
 
+_clocks: ContextVar[tuple[MonotonicClock, Callable[[float], None]]] = ContextVar(
+    "clocks", default=(time.perf_counter, time.sleep)
+)
+
+
+@contextmanager
+def clocked(monotonic: MonotonicClock, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Give studies opened in the block other clocks: what times epochs and decisions, and what waits between asks."""
+    token = _clocks.set((monotonic, sleep))
+    try:
+        yield
+    finally:
+        _clocks.reset(token)
+
+
 class Session:
     """One process's work for one study. What changes an attempt changes it on every rank.
 
@@ -69,16 +85,10 @@ class Session:
     when it is first asked for. Raises what opening a Study raises.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        seed: int | None = None,
-        monotonic: MonotonicClock = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
-        holds: tuple[str, Attempts] | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, seed: int | None = None, holds: tuple[str, Attempts] | None = None) -> None:
         self._given, self._seed, self._holds = settings, seed, holds
-        self.budget, self.monotonic, self._sleep = settings.budget, monotonic, sleep
+        self.budget = settings.budget
+        self.monotonic, self._sleep = _clocks.get()
         self.waits = True  # for a server that is away; a launcher does not: it has others to look after
         self._rank = joined(settings.name, settings.where) if holds is None else Leader(None, "")
         self.acts = isinstance(self._rank, Leader)  # rank 0, or a process by itself
@@ -94,7 +104,7 @@ class Session:
         """The log as far as this process has read it."""
         if isinstance(self._rank, Follower):
             return HeardLog(self._given, self._rank, self._rank.hear("opens"))
-        opening = partial(retry, self._open, self._given.patience, self._sleep, warn)
+        opening = partial(retry, self._open, self._given.store.patience, self._sleep, warn)
         log = self._rank.decide("opens", opening, _opened_to_json)
         if self._holds is not None:
             _hold(log, *self._holds)
@@ -107,10 +117,11 @@ class Session:
         def kept(created: ev.Created) -> Checkpoints:
             if isinstance(given.checkpoints, Checkpoints):
                 return given.checkpoints
-            own = own_folder(store, given.name, created, given.checkpoints)
-            return Checkpoints(own, given.keep_checkpoints, given.disk_quota)
+            own = own_folder(store, given.name, created, given.checkpoints.folder)
+            return Checkpoints(own, given.checkpoints.keep, given.checkpoints.disk_quota)
 
-        found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, given.lease, self.monotonic)
+        lease = given.store.lease
+        found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic)
         found.speaks = given.verbose > 0
 
         def news() -> Line:
@@ -184,7 +195,7 @@ class Session:
                     self._sleep(pause)
                     pause = min(2.0 * pause, _LOOKS[1])
 
-        seconds = self._given.patience if patient and self.waits else 0.0
+        seconds = self._given.store.patience if patient and self.waits else 0.0
         retried = partial(retry, once, seconds, self._sleep, self._tell_away)
         return retried() if topic is None else self._rank.decide(topic, retried, to_json, from_json, attempt)
 
@@ -210,7 +221,7 @@ class Session:
         self.tell()
 
         def answered(replica: Replica) -> A | Wait | Finish:
-            found = answer(replica, self.budget, self._given.max_retries, self.monotonic)
+            found = answer(replica, self.budget, self._given.store.max_retries, self.monotonic)
             if isinstance(found, Wait | Finish):
                 return found
             begun.add((found.id, found.attempt))
@@ -357,7 +368,7 @@ class Session:
 
     def lose(self, attempt: Attempt, reason: str) -> None:
         """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
-        work = partial(_lose, attempt=attempt, reason=reason, max_retries=self._given.max_retries)
+        work = partial(_lose, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
         self._do(f"{attempt.label} is lost", work, attempt=attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
@@ -675,9 +686,19 @@ class HeardLog:
     def state(self) -> Any:
         """The policy's, at the position of the history."""
         with self.lock:
-            position = self._fold.history.position
-            self._fold.read(self.store.read(self.name, position, self._history.position))
+            self._catch_up()
             return self._fold.state
+
+    @property
+    def judged(self) -> History:
+        """The history as the policy counts."""
+        with self.lock:
+            self._catch_up()
+            return self._fold.judged
+
+    def _catch_up(self) -> None:
+        position = self._fold.history.position
+        self._fold.read(self.store.read(self.name, position, self._history.position))
 
     def events(self, start: int = 0) -> Iterator[Event]:
         return self.store.read(self.name, start, self.history.position)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
-from haltune._utils.checks import check_counts, check_seconds, check_whole, number, python_number
+from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
 from haltune.above import above
 from haltune.display import heard, plural, preformatted
@@ -18,10 +17,12 @@ from haltune.hints import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
+from haltune.old_names import takes_moved
 from haltune.policies.from_spec import suited
 from haltune.space import Space
 from haltune.store.base import Store
-from haltune.store.checkpoints import Checkpoints
+from haltune.store.checkpoints import Checkpointing, Checkpoints
+from haltune.store.open import Storage
 
 from .arguments import (
     Earlier,
@@ -29,6 +30,7 @@ from .arguments import (
     budget_of,
     check_name,
     earlier_studies,
+    length_of,
     one_epoch,
     problem_of,
     taught,
@@ -46,14 +48,9 @@ _log = logging.getLogger("haltune")
 class Rarer(TypedDict, total=False):
     """Arguments of Study that few need, as type checkers are told them."""
 
-    checkpoints: StrPath | Checkpoints | None
-    keep_checkpoints: int
-    disk_quota: float | str | None
-    lease: float
-    patience: float
+    checkpoints: StrPath | Checkpointing | None
+    max_failures: int
     verbose: int
-    monotonic: Callable[[], float]
-    sleep: Callable[[float], None]
 
 
 _log = logging.getLogger("haltune")
@@ -75,19 +72,25 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             the policy. Default: None, for a Problem alone.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
             study of this name that is there already is reopened and goes on where it was, in a wider space where the
-            one given contains the recorded one. Default: None, memory.
+            one given contains the recorded one. Storage("postgresql://...", lease=120) also sets what happens when a
+            worker or the server does not answer. Default: None, memory.
         name: Of the study, in a store of several. Default: "study".
         seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
         budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
-            "20 trials, 2h". It may change from one opening to the next. Default: None, when the policy ends it.
-        max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
-        max_retries: How often a trial whose worker was lost is offered again. Default: 2.
+            "2h or 10 trials without gain", of which every limit holds. It may change from one opening to the next.
+            Default: None, when the policy ends it.
         policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
             training.
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
             schedule.
-        min_epochs: After a space, epochs that every trial trains before the policy may stop or pause it, for a
-            learning-rate warm-up. Trials are not compared before that epoch. Default: 0.
+        max_steps: The same for trainings that count steps: reports are trial.report(value, step=n), budgets "5000
+            steps". Default: None.
+        max_tokens: The same for trainings that count tokens. Default: None.
+        unit: What trainings count instead, in the singular: max_epochs=500, unit="game". Default: None, epochs.
+        judge_every: A trial is judged once in so many epochs or steps. Default: None, at every report, also within an
+            epoch.
+        min_epochs: After a space, epochs (steps, ...) that every trial trains before the policy may stop or pause it,
+            for a learning-rate warm-up. Trials are not compared before that. Default: 0.
         start: After a space, configurations that are trained first. Default: none.
         constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
             Default: none.
@@ -95,19 +98,11 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             much early epochs tell of the end. Each the path or URL of its store, ("all.db", "name") where that holds
             several, or as load_study opens it. Their space, metric and epochs may be others. What it takes from them is
             recorded when the study is made, and stays. Default: none.
-        checkpoints: The folder for the checkpoints of paused trials, of which several studies may share one.
-            Default: None, beside the store's file; in memory, a temporary one that goes with the process.
-        keep_checkpoints: Of how many of the best finished trials the model is kept, after the epoch that the run counts
-            for: `study.best.checkpoint`; with several goals of all on the front, unless it is 0. Default: 1.
-        disk_quota: Bytes that checkpoints may take, or a text such as "20GB"; a trial that finds no room trains on.
-            Default: None, what the disk has.
-        lease: Seconds after which a worker that shows no sign of life is taken for lost, at least five times the
-            longest epoch. Default: 600.
-        patience: Seconds to wait for a database server that is away, when asking and reporting. Default: 600.
+        checkpoints: The folder of the checkpoints, or Checkpointing(folder, keep=3, disk_quota="20GB"), which also sets
+            what is kept. Default: None, next to the store's file, with the model of the best trial.
+        max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
         verbose: What the log "haltune" is told, which a program that sets up no logging shows on stderr: 1 a line as a
             trial begins and one as it ends, 2 each report's decision, too, 0 nothing. Default: 1.
-        monotonic: The clock that times epochs and decisions, seconds. Default: time.perf_counter.
-        sleep: Waits between asks, seconds. Default: time.sleep.
 
     Raises:
         InvalidInput: for arguments that do not fit, and a metric whose name does not say what is better.
@@ -131,12 +126,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         self,
         problem: Problem,
         goal: Policy[Any] | None = None,
-        store: StrPath | Store | None = None,
+        store: StrPath | Store | Storage | None = None,
         name: str = "study",
         seed: int | None = None,
         budget: Budget | str | None = None,
-        max_failures: int = 5,
-        max_retries: int = 2,
         *,
         policy: Policy[Any] | None = None,
         learn_from: Sequence[Earlier] = (),
@@ -148,15 +141,17 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         self,
         problem: Space | Mapping[str, Any],
         goal: str | Goal | Sequence[str | Goal],
-        store: StrPath | Store | None = None,
+        store: StrPath | Store | Storage | None = None,
         name: str = "study",
         seed: int | None = None,
         budget: Budget | str | None = None,
-        max_failures: int = 5,
-        max_retries: int = 2,
         *,
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
+        max_steps: int | None = None,
+        max_tokens: int | None = None,
+        unit: str | None = None,
+        judge_every: float | None = None,
         min_epochs: int = 0,
         start: Sequence[Mapping[str, Any]] = (),
         constraints: Sequence[Constraint] = (),
@@ -164,40 +159,38 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         **rarer: Unpack[Rarer],
     ) -> None: ...
 
+    @takes_moved(store=Storage, checkpoints=Checkpointing)
     def __init__(
         self,
         problem: Problem | Space | Mapping[str, Any] | None = None,
         goal: str | Goal | Sequence[str | Goal] | Policy[Any] | None = None,
-        store: StrPath | Store | None = None,
+        store: StrPath | Store | Storage | None = None,
         name: str = "study",
         seed: int | None = None,
         budget: Budget | str | None = None,
-        max_failures: int = 5,
-        max_retries: int = 2,
         *,
         policy: Policy[Any] | None = None,
         max_epochs: int | None = None,
+        max_steps: int | None = None,
+        max_tokens: int | None = None,
+        unit: str | None = None,
+        judge_every: float | None = None,
         min_epochs: int = 0,
         start: Sequence[Mapping[str, Any]] = (),
         constraints: Sequence[Constraint] = (),
         learn_from: Sequence[Earlier] = (),
-        checkpoints: StrPath | Checkpoints | None = None,
-        keep_checkpoints: int = 1,
-        disk_quota: float | str | None = None,
-        lease: float = 600.0,
-        patience: float = 600.0,
+        checkpoints: StrPath | Checkpointing | Checkpoints | None = None,
+        max_failures: int = 5,
         verbose: int = 1,
-        monotonic: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        seed, verbose, keep_checkpoints = map(python_number, (seed, verbose, keep_checkpoints))
-        max_failures, max_retries = map(python_number, (max_failures, max_retries))
-        check_counts(seed=seed, max_failures=max_failures, max_retries=max_retries, verbose=verbose)
+        seed, verbose, max_failures = map(python_number, (seed, verbose, max_failures))
+        check_counts(seed=seed, max_failures=max_failures, verbose=verbose)
         self._speaks = verbose > 0
         if verbose:
             heard()  # what is guessed of the arguments is said, too
+        length = length_of(python_number(max_epochs), python_number(max_steps), python_number(max_tokens), unit)
         self._asked, self.policy = problem_of(
-            problem, goal, policy, max_epochs, min_epochs, start, constraints, verbose > 0
+            problem, goal, policy, length, min_epochs, judge_every, start, constraints, verbose > 0
         )
         check_name(name)
         if learn_from != ():
@@ -205,15 +198,13 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             self.policy = taught(suited(self.policy, self._asked), found)
         self.policy = suited(self.policy, self._asked)
         self.name = name
-        check_seconds(lease=lease)
-        patience = number("patience", patience)
-        if not patience >= 0.0:
-            raise InvalidInput(f"patience={patience!r}: seconds, 0 or more, to wait for a store that is away")
+        storage = store if isinstance(store, Storage) else Storage(store)
+        if not isinstance(checkpoints, Checkpointing | Checkpoints):
+            checkpoints = Checkpointing(checkpoints)
         settings = Settings(
-            self._asked, self.policy, store, name, budget_of(budget), max_failures, max_retries, checkpoints,
-            keep_checkpoints, disk_quota, float(lease), patience, verbose,
-        )  # fmt: skip
-        opens = partial(Session, seed=seed, monotonic=monotonic, sleep=sleep)
+            self._asked, self.policy, storage, name, budget_of(budget), max_failures, checkpoints, verbose
+        )
+        opens = partial(Session, seed=seed)
         self._session: Session | None = None
         self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
         if not isinstance(problem, Problem) and waits(self.policy, self._asked):

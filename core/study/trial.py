@@ -19,6 +19,7 @@ from haltune._utils.checks import number, timed
 from haltune._utils.disk import beside, discard
 from haltune._utils.signals import interrupts
 from haltune.above import above
+from haltune.display import numeral
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, go_on
@@ -61,9 +62,11 @@ class Trial(Attempt, KnowsAttributes):
         super().__init__(**vars(attempt))
         self.session = session  # what this process does for its study
         problem = session.log.problem
-        self.horizon = problem.max_epochs  # epochs of a full training; None: the policy alone says
+        self.unit = problem.unit  # what a training counts, and `epoch` and `horizon` with it
+        self.horizon = problem.max_epochs  # of a full training; None: the policy alone says
         self.goal, self._measures = problem.goal, Measures.of(problem)
         self._lap = session.monotonic()
+        self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
 
@@ -78,9 +81,22 @@ class Trial(Attempt, KnowsAttributes):
 
         Without a horizon, where the policy alone ends trainings (InfiniteHyperband), it is ENDLESS, a number that
         no training reaches: whatever rung the trial pauses at, it goes on under the same plan, and a schedule
-        over it stays where it begins. None when nobody says how long: give the loop your own number then.
+        over it stays where it begins. None when nobody says how long: give the loop your own number then, and where
+        the study counts something else: see max_steps.
         """
+        if self.unit != "epoch":
+            return None
         return ENDLESS if self.horizon is None and self.until is not None else self.horizon
+
+    @property
+    def max_steps(self) -> int | None:
+        """As max_epochs, where the study counts steps; None where it counts something else."""
+        return self.horizon if self.unit == "step" else None
+
+    @property
+    def step(self) -> float:
+        """The last position that was reported, in what the study counts: `epoch` by another name."""
+        return self.epoch
 
     @property
     def level(self) -> str | None:
@@ -97,6 +113,8 @@ class Trial(Attempt, KnowsAttributes):
         epoch: float | None = None,
         seconds: float | None = None,
         *,
+        step: float | None = None,
+        tokens: float | None = None,
         validation: float | None = None,
         metrics: Mapping[str, float] | None = None,
         cost: float | None = None,
@@ -108,16 +126,19 @@ class Trial(Attempt, KnowsAttributes):
             value: The goal's metric, its own units; NaN and infinities are recorded as they are. With several goals or
                 constraints each by its name, {"val_acc": 0.9, "latency_ms": 12}; constraints in the first report at
                 least. Names beyond these are further scalars.
-            epoch: From 1, increasing; fractional within an epoch (recorded, not judged). Default: None, the next.
-            seconds: Of this epoch alone, validation included. Default: None, since the last report returned.
+            epoch: From 1, increasing; fractional within an epoch: 0.25. In a study that counts something else the
+                position in that. Default: None, the next.
+            seconds: Since the last report, validation included. Default: None, as measured.
+            step: The position in a study that counts steps, in the place of epoch. Default: None.
+            tokens: The same in a study that counts tokens. Default: None.
             validation: Seconds of those spent validating, at most all of them. Default: None, not known.
             metrics: Further scalars of the epoch, by their names. Default: None.
             cost: What the epoch cost, in own units. Default: None.
             judge: False stores a report that is delivered late, without asking the policy. Default: True.
 
         Raises:
-            InvalidInput: for what is not a number, a goal that is missing, an epoch beyond max_epochs, a validation of
-                more than `seconds`.
+            InvalidInput: for what is not a number, a goal that is missing, a position beyond a full training or in
+                another unit than the study's, a validation of more than `seconds`.
             StoreError: when the log cannot be written.
             Exception: what the policy raises, after the report was stored unjudged.
 
@@ -129,20 +150,50 @@ class Trial(Attempt, KnowsAttributes):
             <Action.CONTINUE: 'continue'>
         """
         value, metrics = self._measures.told(value, metrics)
+        if step is not None or tokens is not None:
+            epoch = self._position(epoch, {"step": step, "token": tokens})
         self._doubt_order(value, epoch)
         value = number("value", value)
         if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
             self._unheard = None
             return known
-        epoch = math.floor(self.epoch) + 1.0 if epoch is None else number("epoch", epoch, positive=True)
+        epoch = self._next() if epoch is None else number(self.unit, epoch, positive=True)
         if self.horizon is not None and epoch > self.horizon:
-            raise InvalidInput(
-                f"epoch={epoch:g} is beyond max_epochs={self.horizon}, a full training as the study was made: leave "
-                "the loop then, for epoch in trial.epochs(); and where a callback reports, report nothing beside it"
-            )
+            if epoch > self.horizon * (1.0 + 1e-9):
+                raise InvalidInput(
+                    f"{self.unit}={numeral(epoch)} is beyond max_{self.unit}s={self.horizon}, a full training as the "
+                    f"study was made. Leave the loop then: for {self.unit} in trial.{self.unit}s(). If a callback "
+                    "reports, do not report yourself"
+                )
+            epoch = float(self.horizon)  # reckoned from batches
         took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
         dear = None if cost is None else number("cost", cost, positive=None)
         return self._record(Report(value, epoch, took, validated, dear, metrics), judge)
+
+    def _position(self, epoch: float | None, given: dict[str, float | None]) -> float:
+        """The position of a report that is given by its unit. Raises InvalidInput if that is not the study's."""
+        (unit, position), *more = [(unit, value) for unit, value in given.items() if value is not None]
+        if more or epoch is not None:
+            raise InvalidInput("trial.report() got two positions. Give one: epoch, step= or tokens=")
+        if unit != self.unit:
+            raise InvalidInput(
+                f"trial.report(..., {unit}{'s' * (unit == 'token')}={position!r}) in a study that counts {self.unit}s. "
+                f"Make the study with max_{unit}s=, or report the {self.unit}"
+            )
+        assert position is not None
+        return position
+
+    def _next(self) -> float:
+        """Where a report is that does not say so. Raises InvalidInput where that cannot be guessed."""
+        if self.unit == "epoch":
+            return math.floor(self.epoch) + 1.0
+        if (every := self.session.log.problem.every) is not None:
+            return self.epoch + every if self.horizon is None else min(self.epoch + every, float(self.horizon))
+        name = {"step": "step=", "token": "tokens="}.get(self.unit, "")
+        raise InvalidInput(
+            f"the study counts {self.unit}s, and the report does not say how many were trained. "
+            f"Write trial.report(value, {name}n)"
+        )
 
     def _record(self, report: Report, judge: bool = True) -> Verdict:
         """As `report`, of what a callback has made of it: its numbers are numbers, but for further scalars."""
@@ -154,6 +205,7 @@ class Trial(Attempt, KnowsAttributes):
             report = replace(report, metrics=scalars)
         self._unheard = report.epoch, report.value
         verdict = self.session.record(self, report, judge)
+        self._validation = report.validation or self._validation
         self._lap, self._unheard = self.session.monotonic(), None
         return verdict
 
@@ -180,6 +232,8 @@ class Trial(Attempt, KnowsAttributes):
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
 
+        In a study that counts something else these are steps, tokens, ...: report when you have validated.
+
         Example:
             >>> from haltune.policies import RandomSearch
             >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
@@ -191,6 +245,47 @@ class Trial(Attempt, KnowsAttributes):
         while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
             epoch += 1
             yield epoch
+
+    steps = epochs
+
+    def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
+        """Return whether a decision needs an evaluation at this position; for evaluations that take long.
+
+        It does at the end of a full training and at the trial's next rung. If the policy may stop the trial at every
+        judged report, it does at a judged point once evaluations take at most `share` of the time, as measured by
+        `report(..., validation=seconds)`. Several ranks ask on one rank, and share the answer.
+
+        Args:
+            position: Epochs, or what else the study counts, trained so far.
+            share: Of the time since the last report that an evaluation may take. Default: 0.2.
+
+        Raises:
+            InvalidInput: In a study that counts something else than epochs, without `judge_every=`.
+
+        Example:
+            >>> from haltune.policies import Hyperband
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=27, policy=Hyperband(), seed=0)
+            >>> trial = study.ask()
+            >>> for epoch in trial.epochs():
+            ...     if trial.evaluate_now(epoch):
+            ...         verdict = trial.report(0.5, epoch)
+            >>> trial.epoch, verdict.action.value
+            (1, 'pause')
+        """
+        problem = self.session.log.problem
+        if problem.judge_every is None and self.unit != "epoch":
+            raise InvalidInput(
+                f"trial.evaluate_now() needs to know how many {self.unit}s lie between two judged reports. Make the "
+                "study with judge_every="
+            )
+        if self.horizon is not None and position >= self.horizon:
+            return True
+        if self.until is not None and self.until != self.horizon:
+            return self.epoch < self.until <= position
+        every, validation = problem.every or 1.0, self._validation
+        if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
+            return False
+        return self.session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     @property
     def metrics(self) -> Mapping[str, Any]:

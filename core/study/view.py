@@ -562,13 +562,21 @@ class _ReadLog:
     def forget(self) -> None:
         """Drop the state, after an event was read."""
         self.problem = self.history.problem
-        self.__dict__.pop("state", None)
+        self.__dict__.pop("_fold", None)
 
     @cached_property
-    def state(self) -> Any:
+    def _fold(self) -> Fold:
         fold = Fold(self.problem, self.policy, self.history.whose)
         fold.read(self.events())
-        return fold.state
+        return fold
+
+    @property
+    def state(self) -> Any:
+        return self._fold.state
+
+    @property
+    def judged(self) -> History:
+        return self._fold.judged
 
 
 class _Unknown(Policy[None]):

@@ -15,10 +15,9 @@ from typing import Any
 
 import typer.main
 
-from haltune import policies
+from haltune import Budget, Checkpointing, Storage, policies
 from haltune.cli import study_file
 from haltune.cli.app import app
-from haltune.log.problem import Budget
 
 FOLDER = Path(__file__).parents[1] / "reference"
 STUDY = {
@@ -28,13 +27,19 @@ STUDY = {
     "min_epochs": "no trial is stopped, paused or compared before this epoch. Default: 0",
     "seed": "seed of all decisions. Default: drawn, and recorded",
     "learn_from": 'prior studies: files, or `{ store = "all.db", name = "digits" }`',
-    "checkpoints": "folder of the checkpoints. Default: beside the store",
-    "keep_checkpoints": "how many of the best trials keep their model. Default: 1",
-    "disk_quota": 'what checkpoints may take, such as `"20GB"`',
+    "checkpoints": 'folder of the checkpoints, or `{ folder = "models", keep = 3, disk_quota = "20GB" }`',
     "max_failures": "how many trials may fail in a row. Default: 5",
-    "max_retries": "how often a lost trial is offered again. Default: 2",
+}
+STORE = {
+    "url": "the log, as above",
     "lease": "seconds after which a silent worker is lost. Default: 600",
+    "max_retries": "how often a lost trial is offered again. Default: 2",
     "patience": "seconds to wait for a database server. Default: 600",
+}
+CHECKPOINTS = {
+    "folder": "folder of the checkpoints, relative to the study file. Default: beside the store",
+    "keep": "how many of the best trials keep their model. Default: 1",
+    "disk_quota": 'what checkpoints may take, such as `"20GB"`',
 }
 BUDGET = {
     "trials": "trials that start",
@@ -68,7 +73,8 @@ def keys() -> str:
         "Only `[goal]` and `[space]` are necessary. An unknown key is an error that names the line.", "",
         "```toml", example, "```", "",
     ]  # fmt: skip
-    for table, known in (("study", STUDY), ("budget", BUDGET)):
+    tables = {"study": STUDY, "study.store": STORE, "study.checkpoints": CHECKPOINTS, "budget": BUDGET}
+    for table, known in tables.items():
         lines += [f"## [{table}]", "", "| Key | Meaning |", "| --- | --- |"]
         lines += [f"| `{key}` | {meaning} |" for key, meaning in known.items()] + [""]
     lines += [
@@ -100,8 +106,10 @@ def keys() -> str:
 
 def missing() -> set[str]:
     """Keys that a study file may have and that the page does not explain, and the reverse."""
-    known = {"max_epochs", "min_epochs", *study_file._CHECKS} ^ set(STUDY)
-    return known | ({f.name for f in fields(Budget)} ^ set(BUDGET))
+    found = {"max_epochs", "min_epochs", *study_file._GROUPS, *study_file._CHECKS} ^ set(STUDY)
+    for kind, known in ((Storage, STORE), (Checkpointing, CHECKPOINTS), (Budget, BUDGET)):
+        found |= {f.name for f in fields(kind)} ^ set(known)
+    return found
 
 
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:

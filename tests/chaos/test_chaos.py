@@ -26,7 +26,7 @@ from haltune.policies import RandomSearch
 
 def search():
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 12)
-    study = Study(problem, RandomSearch(), sys.argv[1], seed=3, budget=Budget(trials=14), max_retries=99)
+    study = Study(problem, RandomSearch(), Storage(sys.argv[1], max_retries=99), seed=3, budget=Budget(trials=14))
     for trial in study:
         with trial:
             for epoch in trial.epochs():

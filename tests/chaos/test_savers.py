@@ -104,7 +104,7 @@ class Storm:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.world = World(trials=6, checkpoints=folder, max_retries=50, keep_checkpoints=seed % 2)
+        self.world = World(trials=6, checkpoints=folder, max_retries=50, keep=seed % 2)
         self.seen = History(PROBLEM)
         self.kept: set[str] = set()  # folders of the trials whose last checkpoints stay
         self.workers = [self.worker() for _ in range(3)]

@@ -374,7 +374,7 @@ def test_a_run_that_ended_by_itself_is_said_to_have(tmp_path):
 
 def test_the_path_of_a_checkpoint_is_absolute_and_there_or_null(tmp_path, monkeypatch):
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 3)
-    study = Study(problem, RandomSearch(), tmp_path / "a.db", budget=Budget(trials=1), keep_checkpoints=1)
+    study = Study(problem, RandomSearch(), tmp_path / "a.db", budget=Budget(trials=1))
     for trial in study:
         with trial:
             for epoch in trial.epochs():

@@ -9,7 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Choice, Constant, Constraint, Float, Int, Maximize, Minimize, OptimalStopping, Space
+from haltune import (
+    Budget,
+    Checkpointing,
+    Choice,
+    Constant,
+    Constraint,
+    Float,
+    HaltuneWarning,
+    Int,
+    Maximize,
+    Minimize,
+    OptimalStopping,
+    Space,
+    Storage,
+)
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, TruVaR
@@ -84,7 +98,8 @@ def test_a_file_is_read_as_it_says(file, tmp_path):
     )
     assert study.policy == BOBOS()
     assert study.budget == Budget(time=1800)
-    assert study.options == {"seed": 4, "store": f"sqlite:///{tmp_path / 'digits.db'}"}
+    storage = Storage(f"sqlite:///{tmp_path / 'digits.db'}")
+    assert study.options == {"seed": 4, "store": storage, "checkpoints": Checkpointing()}
 
 
 def test_what_is_left_out_has_a_default(file, tmp_path):
@@ -107,6 +122,16 @@ def test_configurations_to_start_with_are_part_of_the_problem(file):
 def test_a_goal_may_count_the_best_epoch(file):
     study = read(file(("bounds = [0, 1]", 'bounds = [0, 1]\nof = "best"')))
     assert study.problem.goal == Maximize("val_acc", (0, 1), of="best")
+
+
+def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(file, tmp_path):
+    kept = 'checkpoints = { folder = "ck", keep = 3 }'
+    study = read(file(("seed = 4", f"store = {{ lease = 120 }}\n{kept}"))).open()
+    assert (study.settings.store.lease, study.checkpoints.keep) == (120.0, 3)
+    assert study.checkpoints.folder.is_relative_to(tmp_path / "ck")
+    with pytest.warns(HaltuneWarning, match=r'Write store = \{ url = "...", lease = 30 \}'):
+        found = read(file(("seed = 4", 'store = "a.db"\nlease = 30')))
+    assert found.options["store"] == Storage(f"sqlite:///{tmp_path / 'a.db'}", lease=30)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +202,12 @@ ERRORS = [
     ("seed = 4", 'learn_from = "a.db"', 4, 'a list of stores such as ["earlier.db"]'),
     ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "where it holds several studies"),
     ("seed = 4", 'learn_from = [""]', 4, "a list of stores"),
+    ("seed = 4", 'checkpoints = { disk_quota = "lots" }', 4, "'20GB'"),
     ("seed = 4", 'disk_quota = "lots"', 4, "'20GB'"),
-    ("seed = 4", "lease = 0", 4, "more than 0"),
-    ("seed = 4", 'patience = "long"', 4, "seconds, more than 0"),
+    ("seed = 4", "store = { lease = 0 }", 4, "more than 0"),
+    ("seed = 4", "store = { url = 4 }", 4, "a text that is not empty"),
+    ("seed = 4", "store = { path = 'a.db' }", 4, "known are url, lease"),
+    ("seed = 4", 'patience = "long"', 4, "not 'long'"),
     ('maximize = "val_acc"', 'maximise = "val_acc"', 7, "did you mean 'maximize'?"),
     ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
     ('maximize = "val_acc"', "maximize = 3", 6, "a name such as 'val_loss'"),

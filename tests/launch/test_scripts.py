@@ -211,7 +211,7 @@ def test_what_a_program_is_told_is_json_and_a_vanished_store_is_an_error(told, t
     study = a_study(tmp_path)
     told(study)
     words = json.loads(os.environ[VARIABLE])
-    assert words["store"] == f"sqlite:///{tmp_path / 'search.db'}"
+    assert words["store"]["url"] == f"sqlite:///{tmp_path / 'search.db'}"
     os.environ[VARIABLE] = json.dumps({**words, "name": "other"})
     with pytest.raises(haltune.HaltuneError, match="no study 'other'"):
         haltune.current_trial()
@@ -285,8 +285,9 @@ def changed(**keys):
         (changed(trial="0"), "trial"),
         (changed(budget={"evil": 1}), "evil"),
         (changed(budget={"time": "long"}), "write a duration"),
-        (changed(lease="long", patience={}), "lease, patience"),
-        (changed(disk_quota=[1]), "disk_quota"),
+        (changed(store={"url": "s.db", "lease": "long"}), "lease"),
+        (changed(store={"url": "s.db", "path": 1}), "path"),
+        (changed(checkpoints={"disk_quota": [1]}), "disk_quota"),
     ],
 )
 def test_an_environment_that_no_launcher_wrote_is_a_sentence(told, tmp_path, monkeypatch, change, says):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from worlds import POLICIES, SPACE, Clock
 
 from examples import many
-from haltune import Budget, Maximize, Minimize, Problem, Study, Trial
+from haltune import Budget, Checkpointing, Maximize, Minimize, Problem, Storage, Study, Trial
 from haltune.cli import listings
 from haltune.errors import HaltuneWarning
 from haltune.log import events as ev
@@ -33,6 +33,7 @@ from haltune.report.digest import digest
 from haltune.report.page.items import ToldSearch
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
+from haltune.study.session import clocked
 from haltune.study.view import read_study
 
 EPOCHS = 6
@@ -54,10 +55,11 @@ class Life:
         self.held: list[Trial | None] = [None, None]
 
     def _study(self, name: str, seed: int, limit: dict[str, Any]) -> Study:
-        return Study(
-            self.problem, POLICIES[name](), self.store, seed=seed, budget=Budget(**limit), max_failures=50,
-            max_retries=5, keep_checkpoints=2, monotonic=lambda: self.clock.now, sleep=self._sleep,
-        )  # fmt: skip
+        with clocked(lambda: self.clock.now, self._sleep):
+            return Study(
+                self.problem, POLICIES[name](), Storage(self.store, max_retries=5), seed=seed, budget=Budget(**limit),
+                checkpoints=Checkpointing(keep=2), max_failures=50,
+            )  # fmt: skip
 
     def _sleep(self, seconds: float) -> None:
         self.clock.now += seconds

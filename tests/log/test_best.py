@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,8 @@ def ranked_first(study: Study) -> set[float]:
     ],
 )
 def test_the_largest_resource_of_a_schedule_is_a_full_training(make: Callable[[], Any]) -> None:
-    study = small_study(make(), problem=small_problem(6), budget=Budget(epochs=200))
+    problem = replace(small_problem(6), judge_every=1)
+    study = small_study(make(), problem=problem, budget=Budget(epochs=200))
     for trial in study:
         with trial:
             if trial.id == 0:  # it ends by itself within the first epoch, and is complete

@@ -25,6 +25,7 @@ from haltune.log.policy import Fold
 from haltune.policies import RandomSearch
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
+from haltune.study.session import clocked
 
 values = st.sampled_from([0.1, 0.2, 0.5, 0.25, 0.75, 0.9, math.nan, math.inf, -math.inf, -1e300])
 acts = st.one_of(
@@ -47,7 +48,8 @@ class Worker:
 
     def __init__(self, store: Any, clock: Clock) -> None:
         self.clock = clock
-        self.study = Study(UNBOUNDED, Whims(wait_at=3), store, seed=5, budget=Budget(trials=30), monotonic=clock)
+        with clocked(clock):
+            self.study = Study(UNBOUNDED, Whims(wait_at=3), store, seed=5, budget=Budget(trials=30))
         self.trial: Trial | None = None
         self.past: list[Trial] = []
 

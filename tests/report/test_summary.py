@@ -85,7 +85,7 @@ def test_checkpoints_that_lie_on_the_disk_are_told_of_with_their_size_and_for_wh
 
 
 def test_a_checkpoint_of_the_best_alone_is_not_said_to_wait(tmp_path):
-    study = Study(PROBLEM, BOBOS(), tmp_path / "s.db", budget=Budget(trials=1), keep_checkpoints=1, verbose=0)
+    study = Study(PROBLEM, BOBOS(), tmp_path / "s.db", budget=Budget(trials=1), verbose=0)
     for trial in study:
         with trial:
             for _ in trial.epochs():

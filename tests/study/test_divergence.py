@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from worlds import POLICIES, problem
@@ -26,9 +27,8 @@ def trained(values: list[float], study: Study | None = None) -> Trial:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([math.nan, math.nan], "was NaN at epochs 1 and 2: the run diverged"),
-        ([0.5, math.inf, -math.inf], "was infinite at epochs 2 and 3: the run diverged"),
-        ([0.5, math.nan, 0.5, math.inf, math.nan], "was NaN and infinite at epochs 4 and 5: the run diverged"),
+        ([math.nan, math.nan], "was NaN at epoch 1 and epoch 2: the training diverged"),
+        ([0.5, math.nan, 0.5, math.inf, math.nan], "NaN and infinite at epoch 4 and epoch 5: the training diverged"),
     ],
 )
 def test_it_ends_after_the_second_in_a_row_and_says_why(values: list[float], said: str) -> None:
@@ -62,8 +62,8 @@ def test_every_policy_has_it(name: str) -> None:
     assert trial.epoch <= 2
 
 
-def test_validations_within_an_epoch_do_not_count() -> None:
-    study = Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=1))
+def test_reports_between_two_judged_ones_do_not_count() -> None:
+    study = Study(replace(problem(epochs=9), judge_every=1), RandomSearch(), seed=0, budget=Budget(trials=1))
     with study.ask() as trial:  # type: ignore[union-attr]
         for epoch in (0.5, 1.0, 1.5):
             assert not trial.report(math.nan, epoch).stops

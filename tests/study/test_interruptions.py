@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy
 from interrupted import ROOM, default_ctrl_c, uninterrupted
 
-from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
+from haltune import Budget, Float, Maximize, Problem, Space, Storage, Study, Trial
 from haltune._utils.forks import held_off
 from haltune._utils.threads import _libraries, _one, one_thread
 from haltune.log.decisions import Finish, Wait
@@ -30,7 +30,7 @@ LIBRARY = str(Path(sqlalchemy.__file__).parent)
 
 def opened(store: str | None) -> Study:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0.0, 1.0)), max_epochs=100_000)
-    return Study(problem, RandomSearch(), store, seed=0, budget=Budget(trials=9), max_retries=10_000)
+    return Study(problem, RandomSearch(), Storage(store, max_retries=10_000), seed=0, budget=Budget(trials=9))
 
 
 def asked(study: Study) -> Trial:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,21 +96,6 @@ def test_all_that_a_study_tells_is_what_one_opened_at_its_position_tells(
     for what, question in QUESTIONS.items():
         assert answered(question, mine) == answered(question, fresh), what
     assert mine.history.position == position
-
-
-@pytest.mark.parametrize("name", ["truvar-level-set", "level-set-search"])
-def test_a_level_set_is_told_while_other_workers_are_ahead(name: str) -> None:
-    store = MemoryStore()
-    mine, other = (Study(PROBLEM, POLICIES[name](), store, seed=3, budget=Budget(trials=9)) for _ in range(2))
-    trials: tuple[list[Trial], list[Trial]] = ([], [])
-    for _ in range(16):
-        work(mine, trials[0])
-    before = told(mine.level_set()), told(mine.maximisers())
-    for _ in range(8):
-        work(other, trials[1])
-    assert (told(mine.level_set()), told(mine.maximisers())) == before
-    mine.sync()
-    assert told(mine.level_set()) == told(other.level_set())
 
 
 def test_the_events_of_a_study_end_where_its_history_does_until_it_reads_on() -> None:

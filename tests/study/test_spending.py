@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -17,10 +17,10 @@ from examples import many
 from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.events import from_json, to_json
 from haltune.log.history import History
 from haltune.log.spending import Spent
 from haltune.store.memory import MemoryStore
+from haltune.study.session import clocked
 
 PARTS = ("training", "validation", "checkpoint", "start_up", "deciding")
 TICK = 0.25  # of the clock: sums of these are exact
@@ -97,7 +97,8 @@ class Work:
     def __init__(self, store: MemoryStore, clock: Clock, data: st.DataObject) -> None:
         self.clock, self.data = clock, data
         thoughts = lambda: data.draw(ticks)  # noqa: E731
-        self.study = Study(PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9), monotonic=clock)
+        with clocked(clock):
+            self.study = Study(PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9))
         self.trial: Trial | None = None
 
     def step(self) -> None:
@@ -141,7 +142,7 @@ def test_spending_is_what_its_events_add_up_to_at_every_position(data: st.DataOb
     events, history = list(store.read("study")), History(PROBLEM)
     for n, event in enumerate(events, 1):
         history.apply(event)
-        assert history.spent == recomputed(events[:n])
+        assert replace(history.spent, trials_without_gain=0) == recomputed(events[:n])  # counted in log/test_gains.py
 
 
 @settings(max_examples=many(30), deadline=None)
@@ -161,9 +162,8 @@ def test_the_parts_of_a_worker_s_time_sum_to_the_whole(data: st.DataObject) -> N
 def test_a_first_verdict_that_takes_long_takes_nothing_off_the_start_up() -> None:
     clock = Clock(1000.0)
     thoughts = iter([1.0, 30.0, 2.0])
-    study = Study(
-        PROBLEM, Thinking(clock, lambda: next(thoughts)), MemoryStore(clock), monotonic=clock, budget=Budget(trials=1)
-    )
+    with clocked(clock):
+        study = Study(PROBLEM, Thinking(clock, lambda: next(thoughts)), MemoryStore(clock), budget=Budget(trials=1))
     trial = study.ask()
     assert isinstance(trial, Trial)
     clock.now += 10.0  # starts up
@@ -177,7 +177,8 @@ def test_a_first_verdict_that_takes_long_takes_nothing_off_the_start_up() -> Non
 
 
 def test_a_validation_cannot_last_longer_than_its_epoch() -> None:
-    study = Study(PROBLEM, Whims(), budget=Budget(trials=1), monotonic=Clock())
+    with clocked(Clock()):
+        study = Study(PROBLEM, Whims(), budget=Budget(trials=1))
     trial = study.ask()
     assert isinstance(trial, Trial)
     with pytest.raises(InvalidInput, match=r"validation=3\.0 is more than seconds=2\.0: .* validation included"):
@@ -188,17 +189,3 @@ def test_a_validation_cannot_last_longer_than_its_epoch() -> None:
     assert study.spent.validation == pytest.approx(3.3)
     assert study.spent.training == 0.0
     assert list(study.history.trial(0).seconds) == pytest.approx([0.3, 3.0])
-
-
-def test_a_log_that_says_more_validation_than_epoch_never_makes_training_fall() -> None:
-    study = Study(PROBLEM, Whims(), budget=Budget(trials=1))
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    trial.report(0.1, seconds=2.0)
-    old = [*study.events()][-1]
-    assert isinstance(old, ev.Reported)
-    history = History(PROBLEM)
-    for event in [*study.events(), from_json({**to_json(old), "epoch": 2.0, "validation": 9.0})]:
-        history.apply(event)
-    assert history.spent.training == 2.0
-    assert history.spent.validation == 2.0

@@ -51,7 +51,7 @@ def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=
 
 def searched(store, at=(), **options):
     """The trial's record and weights; each attempt begins from a seed of its own, as other processes would."""
-    study = pausing_study(store, at=at, epochs=5, verbose=0, keep_checkpoints=1)
+    study = pausing_study(store, at=at, epochs=5, verbose=0, keep=1)
     for trial in study:
         with trial:
             weights = train(trial, seed=trial.attempt - 1, **options)

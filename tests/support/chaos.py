@@ -15,7 +15,7 @@ from typing import Any
 
 from facts import folded, image_of
 
-from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
+from haltune import Budget, Float, Minimize, Problem, Space, Storage, Study, Trial
 from haltune.log.events import OVER, Ended, Event, Expired, Reported, Started, Status
 from haltune.policies import Hyperband
 from haltune.store.open import open_store
@@ -34,7 +34,7 @@ def policy() -> Hyperband:
 def opened(url: str, trials: int, **options: Any) -> Study:
     """The search as each worker opens it."""
     budget = Budget(trials=trials)
-    return Study(PROBLEM, policy(), url, seed=3, budget=budget, max_retries=10**6, **options)
+    return Study(PROBLEM, policy(), Storage(url, max_retries=10**6), seed=3, budget=budget, **options)
 
 
 def loss(config: dict[str, Any], epoch: float) -> float:

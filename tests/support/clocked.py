@@ -7,23 +7,30 @@ from typing import Any
 from whims import PROBLEM, Whims
 from worlds import Clock, Ticks
 
-from haltune import Budget, Study, Trial
+from haltune import Budget, Checkpointing, Storage, Study, Trial
 from haltune.store.memory import MemoryStore
+from haltune.study.session import clocked
 
 
 class World:
     """A store on a clock that moves when told, and studies over it."""
 
-    def __init__(self, trials: int = 9, **options: Any) -> None:
+    def __init__(
+        self, trials: int = 9, checkpoints: Any = None, keep: Any = 0, disk_quota: Any = None, max_retries: int = 2,
+        **options: Any,
+    ) -> None:  # fmt: skip
         self.clock = Clock()
         self.laps = Ticks(self.clock)  # monotonic
         self.store = MemoryStore(self.clock)
-        self.options = {"budget": Budget(trials=trials), "seed": 1, "keep_checkpoints": 0, **options}
+        kept = Checkpointing(checkpoints, keep, disk_quota)
+        self.storage = Storage(self.store, max_retries=max_retries)
+        self.options = {"budget": Budget(trials=trials), "seed": 1, "checkpoints": kept, **options}
         self.study = self.another()
 
     def another(self) -> Study:
         """The study as another worker holds it."""
-        return Study(PROBLEM, Whims(), self.store, monotonic=self.laps, sleep=self.slept, **self.options)
+        with clocked(self.laps, self.slept):
+            return Study(PROBLEM, Whims(), self.storage, **self.options)
 
     def slept(self, seconds: float) -> None:
         self.clock.now += seconds

@@ -16,6 +16,7 @@ from haltune.log.events import Event, Reported
 from haltune.log.policy import Wrapper
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
+from haltune.study.session import clocked
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 Value = Callable[[int, float], float]
@@ -66,10 +67,10 @@ class Worker:
     def __init__(self, lab: Lab) -> None:
         self.lab, self.trial = lab, None
         self.policy = Racing(lab.make())
-        self.study = Study(
-            lab.problem, self.policy, lab.store, seed=lab.seed, budget=lab.budget, max_failures=10**6,
-            monotonic=lab.clock, **lab.options,
-        )  # fmt: skip
+        with clocked(lab.clock):
+            self.study = Study(
+                lab.problem, self.policy, lab.store, seed=lab.seed, budget=lab.budget, max_failures=10**6, **lab.options
+            )
         self.trial: Trial | None
         self.stuck = False  # a pause that cannot be saved
         self.answer: Any = None

@@ -104,9 +104,7 @@ def whims() -> dict[str, dict[str, str]]:
     """Trials that end in every way; at times the budget is spent while one is paused, which would go on."""
     seen = {}
     unseen = Console(file=StringIO())
-    with live(
-        study := Study(PROBLEM, Whims(), "whims.db", seed=1, budget=Budget(trials=2), keep_checkpoints=1), unseen
-    ):
+    with live(study := Study(PROBLEM, Whims(), "whims.db", seed=1, budget=Budget(trials=2)), unseen):
         for values in ([0.5, PAUSE], [0.5], [PAUSE], None, [STOP]):
             trial = study.ask()
             assert isinstance(trial, Trial)

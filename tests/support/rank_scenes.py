@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from whims import PAUSE, PROBLEM, STOP, Whims
 
-from haltune import Budget, Choice, Float, Int, Maximize, Problem, Space, Start, Study, Trial
+from haltune import Budget, Checkpointing, Choice, Float, Int, Maximize, Problem, Space, Start, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
@@ -81,7 +81,7 @@ def stop_pause_and_resume() -> Seen:
 
 
 def a_full_disk() -> Seen:
-    for trial in a_study(1, disk_quota=10):
+    for trial in a_study(1, checkpoints=Checkpointing(disk_quota=10)):
         trial.report(PAUSE)
         for save in (lambda t=trial: t.room_for(100), lambda t=trial: t.save(lambda p: p.write_bytes(bytes(99)))):
             try:
@@ -176,7 +176,7 @@ def a_training_loop() -> Seen:
 
 def a_loop_left_by_break() -> Seen:
     """By each rank's own early stopping, and in the end by an error of rank 0 alone, where nothing is to be saved."""
-    study = a_study(4, keep_checkpoints=9)
+    study = a_study(4, checkpoints=Checkpointing(keep=9))
     for trial in study:
         with trial:
             for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):

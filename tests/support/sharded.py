@@ -109,7 +109,7 @@ if __name__ == "__main__":
     for way, (shard, files) in WAYS.items():
         for name, at in (("straight", ()), ("paused", (2, 3))):
             store = Path(sys.argv[1]) / f"{way} {name}.db"
-            study = pausing_study(store, at=at, epochs=5, verbose=0, keep_checkpoints=1)
+            study = pausing_study(store, at=at, epochs=5, verbose=0, keep=1)
             for trial in study:
                 with trial:
                     weights = train(trial, mesh, shard, files)

@@ -11,7 +11,7 @@ from typing import Any
 
 from curves import accuracy
 
-from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
+from haltune import Budget, Float, Maximize, Problem, Space, Storage, Study, Trial
 from haltune.policies import RandomSearch
 
 PROBLEM = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), 4)
@@ -22,7 +22,8 @@ def a_study(folder: Path, trials: int = 4, policy: Any = None, **options: Any) -
     budget = options.pop("budget", Budget(trials=trials))
     problem = options.pop("problem", PROBLEM)
     policy = policy or RandomSearch(trials=trials)
-    return Study(problem, policy, f"sqlite:///{folder / 'search.db'}", seed=3, budget=budget, **options)
+    store = Storage(f"sqlite:///{folder / 'search.db'}", max_retries=options.pop("max_retries", 2))
+    return Study(problem, policy, store, seed=3, budget=budget, **options)
 
 
 def steady(trial: Trial) -> None:

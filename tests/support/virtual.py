@@ -9,6 +9,7 @@ from worlds import Clock
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.store.memory import MemoryStore
+from haltune.study.session import clocked
 
 SQUARE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0)})
 
@@ -28,7 +29,8 @@ def study(policy: Any, budget: Budget, epochs: int = 1, seed: int = 0, space: Sp
     clock = Clock()
     problem = Problem(space, options.pop("goal", Maximize("acc", (0, 1))), epochs)
     store = options.pop("store", None) or MemoryStore(clock)
-    return Study(problem, policy, store, seed=seed, budget=budget, monotonic=store.now, **options)
+    with clocked(store.now):
+        return Study(problem, policy, store, seed=seed, budget=budget, **options)
 
 
 def train(

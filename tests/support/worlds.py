@@ -170,6 +170,13 @@ def small_study(policy: Any, store: Any = None, seed: int = 7, trials: int = 5, 
     return Study(the_problem, policy, store, seed=seed, budget=budget, **options)
 
 
+def begun(study: Study) -> Trial:
+    """Its next trial."""
+    trial = study.ask()
+    assert isinstance(trial, Trial), trial
+    return trial
+
+
 def ending(study: Study) -> tuple[Any, ...]:
     """What a search came to: everything that a crash may not change."""
     trials = [(dict(t.config), list(t.epochs), list(t.values), t.status) for t in study.trials]

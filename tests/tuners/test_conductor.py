@@ -10,6 +10,7 @@ import pytest
 from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneWarning, InvalidInput, installing
 from haltune.policies import BOBOS, Hyperband, MultiFidelity, RandomSearch
+from haltune.study.session import clocked
 from haltune.tuners import UNLIMITED, Conductor, conductor_of, goal_of, state_of
 
 SPACE = Space({"lr": Float(0.001, 1.0, log=True)})
@@ -121,9 +122,8 @@ def test_the_end_of_the_search_is_told():
 def test_a_long_epoch_renews_the_leases_of_all(tmp_path):
     ticks = iter(range(0, 100_000, 200))
     problem = Problem(SPACE, Maximize("acc"), max_epochs=9)
-    study = Study(
-        problem, RandomSearch(), tmp_path / "s.db", budget=UNLIMITED, verbose=0, monotonic=lambda: float(next(ticks))
-    )
+    with clocked(lambda: float(next(ticks))):
+        study = Study(problem, RandomSearch(), tmp_path / "s.db", budget=UNLIMITED, verbose=0)
     c = Conductor(study)
     renewed = []
     for name in ("a", "b"):

@@ -11,7 +11,7 @@ import pytest
 from interrupted import default_ctrl_c, uninterrupted
 
 from haltune._utils import signals
-from haltune._utils.signals import undisturbed
+from haltune._utils.signals import interrupts, undisturbed
 
 __all__ = ["default_ctrl_c"]
 
@@ -141,3 +141,10 @@ def test_a_handler_that_was_set_within_and_calls_the_one_before_ends(heard: list
         signal.raise_signal(signal.SIGUSR1)
     assert heard == ["mine", "SIGUSR1"]
     assert signal.getsignal(signal.SIGUSR1) is chained
+
+
+def test_a_collective_that_fails_as_a_rank_was_lost_interrupts() -> None:
+    distributed = pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
+    assert interrupts(distributed.DistNetworkError("the store is gone"))
+    assert interrupts(RuntimeError("[gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]"))
+    assert not interrupts(RuntimeError("shapes do not match"))

@@ -165,15 +165,15 @@ class Stopper:
         posed = self.posed(history, trial)
         if posed is None:
             return go_on("nothing to beat yet: no other trial has ended with a finite value")
-        epoch = int(trial.epoch)
+        epoch, problem = int(trial.epoch), history.problem
         last = trial.values[trial.whole][-_LOST:]
         if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
-            return stop(f"the last {_LOST} epochs gave no finite value", incumbent=posed.best)
+            return stop(f"the last {_LOST} reports gave no finite value", incumbent=posed.best)
         decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
         warning = {"warning": _FALLING} if posed.falls else {}
         if decision is None:
-            return go_on(f"epoch {epoch}: too early to judge", incumbent=posed.best, **warning)
-        return _explained(decision, at, posed, epoch, warning)
+            return go_on(f"{problem.at(epoch)}: too early to judge", incumbent=posed.best, **warning)
+        return _explained(decision, at, posed, problem, epoch, warning)
 
     def posed(self, history: Runs, trial: TrialRecord) -> Posed | None:
         """The stopping problem that `verdict` solves; None before there is an incumbent."""
@@ -229,7 +229,9 @@ def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
 
 
-def _explained(d: StopDecision, at: int, posed: Posed, epoch: int, warning: Mapping[str, str]) -> Verdict:
+def _explained(
+    d: StopDecision, at: int, posed: Posed, problem: Problem, epoch: int, warning: Mapping[str, str]
+) -> Verdict:
     """A decision by the table of step `at` as a verdict, in words and numbers."""
     # trials trained further: that the curves were drawn by, of these to the end; and all
     used = full = known = 0
@@ -244,22 +246,21 @@ def _explained(d: StopDecision, at: int, posed: Posed, epoch: int, warning: Mapp
         "paths": d.paths, "beside": used, "beside_full": full, "beside_known": known, **warning,
     }  # fmt: skip
     if d.basis == "saturated" and d.d == "stop":
-        return stop(
-            f"the score was the worst possible in all {epoch} epochs: it counts as losing to {best:.4g}", **evidence
-        )  # fmt: skip
+        worst = f"the score was the worst possible in all {problem.amount(epoch)}"
+        return stop(f"{worst}: it counts as losing to {best:.4g}", **evidence)
     if math.isnan(d.p_win):
         few = "too few simulated curves look like this one"
-        return go_on(f"P(beats {best:.4g}) is not known at epoch {epoch}: {few}", **evidence)
+        return go_on(f"P(beats {best:.4g}) is not known at {problem.at(epoch)}: {few}", **evidence)
     others = f"{used} of {plural(known, 'run')}" if known > used else plural(used, "run")
     others += f" trained further, {full or 'none'} of them to the end"
     if full == known:
         others = f"{plural(used, 'run')} trained to the end"
-    basis = f"its {'own' if seen == epoch else 'first'} {plural(seen, 'epoch')}"
+    basis = f"its {'own' if seen == epoch else 'first'} {problem.amount(seen)}"
     if solved == seen:
         basis += f" and {others}" if used else ""
     else:
-        basis += f", by curves drawn at epoch {solved}{f' from {others}' if used else ''}"
-    reason = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at epoch {epoch}, from {basis}"
+        basis += f", by curves drawn at {problem.at(solved)}{f' from {others}' if used else ''}"
+    reason = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at {problem.at(epoch)}, from {basis}"
     if d.d == "stop":
         reason += f"; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of training on"
         return stop(reason, **evidence)
@@ -338,7 +339,7 @@ def ruled(
     that ended before this one; without a surrogate it stands.
     """
     if (at := audited.get(trial.id)) is not None:
-        reason = f"audit: would have been stopped at epoch {at:g}; trains on to see whether that is right"
+        reason = f"audit: would have been stopped at {history.problem.at(at)}; trains on to see whether that is right"
         return go_on(reason, **{AUDIT: at})
     verdict = stopper.verdict(history, trial)
     if not verdict.stops:

@@ -184,13 +184,13 @@ class Halving(ABC):
 
     def __init__(self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True) -> None:
         self.sign, self.peaks = problem.goal.sign, problem.goal.of == "best"
-        self.horizon, self.min_epochs = problem.max_epochs, problem.min_epochs
+        self.horizon, self.min_epochs, self.problem = problem.max_epochs, problem.min_epochs, problem
         self.plan, self.sampler, self.unit, self.ends = plan, sampler, unit, ends
         self.began = 0  # trials so far
         self.limit = math.inf  # on them, by the budget
 
     def __repr__(self) -> str:  # all that it knows, for whoever asks whether two states are equal
-        known = {name: value for name, value in vars(self).items() if name not in ("plan", "sampler")}
+        known = {name: value for name, value in vars(self).items() if name not in ("plan", "sampler", "problem")}
         return f"{type(self).__name__}({known})"
 
     @property
@@ -274,7 +274,7 @@ class Halving(ABC):
         return self.sign * trial.result(history.problem.goal) if finite else OUT
 
     def amount(self, resource: float) -> str:
-        return amount(resource, self.unit)
+        return self.problem.amount(resource) if self.unit == "epochs" else amount(resource, self.unit)
 
     def until(self, resource: float) -> float | None:
         """The epoch to which a resource takes a trial, at most the horizon; None when it counts otherwise."""
@@ -285,8 +285,8 @@ class Halving(ABC):
     def first_compared(self, bracket: Bracket, rung: int) -> str:
         """In words, when a new trial is first compared: at the rung, if its bracket has one beyond."""
         if rung >= len(bracket.rungs) - 1:
-            return "compared with other runs only at its end"
-        return f"compared with other runs from {self.amount(bracket.rungs[rung].resource)} on"
+            return "compared with other trials only at its end"
+        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
 
 
 def refused(score: float, entry: RungEntry) -> Verdict | None:

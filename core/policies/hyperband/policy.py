@@ -81,12 +81,17 @@ class Bracketed(ByEngine):
 
     def start(self, problem: Problem) -> Halving:
         options: Any = self
+        if self.resource == "epochs" and problem.grid is not None:
+            given = {"min_resource": options.min_resource, "max_resource": getattr(self, "max_resource", None)}
+            # a min_resource of 1, the default, is one judged report
+            given = {name: problem.points(r) for name, r in given.items() if r not in (None, 1)}
+            options = replace(options, **given)
         if self.resource == "epochs" and options.min_resource < problem.min_epochs:  # no rung below
-            largest = getattr(self, "max_resource", None)
+            largest = getattr(options, "max_resource", None)
             if largest is not None and largest < problem.min_epochs:
                 raise InvalidInput(
-                    f"{type(self).__name__}(max_resource={largest:g}) trains fewer epochs than the study's "
-                    f"min_epochs={problem.min_epochs}. Raise max_resource, or lower min_epochs."
+                    f"{type(self).__name__}(max_resource={largest:g}) trains less than the study's "
+                    f"min_epochs, {problem.amount(problem.min_epochs)}. Raise max_resource, or lower min_epochs."
                 )
             options = replace(options, min_resource=problem.min_epochs)
         plan, sampler = options._plan(problem.max_epochs), Sampler(self.sampler)
@@ -387,7 +392,7 @@ class Ladder(ByEngine):
     first rung, so that the first promotions are as well founded as in a bracket of that size (Li et al. 2020, ASHA,
     from which min_trials_per_rung and the sharper first cut differ).
 
-    Endless. Whoever paused may still go on, so their checkpoints stay; `Study(disk_quota=)` bounds them.
+    Endless. Whoever paused may still go on, so their checkpoints stay; `Checkpointing(disk_quota=)` bounds them.
 
     Args:
         eta: one in so many of a rung goes on. Default: 3.
@@ -443,16 +448,19 @@ class Ladder(ByEngine):
 
     def start(self, problem: Problem) -> Halving:
         """No trial on the ladder. Raises InvalidInput without a horizon, or when the first rung is beyond it."""
-        horizon, first = problem.max_epochs, max(self.min_resource, problem.min_epochs)
+        own = self
+        if problem.grid is not None and self.min_resource != 1:
+            own = replace(self, min_resource=int(problem.points(self.min_resource)))
+        horizon, first = problem.max_epochs, max(own.min_resource, problem.min_epochs)
         if horizon is None:
             raise InvalidInput("Ladder needs a horizon: give the Problem max_epochs")
-        if self.min_resource > horizon:
+        if own.min_resource > horizon:
             raise InvalidInput(f"Ladder(min_resource={self.min_resource}): at most max_epochs={horizon}")
         sampler = Sampler(self.sampler)
         sampler.check(problem)
         n = self.min_trials_per_rung or usual_min_trials(horizon, first)
         # Designs are drawn for so many configurations at a time; equal brackets share their rungs.
-        rungs = tuple(Rung(n, float(epochs)) for epochs in self.rungs(horizon, problem.min_epochs))
+        rungs = tuple(Rung(n, float(epochs)) for epochs in own.rungs(horizon, problem.min_epochs))
         promotion = Promotion(exact(self.eta), exact(self.first_cut), min_trials_per_rung=n)
         return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
 

@@ -71,9 +71,9 @@ class MultiFidelity(Policy[LadderState]):
     """One search for every kind of training: it learns how much early epochs say, and compares runs no sooner.
 
     What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
-    their checkpoints stay; `Study(disk_quota=)` bounds them. Where the first run that is to pause has saved nothing, or
-    cannot, runs are stopped for good from then on: one that others overtake later is then lost. The first configuration
-    that the user enqueues trains in full: what the search gains is seen beside it.
+    their checkpoints stay; `Checkpointing(disk_quota=)` bounds them. Where the first run that is to pause has saved
+    nothing, or cannot, runs are stopped for good from then on: one that others overtake later is then lost. The first
+    configuration that the user enqueues trains in full: what the search gains is seen beside it.
 
     Where a budget bounds trials alone, epochs are not what is short: then more go on the fewer trials there are, and
     sooner. Of 20 about 6 train in full.
@@ -209,9 +209,7 @@ class MultiFidelity(Policy[LadderState]):
         # where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen
         told = state.model.lessons is not None and begun >= _RANDOM_TRIALS and begun % 2
         if begun < self._cuts(history).initial and not told:
-            compared = compared_from(
-                kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem.max_epochs
-            )
+            compared = compared_from(kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
         return self._chosen(move, base, kernel, state, history, rng)
 
@@ -528,15 +526,15 @@ def chosen_because(history: History, evidence: dict[str, Any]) -> str:
     why = f"chosen by what is known of prior studies: {seen}"
     if "mean" in evidence:
         why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
-    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem.max_epochs)
+    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem)
     return f"{why}; {compared}"
 
 
-def compared_from(epoch: int, foretells: float, horizon: int | None) -> str:
-    """From where on runs are compared, as the study has learnt; foretells: the correlation of an epoch with the end."""
-    if epoch == horizon:
-        return "trials are compared only at the end: earlier epochs do not predict the final order"
+def compared_from(epoch: int, foretells: float, problem: Problem) -> str:
+    """From where on trials are compared, as the study has learnt; foretells: its correlation with the end."""
+    if epoch == problem.max_epochs:
+        return "trials are compared only at the end: the order before does not predict the final order"
     return (
-        f"trials are compared from epoch {epoch}: the order there predicts the final order well "
+        f"trials are compared from {problem.at(epoch)}: the order there predicts the final order well "
         f"(estimated correlation {foretells:.2f})"
     )

@@ -50,7 +50,7 @@ def trainer(folder, *callbacks, r=2):
 def test_adapters_that_were_paused_train_on_as_if_they_had_not_been():
     straight = trainer("straight")
     straight.train()
-    study = pausing_study("s.db", at=(1, 2), epochs=3, metric="eval_loss", keep_checkpoints=1)
+    study = pausing_study("s.db", at=(1, 2), epochs=3, metric="eval_loss", keep=1)
     for trial in study:
         torch.manual_seed(trial.attempt)  # not the state that a resumed training is to find
         with trial:

@@ -19,7 +19,7 @@ import pytest
 from facts import image_of
 from ray_trainings import Climb, Diary, Promise, wait_for
 
-from haltune import Float, Maximize, Problem, Space, Study
+from haltune import Checkpointing, Float, Maximize, Problem, Space, Study
 from haltune.errors import TrainingFailed
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
 from haltune.log.history import History
@@ -34,7 +34,10 @@ PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), EPOCHS
 
 
 def new_study(tmp_path: Path, **options: Any) -> Study:
-    options = {"keep_checkpoints": 0, **options}  # which of them still lie there changes while a log is read
+    options = {
+        "checkpoints": Checkpointing(keep=0),
+        **options,
+    }  # which of them still lie there changes while a log is read
     return Study(PROBLEM, RandomSearch(trials=TRIALS), tmp_path / "search.db", seed=7, **options)
 
 
@@ -144,7 +147,7 @@ def test_checkpoints_are_carried_to_nodes_that_do_not_see_their_folder(nodes: An
     from haltune.launch import ray as launcher
 
     nodes.fill()
-    diary, study = Diary(tmp_path / "diary"), new_study(tmp_path, keep_checkpoints=1)
+    diary, study = Diary(tmp_path / "diary"), new_study(tmp_path, checkpoints=Checkpointing())
 
     def deeds() -> None:
         for _ in range(3):

@@ -15,6 +15,8 @@ from whims import PAUSE, PROBLEM, Whims
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
 
+from dataclasses import replace
+
 from haltune import Budget, Study
 from haltune.errors import NoRoom, NotSupported, StoreError
 from haltune.launch import keeper as checkpoints
@@ -117,11 +119,12 @@ def test_a_long_log_is_read_in_pages(tmp_path: Path) -> None:
 def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None:
     """Every call comes twice, and between any two the keeper is another one."""
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
-    arguments = {n: v for n, v in vars(study.settings).items() if n not in ("store", "checkpoints")}
+    settings = study.settings
     while isinstance(trial := study.ask(), Trial):
         line = Twice(Keeper(study.store.address(), study.checkpoints))
         carried = Carried(0, line.files)
-        remote = Study(store=KeeperStore(line, "far"), checkpoints=carried, **arguments)  # type: ignore[arg-type]
+        storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
+        remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
         taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
         carried.fetch(taken.checkpoint)
         with taken:
@@ -145,8 +148,8 @@ def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
     trial = study.ask()
     assert isinstance(trial, Trial)
     line = Twice(Keeper(study.store.address(), study.checkpoints))
-    arguments = {n: v for n, v in vars(study.settings).items() if n != "store"}
-    remote = Study(store=KeeperStore(line, "far"), **arguments)  # type: ignore[arg-type]
+    storage = replace(study.settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
+    remote = Study(**vars(replace(study.settings, store=storage)))
     taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
     taken.report(0.5, seconds=1.0)
     study.session.lose(trial, "the node died")

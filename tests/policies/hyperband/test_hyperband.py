@@ -13,7 +13,7 @@ import pytest
 from halving_log import plan_of, recomputed
 from laboratory import Lab, problem, rising, rough
 
-from haltune import Budget, Finish, Float, Minimize, Problem, Space, Study, Trial
+from haltune import Budget, Checkpointing, Finish, Float, Minimize, Problem, Space, Study, Trial
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
 from haltune.log.events import Resumed, Started, Status
@@ -172,7 +172,7 @@ def test_a_search_without_a_budget_finishes_when_its_brackets_are_complete() -> 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, asynchronous: bool) -> None:
     policy = SuccessiveHalving(n=9, asynchronous=asynchronous, rounds=1)
-    study = Study(problem(9), policy, seed=1, checkpoints=tmp_path, keep_checkpoints=0)
+    study = Study(problem(9), policy, seed=1, checkpoints=Checkpointing(tmp_path, keep=0))
     seen = []
     for trial in study:
         with trial:

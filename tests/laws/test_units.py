@@ -1,0 +1,188 @@
+"""A study decides alike in epochs, steps, tokens and parts of an epoch, if its reports divide a training alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from curves import accuracy
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import EPOCHS, POLICIES, problem
+
+from haltune import Budget, Problem, Study, Trial
+from haltune.errors import InvalidInput
+from haltune.log.events import JudgedEvery, Reported
+from haltune.log.policy import Fold
+from haltune.log.problem import Grid
+from haltune.policies import Hyperband, MultiFidelity, RandomSearch
+from haltune.store.memory import MemoryStore
+from haltune.study.replay import replay
+from haltune.study.session import clocked
+
+# unit -> (units of a full training, units of one report)
+UNITS = {"step": (EPOCHS * 100, 100.0), "token": (EPOCHS * 2**20, float(2**20)), "epoch": (1, 1.0 / EPOCHS)}
+# their first trial depends on the schedule, and without judge_every= it starts before a report shows the distance
+FIRST_BY_SCHEDULE = ("halving", "hyperband", "hyperband-retrains")
+OWN_RESOURCE = ("hyperband-seconds", "hyperband-samples")  # rungs in another resource
+
+
+def searched(policy: Any, posed: Problem, every: float, trials: int = 9) -> Study:
+    """A search whose trainings report at every EPOCHS-th part, pauses and resumes included."""
+    with clocked(ticking()):
+        study = Study(posed, policy, MemoryStore(), seed=3, budget=Budget(trials=trials), verbose=0)
+    for trial in study:
+        with trial:
+            reached = round(trial.epoch / every)
+            for n in range(reached + 1, EPOCHS + 1):
+                position = min(n * every, float(posed.max_epochs or math.inf))
+                trial.checkpointed(f"{trial.id}-{n}") if n > reached + 1 else None
+                if trial.report(accuracy(trial.config, n), position).stops:
+                    trial.checkpointed(f"{trial.id}-{n}")
+                    break
+    return study
+
+
+def ticking() -> Any:
+    clock: Iterator[float] = iter(range(10**9))
+    return lambda: float(next(clock))
+
+
+def in_points(study: Study, every: float) -> list[Any]:
+    """What was decided, with positions as numbers of reports."""
+    return [
+        (dict(t.config), t.status, t.attempt, [round(e / every, 6) for e in t.epochs], t.values.tolist())
+        for t in study.trials
+    ]
+
+
+def of(unit: str) -> tuple[Problem, float]:
+    whole = problem()
+    length, every = UNITS[unit]
+    return Problem(whole.space, whole.goal, length, unit=unit), every
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in OWN_RESOURCE])
+def test_a_study_decides_alike_in_every_unit(name: str, unit: str) -> None:
+    posed, every = of(unit)
+    if name in FIRST_BY_SCHEDULE:
+        posed = replace(posed, judge_every=every)
+    reference = searched(POLICIES[name](), problem(), 1.0)
+    found = searched(POLICIES[name](), posed, every)
+    assert in_points(found, every) == in_points(reference, 1.0)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", ["bobos", "hyperband", "gpucb"])
+def test_every_decision_is_made_again_from_the_log(name: str, unit: str) -> None:
+    posed, every = of(unit)
+    study = searched(POLICIES[name](), posed, every)
+    assert [kind for e in study.events() if (kind := e.kind) == "judged_every"] == ["judged_every"]
+    for _, recorded, found in replay(posed, POLICIES[name](), study.events()):
+        assert found == recorded
+
+
+def test_training_within_one_epoch_is_stopped_early() -> None:
+    study = searched(MultiFidelity(), of("epoch")[0], 1.0 / EPOCHS, 20)
+    assert sum(t.epoch < 1.0 for t in study.trials) >= 5
+    assert study.best is not None
+    assert study.best.epoch == 1.0
+
+
+def test_reports_between_two_judged_ones_are_kept_and_not_judged() -> None:
+    study = Study(
+        {"x": problem().space.parameters["lr"]},
+        "acc",
+        max_steps=1000,
+        judge_every=250,
+        policy=RandomSearch(),
+        budget="1 trial",
+    )
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    positions = (100, 250, 300, 480, 510, 760, 1000)
+    actions = [trial.report(0.1, step=n).action.value for n in positions]
+    assert actions == ["unjudged", "continue", "unjudged", "unjudged", "continue", "continue", "continue"]
+    assert study.trials[0].epochs.tolist() == list(positions)
+    assert not any(isinstance(e, JudgedEvery) for e in study.events())
+
+
+def test_the_second_report_corrects_a_late_first_one() -> None:
+    study = Study(
+        {"x": problem().space.parameters["lr"]}, "acc", max_steps=1000, policy=RandomSearch(), budget="1 trial"
+    )
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    assert [trial.report(0.1, step=n).action.value for n in (300, 350, 400, 450)] == ["continue"] * 4
+    assert [e.every for e in study.events() if isinstance(e, JudgedEvery)] == [300.0, 50.0]
+
+
+def test_studies_in_epochs_have_one_judged_report_an_epoch() -> None:
+    study = Study(problem(), RandomSearch(), seed=0, budget=Budget(trials=2), verbose=0)
+    for trial in study:
+        for epoch in (1, 1.5, 2):
+            trial.report(0.2, epoch)
+        break
+    actions = [e.verdict.action.value for e in study.events() if isinstance(e, Reported)]
+    assert actions == ["continue", "continue", "continue"]  # the second report shows that an epoch has parts
+
+
+def test_a_position_in_another_unit_is_refused_with_what_to_do() -> None:
+    study = Study(problem(), RandomSearch(), budget="1 trial", verbose=0)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(InvalidInput, match="max_steps="):
+        trial.report(0.1, step=100)
+    steps = Study(
+        {"x": problem().space.parameters["lr"]}, "acc", max_steps=100, policy=RandomSearch(), budget="1 trial"
+    )
+    trial = steps.ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(InvalidInput, match="step=n"):
+        trial.report(0.1)
+    with pytest.raises(InvalidInput, match="beyond max_steps=100"):
+        trial.report(0.1, step=101)
+    with pytest.raises(InvalidInput, match="two positions"):
+        trial.report(0.1, 3, step=3)
+    assert (trial.max_epochs, trial.max_steps) == (None, 100)
+
+
+@pytest.mark.parametrize("given", [{"max_steps": 5, "max_epochs": 3}, {"max_tokens": 5, "unit": "step"}])
+def test_a_study_has_one_unit(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"one unit|unit="):
+        Study({"x": problem().space.parameters["lr"]}, "acc", budget="1 trial", **given)
+
+
+@given(
+    every=st.floats(1e-3, 1e6),
+    count=st.integers(1, 400),
+    jitter=st.lists(st.floats(-0.005, 0.4), min_size=1, max_size=30),
+)
+def test_reports_that_come_a_little_late_are_judged_once_a_point(every: float, count: int, jitter: list[float]) -> None:
+    grid = Grid(every, every * count)
+    assert grid.last == count
+    found = [grid.points(min(n + jitter[n % len(jitter)], count) * every) for n in range(1, count + 1)]
+    assert [math.floor(p + grid.slack) for p in found] == list(range(1, count + 1))
+    assert grid.position(grid.last or 0) == every * count
+
+
+def test_a_process_that_opens_the_log_later_has_the_same_state() -> None:
+    posed, every = of("step")
+    store = MemoryStore()
+    study = Study(posed, Hyperband(eta=2), store, seed=3, budget=Budget(trials=6), verbose=0)
+    for trial in study:
+        for n in range(round(trial.epoch / every) + 1, EPOCHS + 1):
+            if trial.report(accuracy(trial.config, n), n * every).stops:
+                break
+    log = list(store.read("study"))
+    live, again = Fold(posed, Hyperband(eta=2)), Fold(posed, Hyperband(eta=2))
+    live.read(log)
+    for event in log:
+        again.take(event)
+    assert repr(live.state) == repr(again.state)
+    assert live.judged.problem.max_epochs == EPOCHS
+    assert [t.epoch for t in live.judged.trials] == [t.epoch / every for t in live.history.trials]
