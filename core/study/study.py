@@ -17,7 +17,7 @@ from haltune.hints import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
-from haltune.old_names import takes_moved
+from haltune.old_names import continues_as, takes_moved
 from haltune.policies.from_spec import suited
 from haltune.space import Space
 from haltune.store.base import Store
@@ -222,6 +222,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 warn(doubt, aloud=True)
             for said in self.policy.remarks(self.problem) if self._speaks else ():
                 _log.info("%s", said)
+        elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
+            warn(gone, aloud=True)
         elif self.policy is not given and self._speaks:
             _log.info("what %r has from earlier studies it was told when it was made", self.name)
 

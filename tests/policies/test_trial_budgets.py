@@ -13,13 +13,12 @@ from haltune import Budget, Finish, Study
 from haltune.display import plural
 from haltune.errors import StudyMismatch
 from haltune.log.events import Created, Finished, Reported, Started, Status
-from haltune.policies import Guided, Halting, Hyperband, Ladder, SuccessiveHalving
+from haltune.policies import Halting, Hyperband, Ladder, SuccessiveHalving
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.store.memory import MemoryStore
 
 PAUSING: dict[str, Callable[[], Any]] = {
     "ladder": Ladder,
-    "guided": lambda: Guided(initial=3, candidates=12),
     "halving": SuccessiveHalving,
     "halving of many": lambda: SuccessiveHalving(81, eta=2),
     "hyperband": Hyperband,
@@ -27,7 +26,6 @@ PAUSING: dict[str, Callable[[], Any]] = {
     "stop": lambda: SuccessiveHalving(asynchronous="stop"),
     "halting": lambda: Halting(SuccessiveHalving(), OptimalStopping(paths=500)),
 }
-GUIDED = {form: pytest.param(form, marks=pytest.mark.slow) for form in ("guided", "guided hyperband")}  # dear
 
 
 def begun(lab: Lab) -> list[Started]:
@@ -115,7 +113,7 @@ def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(form: An
     assert differences(once) == []
 
 
-@pytest.mark.parametrize("make", [Hyperband, SuccessiveHalving, lambda: Guided(Hyperband(), initial=2)])
+@pytest.mark.parametrize("make", [Hyperband, SuccessiveHalving, lambda: Halting(Hyperband())])
 def test_a_log_of_the_time_when_one_round_was_what_nothing_given_meant_is_taken_up(make: Any) -> None:
     policy = make()
     old = Lab(make, rising, epochs=9)

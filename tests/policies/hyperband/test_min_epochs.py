@@ -13,7 +13,7 @@ from worlds import SPACE, search, small_study
 
 from haltune import Budget, Maximize, Problem, Study, load_study
 from haltune.log.events import Status
-from haltune.policies import Guided, Hyperband, Ladder, MultiFidelity
+from haltune.policies import Halting, Hyperband, Ladder, MultiFidelity
 from haltune.store.memory import MemoryStore
 
 
@@ -95,7 +95,7 @@ def test_a_policy_without_the_option_names_the_studys() -> None:
 def test_a_log_with_the_old_names_opens_as_the_same_policy_without_a_warning(
     policy: Any, old: dict[str, str], around: bool, recwarn: pytest.WarningsRecorder
 ) -> None:
-    asked = Guided(policy, initial=2, candidates=24) if around else policy
+    asked = Halting(policy) if around else policy
     events = list(search(small_study(asked, trials=3)).events())
     first: Any = events[0]
     spec = {old.get(name, name): value for name, value in policy.spec.items()}
