@@ -223,7 +223,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
-            if not trainer.fit_loop.restarted_mid_epoch:
+            if not getattr(trainer.fit_loop, "restarted_mid_epoch", False):
                 self._restore(trainer)
             self._fresh.before(TRAINING, trainer.callback_metrics)
 
@@ -402,8 +402,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._need_a_value(logged, f"in {epochs}", patience)
             if reporter.pausing and not exact:
                 reporter.advise(
-                    "This fit cannot resume exactly from where trials pause: within accumulated batches, or with "
-                    "ReduceLROnPlateau by steps. They pause at the end of the epoch, or where they report next.",
+                    "This fit cannot resume exactly from where trials pause: before min_epochs, within accumulated "
+                    "batches, or with ReduceLROnPlateau by steps. They pause where they can next, at the latest at the "
+                    "end of the epoch.",
                     "within",
                 )
             return reporter.over, reporter.saves

@@ -54,10 +54,12 @@ def planned_steps(trainer: Any) -> float | None:
 def resumes_within(trainer: Any) -> bool:
     """True if a fit that is saved at this validation, within an epoch, resumes exactly.
 
-    Not before the gradients of accumulated batches are used, not with a schedule that steps after the validation, and
-    not if the module takes batches from the loader by itself.
+    Not before the gradients of accumulated batches are used, not with a schedule that steps after the validation, not
+    if the module takes batches from the loader by itself, not before min_epochs, and not before Lightning 2.5.
     """
     loop = trainer.fit_loop
+    if not hasattr(loop, "restarted_mid_epoch") or not loop._can_stop_early:
+        return False
     plateau = any(c.reduce_on_plateau and c.interval == "step" for c in trainer.lr_scheduler_configs)
     takes = type(loop._data_fetcher).__name__ == "_DataLoaderIterDataFetcher"
     return not (loop.epoch_loop._should_accumulate() or plateau or takes)
