@@ -219,7 +219,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._restore(trainer)
             loop = trainer.fit_loop.epoch_loop
             run = loop.run
-            loop.run = lambda fetcher: (self._batches_start(trainer), run(fetcher))[1]
+
+            def run_epoch(fetcher: Any) -> None:
+                self._batches_start(trainer)
+                run(fetcher)
+
+            loop.run = run_epoch
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):

@@ -52,7 +52,7 @@ def test_a_pause_within_an_epoch_comes_at_the_first_report_from_which_the_fit_re
     trial = FakeTrial(max_epochs=9, verdicts={4 / 3: PAUSE})
     with pytest.warns(HaltuneWarning, match="pause where they can next") if options else nullcontext():
         fit(trial, val_check_interval=1 / 3, **options)
-    assert trial.saved == [saved]
+    assert trial.saved == pytest.approx([saved])
     assert trial.epochs == pytest.approx([n / 3 for n in range(1, round(3 * saved) + 1)])
 
 
