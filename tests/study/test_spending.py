@@ -77,6 +77,9 @@ def recomputed(events: Sequence[ev.Event]) -> Spent:
             spent["training"] += e.seconds - (e.validation or 0.0)
             spent["deciding"] += e.deciding
             spent["cost"] += e.cost or 0.0
+        if begun.price is not None:
+            spent["priced_time"] += TICK * len(held[-1])
+            spent["paid"] += TICK * len(held[-1]) * begun.price / 3600
         if reports:
             spent["start_up"] += reports[0].at - reports[0].seconds - begun.at
     spent["trials"] = len({trial for trial, _ in attempts})
@@ -99,6 +102,7 @@ class Work:
         thoughts = lambda: data.draw(ticks)  # noqa: E731
         with clocked(clock):
             self.study = Study(PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9))
+        self.study.session.set_price(data.draw(st.sampled_from([None, 0, 3600, 7200])))  # sums of these are exact
         self.trial: Trial | None = None
 
     def step(self) -> None:
