@@ -26,6 +26,7 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "howto/compare.md": ([], {'"60 epochs"': '"20 epochs"'}),
     "howto/results.md": (["plotly", "rich"], {}),
     "howto/resume.md": ([], {}),
+    "howto/preemption.md": ([], {}),
     "howto/workers.md": ([], {"workers=2": "workers=1"}),  # tests/launch trains in processes
     "howto/command_line.md": ([], {}),
     "howto/trackers.md": (["tensorboard"], {}),
@@ -36,7 +37,6 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "loops/boosting.md": (["xgboost", "lightgbm", "catboost"], {"max_epochs=60": "max_epochs=6", **FEW}),
     "loops/others.md": (["torch", "fastai", "accelerate", "sklearn", "skops"], {'"6 trials"': '"2 trials"'}),
     "scale/distributed.md": ([], {}),
-    "scale/spot.md": ([], {}),
 }  # fmt: skip
 IN_A_PROCESS = {"loops/keras.md": ("keras", SHORT), "scale/ray.md": ("ray", {})}
 ELSEWHERE = {"howto/hydra.md", "coming_from.md"}  # tests/foreign/test_hydra.py, tests/test_docs.py

@@ -116,8 +116,8 @@ def requeues(trainer: Any) -> str | None:
     if not getattr(environment, "auto_requeue", False):
         return None
     return (
-        "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its file "
-        f"hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
+        "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its "
+        f"file hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
     )
 
 
