@@ -85,6 +85,16 @@ def test_they_keep_them_through_several_widenings_and_points_decode_as_ever(data
     assert twice[-1].decode_many(points) == plain.decode_many(points)
 
 
+def test_a_bound_that_is_on_no_grid_stays_a_value_of_the_wider_space():
+    old, new = Space({"x": Float(0.0, LONG)}), Space({"x": Float(0.0, 1.0)})
+    assert new.canonical({"x": LONG}) == {"x": 0.333333333333}
+    assert new.widening(old).canonical({"x": LONG}) == {"x": LONG}
+    assert new.widening(old).canonical({"x": LONG + 1e-14}) == {"x": 0.333333333333}
+    log = Space({"x": Float(LONG, 1.0, log=True)})
+    wider = Space({"x": Float(0.1, 1.0, log=True)}).widening(log)
+    assert wider.canonical({"x": LONG}) == {"x": LONG}
+
+
 YES = [
     (Float(0.1, 1.0), Float(0.0, 1.0)),
     (Float(0.1, 1.0, log=True), Float(0.01, 10.0, log=True)),
