@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
-from haltune.display import numeral, plural
+from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 from haltune.space import Space
@@ -559,12 +559,26 @@ class Problem(KnowsArguments):
 
     def amount(self, epochs: float) -> str:
         """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
-        count = epochs if self.grid is None else self.grid.position(epochs)
-        return plural(count, self.unit)
+        count = self.in_unit(epochs)
+        return f"{numeral(count)} {self.unit if count == 1 else self.units}"
 
     def at(self, epoch: float) -> str:
         """A position in words, in the study's unit: epoch 9, epoch 0.35, step 1200."""
-        return f"{self.unit} {numeral(epoch if self.grid is None else self.grid.position(epoch))}"
+        return f"{self.unit} {numeral(self.in_unit(epoch))}"
+
+    def reached(self, epoch: float) -> str:
+        """How far a training is: 3 of 12, 0.35 of 1, 1200 of 2000, or 3 without max_epochs."""
+        end = f" of {numeral(self.in_unit(self.max_epochs))}" if self.max_epochs else ""
+        return f"{numeral(self.in_unit(epoch))}{end}"
+
+    def in_unit(self, epoch: float) -> float:
+        """A position in the study's unit, also if this is the policy's problem, which counts points."""
+        return epoch if self.grid is None else self.grid.position(epoch)
+
+    @property
+    def units(self) -> str:
+        """What a training counts, in the plural."""
+        return several_of(self.unit)
 
     @property
     def goals(self) -> tuple[Goal, ...]:
