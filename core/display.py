@@ -40,7 +40,10 @@ def counted(count: float) -> str:
 
 
 def numeral(position: float) -> str:
-    """An epoch, a step, ... : 3, 0.35, 1200, 2,500,000."""
+    """An epoch, a number of steps, ... : 3, 0.35, 1200, 250,000, 10.49M, 2.1B."""
+    for least, name in ((1e9, "B"), (1e6, "M")):
+        if abs(position) >= least:
+            return f"{position / least:.4g}{name}"
     return f"{position:.4g}" if abs(position) < 9999.5 else f"{position:,.0f}"
 
 
@@ -55,8 +58,8 @@ def plural(count: float, one: str, several: str | None = None) -> str:
 
 
 def amount(count: float, unit: str, digits: int = 6) -> str:
-    """An amount of a unit that is given in the plural: 1 epoch, 2,000,000 steps. A user's own unit stays as it is."""
-    text = f"{count:,.0f}" if 9999.5 <= abs(count) < 1e15 else f"{count:.{digits}g}"
+    """An amount of a unit that is given in the plural: 1 epoch, 2M steps. A user's own unit stays as it is."""
+    text = numeral(count) if 9999.5 <= abs(count) < 1e12 else f"{count:.{digits}g}"
     return f"{text} {_ONE.get(unit, unit) if text == '1' else unit}"
 
 

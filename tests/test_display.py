@@ -22,7 +22,7 @@ import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, display
 from haltune.cli.app import app
 from haltune.cli.common import as_json
-from haltune.display import amount, chance, counted, of_epochs, one_line, plural, short, visible
+from haltune.display import amount, chance, counted, numeral, one_line, plural, short, visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.crew import progress_of
 from haltune.policies import RandomSearch, TruVaR
@@ -40,9 +40,9 @@ rich_console = pytest.importorskip("rich.console")
         (plural(2.5, "epoch"), "2.5 epochs"), (plural(9999, "epoch"), "9999 epochs"),
         (plural(1_266_704, "epoch"), "1,266,704 epochs"), (plural(float("inf"), "epoch"), "inf epochs"),
         (plural(1, "study", "studies"), "1 study"), (plural(3, "study", "studies"), "3 studies"),
-        (counted(100_000), "100,000"), (of_epochs(3.0, 12), "3 of 12"), (of_epochs(2.5, None), "2.5"),
+        (counted(100_000), "100,000"), (numeral(0.15 + 0.05), "0.2"), (numeral(12_345), "12,345"),
         (amount(1.0, "epochs"), "1 epoch"), (amount(27.0, "epochs"), "27 epochs"),
-        (amount(1e6, "epochs"), "1e+06 epochs"), (amount(1, "of cost"), "1 of cost"),
+        (amount(1e6, "epochs"), "1M epochs"), (numeral(10 * 2**20), "10.49M"), (amount(1, "of cost"), "1 of cost"),
         (amount(1, "GPU hours"), "1 GPU hours"), (amount(1.0004, "epochs", 3), "1 epoch"),
         (short(0.91344), "0.9134"), (short(1.23e-05, 3), "1.23e-05"), (short(3310.0, 3), "3310"),
         (short(-13310.4), "-13310"), (short(1.25e8, 3), "1.25e+08"), (short(float("nan")), "nan"),

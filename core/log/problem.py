@@ -538,8 +538,9 @@ class Problem(KnowsArguments):
         See haltune.log.points.
         """
         every, goal = self.every or 1.0, self.goal
+        unit = "report" if self.every is None and self.unit != "epoch" else self.unit  # until the distance is known
         plain = goal.smooth is None and goal.rank_by is None
-        if self.grid is not None or (every == 1.0 and plain):
+        if self.grid is not None or (every == 1.0 and plain and unit == self.unit):
             return self
         seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
@@ -547,6 +548,7 @@ class Problem(KnowsArguments):
         return replace(
             self,
             goal=seen,
+            unit=unit,
             max_epochs=grid.last,
             min_epochs=min(least, grid.last or least),
             judge_every=None,
@@ -558,7 +560,7 @@ class Problem(KnowsArguments):
         return option if self.grid is None else max(1.0, float(round(self.grid.points(option))))
 
     def amount(self, epochs: float) -> str:
-        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
+        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2M tokens."""
         count = self.in_unit(epochs)
         return f"{numeral(count)} {self.unit if count == 1 else self.units}"
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from haltune._utils.checks import is_number
 from haltune._utils.process import named
-from haltune.display import chance, duration, numeral, percent, plural, short, visible
+from haltune.display import amount, chance, duration, numeral, percent, plural, several_of, short, visible
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
@@ -201,7 +201,7 @@ class Audit:
         if not self.share:
             return "No audit: this policy lets no share of the trials train to the end, as BOBOS(audit=0.05) does."
         lines = [f"audit of {percent(self.share)} of the trials: {self.audited} drawn so far"]
-        saved = f"stopping saved {plural(self.saved, self.unit)} in the other trials"
+        saved = f"stopping saved {amount(self.saved, several_of(self.unit))} in the other trials"
         if not self.stops:
             return f"{lines[0]}, none of them would have been stopped; {saved}"
         lines[0] += f", {self.stops} of them would have been stopped"
@@ -209,7 +209,7 @@ class Audit:
         lines[0] += f"; wrong stops {self.of_stops}" if self.of_stops.of else ""
         if self.of_winners.of:
             lines.append(f"winners that stopping would have lost: {self.of_winners}")
-        return "\n".join([*lines, f"the audit cost {plural(self.cost, self.unit)}; {saved}", self.advice])
+        return "\n".join([*lines, f"the audit cost {amount(self.cost, several_of(self.unit))}; {saved}", self.advice])
 
     @property
     def advice(self) -> str:
