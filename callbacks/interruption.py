@@ -1,4 +1,9 @@
-"""Ctrl-C and SIGTERM that wait until an epoch is trained and saved; a second one leaves at once."""
+"""Ctrl-C, SIGTERM and SIGUSR1 that wait until an epoch is trained and saved; a second one ends at once.
+
+SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process: not if somebody handles it.
+After the save the program ends with 128 + the signal's number: 143 for SIGTERM, 138 for SIGUSR1.
+HALTUNE_GRACE: seconds from the signal to the kill. Before they are over an epoch that is not finished is given up.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +17,14 @@ from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
+from haltune._utils.signals import NOTICES, named
+from haltune.errors import InvalidInput
+
 _log = logging.getLogger("haltune")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_GRACE = "HALTUNE_GRACE"
+_USER = getattr(signal, "SIGUSR1", None)
+FINISHING = "the epoch is finished and saved; a second one ends at once"
+_USED = 0.8  # of the grace: what is left is for giving the trial back
 _WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
 _CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
 
@@ -45,6 +56,9 @@ class Interruption:
         self._bears, self._loop, self._patient, self._process = bears, loop, patient, os.getpid()
         self._before: dict[int, Any] = {}  # handlers, by signal
         self._number = 0  # of the signal that waits
+        self._grace: float | None = None  # seconds until the process is killed
+        self._timer: threading.Timer | None = None  # sends the signal again before that
+        self._late = False  # it has done so
 
     @classmethod
     def within(cls, function: str, package: str, bears: bool = True) -> Interruption:
@@ -59,13 +73,17 @@ class Interruption:
 
     def __enter__(self) -> Self:
         if self._bears and threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
-                    forgotten = getattr(handler, "__self__", None)  # of a loop that failed
-                    if isinstance(forgotten, Interruption):
-                        handler = forgotten._before[number]
-                    self._before[number] = handler
-                    signal.signal(number, self._hear)
+            self._grace = _grace()
+            for number in NOTICES:
+                handler = signal.getsignal(number)
+                forgotten = getattr(handler, "__self__", None)  # of a loop that failed
+                if isinstance(forgotten, Interruption):
+                    handler = forgotten._before[number]
+                    signal.signal(number, handler)
+                if handler in (signal.SIG_IGN, None) or (number == _USER and not _is_free(number, handler)):
+                    continue
+                self._before[number] = handler
+                signal.signal(number, self._hear)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
@@ -94,21 +112,31 @@ class Interruption:
                 os.kill(os.getpid(), number)
         elif (self._number and not self._patient) or not self._trains(frame):
             if self._number:
+                why = f"{_GRACE}={self._grace:g} is nearly over" if self._late else f"{named(number)} received again"
                 with suppress(RuntimeError):  # it came in the middle of another line
-                    _log.warning("leaving at once: what the epoch under way has trained is lost")
+                    _log.warning("%s: training ends at once, and this epoch is not saved", why)
             self._number = 0  # it waits no longer
             self._restore()
             self._leave(number, frame)
         else:
-            self._number = number
+            self._number = self._number or number
+            if self._grace is not None and self._timer is None:
+                self._timer = threading.Timer(_USED * self._grace, self._give_up)
+                self._timer.daemon = True
+                self._timer.start()
             with suppress(RuntimeError):  # it came in the middle of another line
-                _log.warning("finishing the epoch under way and saving it; Ctrl-C once more leaves at once")
+                _log.warning("%s received: %s", named(number), FINISHING)
 
     def _trains(self, frame: FrameType | None) -> bool:
         """False when the function that trains has been left by an exception."""
         while self._loop is not None and frame is not None and frame.f_code is not self._loop:
             frame = frame.f_back
         return self._loop is None or frame is not None
+
+    def _give_up(self) -> None:
+        if any(signal.getsignal(number) == self._hear for number in self._before):  # else the loop has ended
+            self._late = True
+            self._send_again()
 
     def _send_again(self) -> None:
         """The signal comes as the second one, to the main thread: it ends a sleep there too."""
@@ -124,10 +152,32 @@ class Interruption:
         handler(number, frame)
 
     def _restore(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._before.items():
                 if signal.getsignal(number) == self._hear:  # else another handler was set since
                     signal.signal(number, handler)
+
+
+def _is_free(number: int, handler: Any) -> bool:
+    """True when a signal would end the process: neither Python nor a library in C (faulthandler) handles it."""
+    if handler != signal.SIG_DFL:
+        return False
+    with suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+        caught = next((line.split()[1] for line in file if line.startswith("SigCgt:")), "0")
+        return not int(caught, 16) >> (number - 1) & 1
+    return True
+
+
+def _grace() -> float | None:
+    """Seconds from the signal until the process is killed; None if nobody says so. Raises InvalidInput."""
+    if not (text := os.environ.get(_GRACE, "").strip()):
+        return None
+    with suppress(ValueError):
+        if 0.0 < (seconds := float(text)) <= threading.TIMEOUT_MAX:
+            return seconds
+    raise InvalidInput(f"Cannot read {_GRACE}={text!r}. Use a number of seconds above 0, such as 30.")
 
 
 def _show_in_a_line(error: KeyboardInterrupt) -> None:

@@ -203,7 +203,8 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         return
     names = history.problem.measured
     titles = (
-        "trial", "outcome", "attempt", history.problem.units, history.problem.goal.metric, *names, "time", "configuration",
+        "trial", "outcome", "attempt", history.problem.units, history.problem.goal.metric, *names, "time",
+        "configuration",
     )  # fmt: skip
     narrow = sys.stdout.isatty()
     table = Table(box=None, header_style="dim", pad_edge=False, expand=narrow)

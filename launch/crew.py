@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from haltune._utils.checks import python_number
 from haltune._utils.process import Scratch
+from haltune._utils.signals import NOTICES, named
 from haltune.display import cell, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
@@ -84,7 +85,6 @@ class Slot:
 _log = logging.getLogger("haltune")
 _LOOK = 0.25  # seconds between looks at limits and Ctrl-C
 _LONGEST_PAUSE = 2.0  # seconds between asks while there is nothing to train
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STORE_AWAY = 600.0  # seconds that a launcher with nothing to train waits for its store
 
 
@@ -161,7 +161,8 @@ class Crew:
     def work(self) -> Outcome:
         """Train until the search is over, or Ctrl-C.
 
-        Raises TrainingFailed, KeyboardInterrupt after a second Ctrl-C, and what the study raises.
+        Raises TrainingFailed, KeyboardInterrupt after a second signal, SystemExit after SIGTERM and SIGUSR1, and what
+        the study raises.
         """
         progress, logger = self._options.progress, self._study.session.logger
         if progress is not False:
@@ -170,15 +171,20 @@ class Crew:
         with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
             while not (self._over and all(slot.trial is None for slot in self._slots)):
                 if interrupts.count > 1:
-                    raise KeyboardInterrupt
+                    raise interrupts.error
                 if interrupts.count and not self._marker.exists():
-                    self._leave("stopped by Ctrl-C; the same program continues where it was")
-                    _log.warning("finishing the epochs under way and saving them; Ctrl-C once more leaves at once")
+                    who = named(interrupts.number)
+                    self._leave(f"stopped by {who}; the same program continues where it was")
+                    _log.warning(
+                        "%s received: the epochs under way are finished and saved; a second one ends at once", who
+                    )
                 self._fill()
                 self._watch()
                 show([(slot.number, slot.trial) for slot in self._slots], self._over)
         if self._bug is not None:
             raise TrainingFailed(self._bug)
+        if interrupts.number not in (0, signal.SIGINT):
+            raise interrupts.error
         outcome = self._study.outcome
         return outcome if outcome.over else Outcome(False, self._over or outcome.reason)
 
@@ -300,26 +306,33 @@ class Crew:
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM, counted: once means finish and save, twice leave at once.
+    """Ctrl-C, SIGTERM and SIGUSR1, counted: once means finish and save, twice leave at once.
 
     Outside the main thread, where no handler can be set, there are none.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.number = 0  # of the first
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._count) for s in _SIGNALS}
+            self._before = {s: signal.signal(s, self._count) for s in NOTICES}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def error(self) -> BaseException:
+        """What ends the program after the first signal."""
+        return KeyboardInterrupt() if self.number == signal.SIGINT else SystemExit(128 + self.number)  # as shells count
+
     def _count(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+        self.number = self.number or number
 
 
 _REFRESH = 0.5  # seconds

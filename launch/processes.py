@@ -104,6 +104,7 @@ def _work(
 ) -> None:  # fmt: skip
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     if os.name == "posix":
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         os.setsid()
     study = Study(**vars(settings))
     leaving = leave_when(marker, holder)
@@ -160,9 +161,9 @@ def run(
     """Train the trials of a study in processes of this machine until the search is over.
 
     Whatever happens to a worker, a crash, a kill, a fault in compiled code, the search goes on: its trial is offered
-    again from its last checkpoint, up to the study's max_retries times, and has failed then. Ctrl-C, or SIGTERM,
-    once: the epochs under way are finished and saved; twice: leave at once. Either way the same program goes on
-    where it was.
+    again from its last checkpoint, up to the study's max_retries times, and has failed then. Ctrl-C, SIGTERM
+    or SIGUSR1, once: the epochs under way are finished and saved; twice: the program ends at once. Either way the same
+    program continues where it was.
 
     Args:
         study: A study whose store is a file or a server.
@@ -187,6 +188,7 @@ def run(
         NotSupported: For a study in memory.
         TrainingFailed: When the training raises before any trial succeeded, or max_failures times in a row.
         KeyboardInterrupt: After a second Ctrl-C.
+        SystemExit: After SIGTERM, with code 143, and SIGUSR1, 138.
 
     Example:
         ::

@@ -136,31 +136,8 @@ def test_a_number_beyond_its_bound_moved(tried) -> None:
     assert "1 moved, 1 holds" in shown
 
 
-def test_a_number_that_is_not_printed_moved(tried) -> None:
-    code, shown = tried(pattern=r"([\d,]+) trials")
-    assert code == 1
-    assert "not printed" in shown
-
-
-def test_a_command_that_fails_is_told_by_its_last_words(tried) -> None:
-    code, shown = tried(more=" --fail")
-    assert code == 1
-    assert "the table is not there" in shown
-
-
 def test_what_cannot_run_here_is_neither_moved_nor_failed(tried) -> None:
     code, shown = tried(needs='["no_such_package"]')
     assert code == 0
     assert "needs no_such_package" in shown
     assert "1 not run" in shown
-
-
-def test_long_claims_run_when_they_are_named(tried) -> None:
-    assert "0 of 1 claims" in tried(seconds=61)[1]
-    assert "2 holds" in tried("a", seconds=61)[1]
-
-
-def test_an_unknown_claim_is_answered(tried, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        tried("b")
-    assert "no claim is called b" in capsys.readouterr().err

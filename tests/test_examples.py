@@ -1,10 +1,8 @@
 """The examples run, small, as a newcomer runs them: each leaves a page, and a second call goes on."""
 
 import importlib.util
-import logging
 import os
 import re
-import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -54,19 +52,6 @@ def keras_backend():
     """TensorFlow where it is installed, as Keras itself would have it; else torch."""
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
     return {} if have_tensorflow or "KERAS_BACKEND" in os.environ else {"KERAS_BACKEND": "torch"}
-
-
-def test_the_first_example_trains_and_tells(tmp_path, monkeypatch, capsys):
-    script, page, needs = FIRST
-    need(script, needs)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [script, "1", "2"])
-    log = logging.getLogger("lightning.pytorch")
-    monkeypatch.setattr(log, "level", log.level)  # which it sets
-    runpy.run_path(str(EXAMPLES / script), run_name="__main__")  # here Lightning is imported already
-    assert "1 trial: 1 trained in full" in capsys.readouterr().out
-    assert 'data-trial="trial-0"' in (tmp_path / page).read_text(encoding="utf-8")
-    assert reports(tmp_path, Path(page).with_suffix(".db")) == {0: 2}
 
 
 @pytest.mark.parametrize(("script", "page", "needs"), CASES)
@@ -147,13 +132,6 @@ def test_a_script_trains_by_itself_and_as_the_trials_of_a_study_file(tmp_path):
     assert set(reports(tmp_path, "digits_script.db")) == {0, 1, 2}
 
 
-def test_the_study_file_of_the_examples_is_well_formed():
-    need("digits.toml", ("typer",))
-    from haltune.cli.study_file import read
-
-    assert read(EXAMPLES / "digits.toml").problem.max_epochs == 9
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "page", "needs"), BUDGET)
 def test_a_search_with_a_budget_of_time_ends_in_time(script, page, needs, tmp_path):
@@ -183,8 +161,3 @@ def test_each_example_keeps_its_study_in_a_file_of_its_own():
     texts = [path.read_text(encoding="utf-8") for path in EXAMPLES.iterdir() if path.suffix in (".py", ".toml")]
     files = [name for text in texts for name in set(re.findall(r"[\w.]+\.db", text))]
     assert len(files) == len(set(files)) == 11
-
-
-@pytest.mark.parametrize("script", [p.name for p in sorted(EXAMPLES.glob("*.py"))])
-def test_an_example_is_short(script):
-    assert len((EXAMPLES / script).read_text(encoding="utf-8").splitlines()) < 60

@@ -71,15 +71,3 @@ def test_a_kernel_prints_what_the_notebook_is_shown_to_print(name: str, monkeypa
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
     anew = importlib.import_module("cells").ran(FOLDER / f"{name}.ipynb")["cells"]
     assert [forms(cell) for cell in anew] == [forms(cell) for cell in cells(name)]
-
-
-def test_a_notebook_becomes_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words, code, what was printed, and a small table; a picture of the page in a cell."""
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
-    page = importlib.import_module("cells").page((FOLDER / "first_search.ipynb").read_text(encoding="utf-8"))
-    assert page.startswith("# A first search\n")
-    assert "```python\nwith live(study):" in page.replace("from haltune.report import live\n\n", "")
-    assert "```text\nvalidation 0." in page
-    assert '<div class="cell-shows"><div><b>Study' in page
-    assert page.count("](page.png)") == 2
-    assert (FOLDER / "page.png").stat().st_size < 100_000

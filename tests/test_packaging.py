@@ -194,15 +194,6 @@ def test_the_source_distribution_passes_its_tests_with_the_wheel(installed: Path
     assert re.search(r"^\d{3,} passed", told, re.MULTILINE), told
 
 
-@pytest.mark.slow
-def test_with_the_command_line_the_wheel_tells_its_commands(installed: Path, tmp_path: Path) -> None:
-    (metadata,) = importlib.metadata.distributions(name="haltune", path=[str(installed)])
-    extra = [r.partition(";")[0] for r in metadata.requires or [] if re.search(r"extra == .cli.", r)]
-    link_installed(extra, installed)
-    told = run(python_of(environment_of(installed)), "-m", "haltune", "--help", cwd=tmp_path)
-    assert "explain" in told
-
-
 TYPED = """
 from typing import assert_type
 
@@ -259,19 +250,6 @@ def test_mypy_knows_the_types_in_a_project_of_somebody_elses(outside: Path, inst
     assert 'Argument "log" to "Float" has incompatible type "complex"' in told
     assert 'has no attribute "value"  [union-attr]' in told
     assert 'Module "haltune.policies" has no attribute "BOBO"' in told
-
-
-@pytest.mark.slow
-def test_pyright_knows_them_too(outside: Path, installed: Path) -> None:
-    pyright = shutil.which("pyright")
-    if pyright is None:
-        pytest.skip("pyright is not installed: npm install --global pyright")
-    python = python_of(environment_of(installed))
-    asked = [pyright, "--pythonpath", python]
-    run(*asked, "right.py", cwd=outside)
-    told = subprocess.run([*asked, "wrong.py"], cwd=outside, capture_output=True, text=True).stdout
-    assert "reportArgumentType" in told
-    assert "reportOptionalMemberAccess" in told
 
 
 def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_marker(wheel: Path) -> None:

@@ -10,7 +10,9 @@ suite. Settings are chosen on half 0, the first, third, ... task of each suite; 
 elsewhere; without --half both stand beneath the mean. With --workers so many train at a time, an epoch each in turn,
 and budgets are what they train together (of haltune's policies alone); a search knows the last of --budgets. With
 --seconds a training costs what it took, where that was recorded, and budgets are as many times the mean seconds of a
-full training of the table. A peer whose package is not installed is left out, with a word.
+full training of the table. With --unit steps a training reports --parts times an epoch, with the noise of the recorded
+text RNNs, in a study that counts steps; regrets are of the scores without it. A peer whose package is not installed is
+left out, with a word.
 """
 
 import os
@@ -20,11 +22,12 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import argparse
 import time
 import warnings
+from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
 from methods import METHODS, after
-from recorded import Task, load_kinds
+from recorded import Task, jitter, load_kinds
 from table import Row
 
 SUITES = ("text", "opda", "accnas", "openclip", "lcbench_yahpo")
@@ -78,10 +81,19 @@ def main() -> None:
     )
     parser.add_argument("--by-task", action="store_true")
     parser.add_argument("--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them")
+    parser.add_argument("--unit", choices=("epochs", "steps"), default="epochs")
+    parser.add_argument("--parts", type=int, default=4, help="reports an epoch, with --unit steps")
+    parser.add_argument("--smooth", type=float, help="epochs that values are averaged over, with --unit steps")
     args = parser.parse_args()
+    kinds = load_kinds(args.data)
+    if args.unit == "steps":
+        noise = jitter(kinds["text"])
+        print(f"{args.parts} reports an epoch, AR(1) noise of deviation {noise[0]:.4f}, correlation {noise[1]:.2f}")
+        cut = {"parts": args.parts, "noise": noise, "smooth": args.smooth}
+        kinds = {suite: [replace(task, **cut) for task in tasks] for suite, tasks in kinds.items()}
     suites = {
         suite: halved
-        for suite, tasks in load_kinds(args.data).items()
+        for suite, tasks in kinds.items()
         if args.suite is None or suite in args.suite
         if (
             halved := [

@@ -7,9 +7,9 @@ scripts beside this one run searches on it: `python benchmarks/search/curves.py 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from haltune.log.policy import Policy, Wrapper
 from haltune.ranks import alone
 
 Array = NDArray[np.float64]
+STEPS = 25  # from one report within an epoch to the next
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class Task:
     scores: Array  # (n, epochs), 1 best
     of: Literal["last", "best"] = "last"  # which epoch of a run counts
     seconds: Array | None = None  # (n, epochs) that each epoch took; None: all alike
+    parts: int = 1  # reports an epoch; from 2 on the study counts steps
+    noise: tuple[float, float] = (0.0, 0.0)  # deviation of what is reported from the score, and its correlation
+    smooth: float | None = None  # epochs, see haltune.Maximize
 
     @cached_property
     def space(self) -> Space:
@@ -47,7 +51,25 @@ class Task:
     @cached_property
     def problem(self) -> Problem:
         """A score to maximise, with bounds that are true."""
-        return Problem(self.space, Maximize("score", bounds=(0, 1), of=self.of), self.scores.shape[1])
+        length = self.scores.shape[1]
+        if self.parts == 1:
+            return Problem(self.space, Maximize("score", bounds=(0, 1), of=self.of), length)
+        smooth = None if self.smooth is None else self.smooth * self.parts * STEPS
+        goal = Maximize("score", bounds=(0, 1), of=self.of, smooth=smooth)
+        return Problem(self.space, goal, length * self.parts * STEPS, unit="step")
+
+    def reports(self, row: int) -> Array:
+        """(epochs * parts,) what a training of a row reports: scores between epochs interpolated, with AR(1) noise."""
+        if self.parts == 1:
+            return self.scores[row]
+        known = np.arange(self.scores.shape[1] + 1)
+        asked = np.arange(1, self.scores.shape[1] * self.parts + 1) / self.parts
+        scores = np.interp(asked, known, [0.0, *self.scores[row]])
+        (deviation, rho), rng = self.noise, np.random.default_rng([self.number, row])
+        noise = deviation * rng.standard_normal(len(scores))
+        for n in range(1, len(noise)):
+            noise[n] = rho * noise[n - 1] + math.sqrt(1.0 - rho**2) * noise[n]
+        return np.clip(scores + noise, 0.0, 1.0)
 
     @cached_property
     def keys(self) -> list[str]:
@@ -87,6 +109,17 @@ def load(folder: str | None) -> list[Task]:
         )
         for number, name in enumerate(names)
     ]
+
+
+def jitter(tasks: list[Task]) -> tuple[float, float]:
+    """The deviation and the correlation of AR(1) noise around slow curves, by differences over one and two epochs.
+
+    Their variances are 2 s^2 (1 - rho) and 2 s^2 (1 - rho^2).
+    """
+    late = np.concatenate([t.scores[t.scores[:, -1] > 0.2, 10:] for t in tasks])
+    one, two = np.diff(late, axis=1).var(axis=1), (late[:, 2:] - late[:, :-2]).var(axis=1)
+    rho = float(np.clip(np.median(two) / np.median(one) - 1.0, 0.0, 0.95))
+    return float(np.sqrt(np.median(one) / (2.0 * (1.0 - rho)))), rho
 
 
 def load_kinds(folder: str | None) -> dict[str, list[Task]]:
@@ -152,6 +185,7 @@ class Meter:
     incumbents: list[float] = field(default_factory=list)
     paid: list[float] = field(default_factory=list)  # in all, after each epoch
     free: NDArray[np.bool_] = field(init=False)
+    reported: dict[int, Array] = field(default_factory=dict)  # by row
 
     def __post_init__(self) -> None:
         self.free = np.ones(len(self.task.points), dtype=bool)
@@ -174,6 +208,18 @@ class Meter:
         self.incumbents.append(max(score, self.incumbents[-1] if self.incumbents else 0.0))
         return score
 
+    def train_part(self, row: int, part: int) -> tuple[float, float]:
+        """What a row reports after a part of an epoch, from 1, and its price; the score counts after whole epochs."""
+        parts = self.task.parts
+        epoch = -(-part // parts)
+        price = self.price(row, epoch) / parts
+        self.paid.append((self.paid[-1] if self.paid else 0.0) + price)
+        known = self.incumbents[-1] if self.incumbents else 0.0
+        self.incumbents.append(max(known, float(self.task.scores[row, epoch - 1])) if part % parts == 0 else known)
+        if row not in self.reported:
+            self.reported[row] = self.task.reports(row)
+        return float(self.reported[row][part - 1]), price
+
     @property
     def training(self) -> float:
         """What a full training costs, in the mean over rows."""
@@ -184,7 +230,9 @@ class Meter:
     @property
     def bounds(self) -> Budget:
         """What the search is told."""
-        return Budget(cost=self.budget) if self.timed else Budget(epochs=self.budget)
+        if self.timed:
+            return Budget(cost=self.budget)
+        return Budget(epochs=self.budget * (self.task.parts * STEPS if self.task.parts > 1 else 1))
 
     @property
     def full(self) -> bool:
@@ -230,7 +278,7 @@ def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -
         while len(at_work) < meter.workers and isinstance(trial := study.ask(), Trial):
             if trial.id not in rows:
                 rows[trial.id] = meter.take(task.point(trial.config))
-            at_work.append(Training(trial, rows[trial.id], trial.epochs()))
+            at_work.append(Training(trial, rows[trial.id]))
         if not at_work:
             return study
         at_work = [training for training in at_work if training.goes_on(meter)]
@@ -242,16 +290,20 @@ class Training:
 
     trial: Trial
     row: int
-    epochs: Iterator[int]
 
     def goes_on(self, meter: Meter) -> bool:
-        """Train an epoch; False when that was the last before it pauses or ends."""
-        epoch = next(self.epochs)
-        price = meter.price(self.row, epoch)
-        verdict = self.trial.report(meter.train(self.row, epoch), seconds=price, cost=price)
+        """Train to the next report; False when that was the last before it pauses or ends."""
+        parts, each = meter.task.parts, STEPS if meter.task.parts > 1 else 1
+        part = int(self.trial.epoch) // each + 1
+        if parts == 1:
+            price = meter.price(self.row, part)
+            value = meter.train(self.row, part)
+        else:
+            value, price = meter.train_part(self.row, part)
+        verdict = self.trial.report(value, part * each, seconds=price, cost=price)
         if verdict.resumable:
             self.trial.checkpointed(f"row-{self.row}")  # so that it goes on where it was
-        if not verdict.stops and epoch < meter.task.scores.shape[1]:
+        if not verdict.stops and part < meter.task.scores.shape[1] * parts:
             return True
         self.trial.finish()
         return False

@@ -53,7 +53,7 @@ def searched(task: Task, policy: str, trials: int, seed: int) -> tuple[Study, li
     while isinstance(trial := study.ask(), Trial):
         if trial.id not in rows:
             rows[trial.id] = meter.take(task.point(trial.config))
-        training = Training(trial, rows[trial.id], trial.epochs())
+        training = Training(trial, rows[trial.id])
         while training.goes_on(meter):
             pass
     return study, [rows[t.id] for t in study.trials]

@@ -193,6 +193,26 @@ class Steps:
         return True
 
 
+# Those that announce the end of a process: by the user, the system, and SLURM before its time limit.
+NOTICES = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
+
+
+def named(number: int) -> str:
+    """Return how a log line calls a signal."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+_PEERS = ("gloo/transport/", "Connection closed by peer", "Connection reset by peer")  # in a RuntimeError of gloo
+
+
 def interrupts(error: BaseException) -> bool:
-    """True for Ctrl-C and SIGTERM, raised as themselves or, by Lightning, as a SystemExit."""
-    return not isinstance(error, Exception)
+    """True for Ctrl-C and SIGTERM, raised as themselves or, by Lightning, as a SystemExit; and for a lost rank.
+
+    When a rank of torch.distributed dies, the collectives of the others fail. The launcher restarts all of them.
+    """
+    if not isinstance(error, Exception):
+        return True
+    if not isinstance(error, RuntimeError) or "torch.distributed" not in sys.modules:
+        return False
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return "DistError" in kinds or any(words in str(error) for words in _PEERS)

@@ -17,6 +17,7 @@ from haltune.display import amount, plural, several_of
 
 from .events import Reported
 from .problem import Budget
+from .records import Gains
 
 _SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 
@@ -45,13 +46,14 @@ class Spent:
     deciding: float = 0.0  # proposals and verdicts
     cost: float = 0.0  # what trials reported, own units
     unit: str = "epoch"  # what the study counts
+    trials_without_gain: int = 0  # that ended or paused since the last gain, see Budget
 
     def money(self, price: float | None) -> float:
         """Cost at `price` per worker-hour; 0 without a price."""
         return self.worker_time / 3600.0 * (price or 0.0)
 
     def exhausts(self, budget: Budget) -> str | None:
-        """The sentence naming the first limit that is reached, the number of trials apart; or None."""
+        """The sentence naming the first limit that is reached, those of `starts_no_more` apart; or None."""
         for unit, limit, spent in self._limits(budget):
             if spent >= limit * (1.0 - 1e-12):
                 return f"the budget of {amount(limit, unit)} is spent"
@@ -60,11 +62,11 @@ class Spent:
     def share(self, budget: Budget) -> float | None:
         """What is spent of the limit of which most is, from 0 to 1; None without a limit."""
         limits = [(limit, spent) for _, limit, spent in self._limits(budget)]
-        limits += [(float(budget.trials), float(self.trials))] if budget.trials is not None else []
+        limits += [(limit, spent) for _, limit, spent in self._counts(budget)]
         return max((min(1.0, spent / limit) for limit, spent in limits if math.isfinite(limit)), default=None)
 
     def _limits(self, budget: Budget) -> list[tuple[str, float, float]]:
-        """Unit, limit and what is spent of it, the number of trials apart."""
+        """Unit, limit and what is spent of it, those of `_counts` apart."""
         found = []
         if budget.epochs is not None:
             found.append((several_of(self.unit), float(budget.epochs), self.epochs))
@@ -78,10 +80,19 @@ class Spent:
             found.append(("of cost", float(budget.cost), self.cost))
         return found
 
+    def _counts(self, budget: Budget) -> list[tuple[str, float, float]]:
+        """The same of the limits after which no trial starts."""
+        found = [
+            ("", budget.trials, self.trials),
+            (" without gain", budget.trials_without_gain, self.trials_without_gain),
+        ]
+        return [(unit, float(limit), float(spent)) for unit, limit, spent in found if limit is not None]
+
     def starts_no_more(self, budget: Budget) -> str | None:
-        """The sentence for a spent number of trials, or None: those that began may still go on."""
-        if budget.trials is not None and self.trials >= budget.trials:
-            return f"the budget of {plural(budget.trials, 'trial')} is spent"
+        """Return why no trial starts any more while those that have started may continue; None if trials may start."""
+        for unit, limit, spent in self._counts(budget):
+            if spent >= limit:
+                return f"the budget of {plural(limit, 'trial')}{unit} is spent"
         return None
 
 
@@ -156,6 +167,7 @@ class Spending:
         self.trials, self.unit = 0, unit
         self.longest_epoch = 0.0  # seconds
         self.costs: dict[int, float] = {}  # trial -> what it reported as cost
+        self.gains = Gains()
         self._clock = HeldTime()
         self._epochs = self._training = self._validation = 0.0
         self._checkpoint = self._start_up = self._deciding = 0.0
@@ -279,4 +291,5 @@ class Spending:
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
             start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self.costs.values()) + cost,
             unit=self.unit,
+            trials_without_gain=self.gains.without,
         )  # fmt: skip

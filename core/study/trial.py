@@ -129,8 +129,8 @@ class Trial(Attempt, KnowsAttributes):
             epoch: From 1, increasing; fractional within an epoch: 0.25. In a study that counts something else the
                 position in that. Default: None, the next.
             seconds: Since the last report, validation included. Default: None, as measured.
-            step: The position in a study that counts steps, in the place of epoch.
-            tokens: The same in a study that counts tokens.
+            step: The position in a study that counts steps, in the place of epoch. Default: None.
+            tokens: The same in a study that counts tokens. Default: None.
             validation: Seconds of those spent validating, at most all of them. Default: None, not known.
             metrics: Further scalars of the epoch, by their names. Default: None.
             cost: What the epoch cost, in own units. Default: None.

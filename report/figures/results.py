@@ -24,7 +24,8 @@ from ..story import Cost, Story, Stretch
 # isort: off
 from .drawing import (
     ACCENT, COOL, COOL_SOFT, FAINT, GROUP_STYLES, INK, MUTED, RULE, SHARES, SOFT, GroupStyle, Spec, Trace,
-    at_point, axis, drawn, explained, first_view, layout, nothing, on, plotly_text, positions, time_unit, trial_ids, valued,
+    at_point, axis, drawn, explained, first_view, layout, nothing, on, plotly_text, positions, time_unit, trial_ids,
+    valued,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -461,6 +462,7 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
     given = (
         (budget.trials, spent.trials, "trials"),
         (budget.epochs, spent.epochs, several_of(spent.unit)),
+        (budget.trials_without_gain, spent.trials_without_gain, "trials without gain"),
         (budget.time, spent.time, "time"),
         (budget.worker_time, spent.worker_time, "worker time"),
         (budget.money, spent.money(budget.price), "money"),

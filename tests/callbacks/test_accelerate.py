@@ -20,7 +20,6 @@ from accelerate.utils import ProjectConfiguration
 from accelerated import searched, train
 from safetensors.torch import load_file
 
-from haltune.callbacks import check_resume
 from haltune.callbacks.accelerate import AcceleratedLoop
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
@@ -40,10 +39,6 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(seedable
     assert paused.trials[0].attempt == 3
     assert paused.trials[0].values.tolist() == straight.trials[0].values.tolist()
     assert weights == expected
-
-
-def test_the_check_of_resuming_finds_it_exact():
-    assert check_resume(lambda trial: {"weights": train(trial)})
 
 
 def test_the_best_model_comes_back_as_safetensors(tmp_path):
@@ -77,14 +72,6 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as a pickle.*keeps training"):
         train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
-    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
-
-
-def test_a_pause_that_cannot_be_saved_trains_on():
-    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
-    trial.full = OSError(28, "No space left on device")
-    with pytest.warns(HaltuneWarning, match=r"No space left.*keeps training"):
-        train(trial)
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 

@@ -49,30 +49,7 @@ def test_a_lightning_module_comes_back_with_its_hyperparameters_saved_or_passed(
             assert all(torch.equal(value, expected[name]) for name, value in back.state_dict().items())
 
 
-def test_a_booster_comes_back_whole():
-    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
-    import numpy as np
-
-    from haltune.callbacks.xgboost import HaltuneCallback
-
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    data = xgb.DMatrix(x, x[:, 0] + x[:, 1] ** 2)
-    for of in ("last", "best"):
-        study = scripted_study(of, metric="validation-rmse")
-        boosters = {}
-        for trial in study:
-            with trial:
-                boosters[trial.id] = xgb.train(
-                    {"eta": 10 * trial.config["lr"]}, data, trial.max_epochs, evals=[(data, "validation")],
-                    callbacks=[HaltuneCallback(trial)], verbose_eval=False,
-                )  # fmt: skip
-        back = xgb.Booster(model_file=study.best.checkpoint)
-        np.testing.assert_array_equal(back.predict(data), boosters[study.best.trial].predict(data))
-        assert study.best.checkpoint_epoch == 3
-
-
-@pytest.mark.parametrize(("of", "epoch"), [("last", 3), ("best", 2)])
-@pytest.mark.parametrize("saves", ["no", "epoch"])
+@pytest.mark.parametrize(("of", "epoch", "saves"), [("last", 3, "no"), ("best", 2, "epoch")])
 def test_a_hugging_face_model_comes_back_by_from_pretrained(of, epoch, saves, tmp_path):
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -9,7 +9,6 @@ import pytest
 
 from haltune import Maximize
 from haltune.callbacks import check_resume
-from haltune.callbacks.loop import TrainingLoop
 from haltune.callbacks.randomness import capture, restore
 from haltune.errors import InvalidInput
 
@@ -44,37 +43,14 @@ def test_a_loop_that_saves_everything_resumes_exactly():
 
 @pytest.mark.parametrize(
     ("keep", "parts"),
-    [
-        (("x", "random"), {"metrics", "returned"}),
-        (("x", "v"), {"metrics", "returned", "random state"}),
-        (("v", "random"), {"metrics", "returned"}),
-    ],
-    ids=["momentum lost", "random state lost", "weights lost"],
+    [(("x", "random"), {"metrics", "returned"}), (("x", "v"), {"metrics", "returned", "random state"})],
+    ids=["momentum lost", "random state lost"],
 )
 def test_what_was_not_saved_is_named(keep, parts):
     found = check_resume(lambda trial: walk(trial, keep))
     assert not found.ok
     assert {d.partition(":")[0] for d in found.differences} == parts
     assert "Does NOT resume exactly" in str(found)
-
-
-def test_by_how_much_is_said():
-    straight = {}
-
-    def run(trial):
-        state = walk(trial, ("x", "random"))
-        straight.setdefault("end", dict(state))
-        straight["last"] = state
-        return state
-
-    sentence = next(d for d in check_resume(run).differences if d.startswith("returned"))
-    gap = max(abs(straight["end"][k] - straight["last"][k]) for k in ("x", "v"))
-    assert f"by up to {gap:.3g}" in sentence
-
-
-def test_a_run_that_never_pauses_is_told_why():
-    found = check_resume(lambda trial: walk(trial) if trial.epoch else [trial.report(0.5) for _ in range(4)])
-    assert "the run was not paused but completed" in " ".join(found.differences) or not found.ok
 
 
 def test_a_run_that_saves_nothing_is_told_how():
@@ -85,22 +61,6 @@ def test_a_run_that_saves_nothing_is_told_how():
     found = check_resume(run)
     assert "saved nothing" in str(found)
     assert "trial.save(write)" in str(found)
-
-
-def test_a_loop_that_begins_anew_is_told_what_haltune_warned_of():
-    def run(trial):
-        x = 1.0
-        for epoch in range(1, 5):
-            x = x / 2 + random.random()
-            verdict = trial.report(x, epoch)
-            if verdict.resumable:
-                trial.save(lambda path: path.write_text(""))
-            if verdict.stops:
-                break
-        return [x]
-
-    found = check_resume(run)
-    assert any("must count on from there" in d for d in found.differences)
 
 
 def test_goal_horizon_and_configuration_are_the_callers():
@@ -114,42 +74,9 @@ def test_goal_horizon_and_configuration_are_the_callers():
     assert seen == [({"lr": 0.1}, 5, "acc", 0), ({"lr": 0.1}, 5, "acc", 0), ({"lr": 0.1}, 5, "acc", 1)]
 
 
-@pytest.mark.parametrize("at", [0, 4, 9])
-def test_a_pause_outside_the_training_is_refused(at):
+def test_a_pause_outside_the_training_is_refused():
     with pytest.raises(InvalidInput, match="Use 1 to 3"):
-        check_resume(walk, pause_at=at)
-
-
-def test_what_the_training_raises_is_raised():
-    def run(trial):
-        raise ZeroDivisionError("mine")
-
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        check_resume(run)
-
-
-def test_nan_equals_nan_and_minus_zero_is_not_zero():
-    def run(end):
-        def make(trial):
-            walk(trial)
-            return {"a": np.array([np.nan, end if trial.attempt > 1 else 0.0])}
-
-        return check_resume(make)
-
-    assert run(0.0)
-    assert not run(-0.0)
-
-
-def test_a_training_loop_that_saves_is_paused_and_goes_on():
-    def run(trial):
-        x = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else 4.0
-        loop = TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(x)))
-        for _ in loop:
-            x = x / 2 + random.random()
-            loop.report(x)
-        return {"x": x}
-
-    assert check_resume(run), str(check_resume(run))
+        check_resume(walk, pause_at=4)
 
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -179,28 +106,13 @@ def boosted_by_lightgbm(trial, drawn):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("train", [boosted_by_xgboost, boosted_by_lightgbm])
+@pytest.mark.parametrize("train", [boosted_by_xgboost])
 def test_boosters_are_compared_tree_by_tree(train):
     exact = check_resume(lambda trial: train(trial, 1.0))
     assert exact.ok
     assert "trees" in exact.compared
     found = check_resume(lambda trial: train(trial, 0.5))
     assert {d.partition(":")[0] for d in found.differences} >= {"trees", "metrics"}
-
-
-def test_models_of_catboost_are_compared_leaf_by_leaf(tmp_path, monkeypatch):
-    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
-    from haltune.callbacks.catboost import HaltuneCallback
-
-    def train(trial):
-        callback = HaltuneCallback(trial, "learn-RMSE")
-        model = catboost.CatBoostRegressor(iterations=trial.max_epochs, thread_count=1, verbose=False)
-        return model.fit(X, X[:, 0], callbacks=[callback], **callback.snapshot)
-
-    monkeypatch.chdir(tmp_path)
-    found = check_resume(train)
-    assert found.ok
-    assert "trees" in found.compared
 
 
 def test_estimators_of_scikit_learn_are_compared_by_what_they_learnt():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -76,26 +75,3 @@ def test_a_full_disk_costs_one_warning(tmp_path: Path) -> None:
         assert "raining continues" in told[0]
 
     assert os.waitpid(chaos.in_fork(life), 0)[1] == 0
-
-
-FULL = """
-import resource, signal, sys
-from haltune import Float, Storage, Study
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = Storage(sys.argv[1], patience=1)
-study = Study({"x": Float(0.0, 1.0)}, "loss", store, max_epochs=3, budget="9 trials", verbose=0)
-for trial in study:
-    for epoch in trial.epochs():
-        if epoch == 2:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-        trial.report(trial.config["x"])
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a process")
-def test_a_program_that_a_full_disk_ends_says_nothing_behind_its_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FULL, str(tmp_path / "a.db")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert ended.returncode == 1
-    assert "Exception ignored" not in ended.stderr
-    assert "is the disk full or gone?" in ended.stderr.splitlines()[-1]

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,14 +19,11 @@ import sqlalchemy as sa
 from facts import folded, image_of
 from postgres import Server, server, skip_or_fail
 from whims import PROBLEM, Whims
-from workers import created
 
 from haltune import Action, Budget, HaltuneWarning, Storage, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import StoreAway, StoreError
-from haltune.log.events import Finished, Reported, Started
-from haltune.store.base import Conflict
-from haltune.store.open import open_sql
+from haltune.errors import StoreAway
+from haltune.log.events import Reported, Started
 from haltune.store.postgres import PostgresStore
 
 
@@ -132,7 +128,7 @@ def test_a_study_is_opened_when_its_server_is_back(mortal: Server) -> None:
     assert [e.value for e in reports(again)] == [0.1]
 
 
-@pytest.mark.parametrize("use", ["ask", "report"])
+@pytest.mark.parametrize("use", [pytest.param("ask", marks=pytest.mark.slow), "report"])
 def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Server, use: str) -> None:
     study = opened(Storage(mortal.database(), patience=1.0))
     trial = asked(study)
@@ -144,7 +140,7 @@ def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Se
     assert [e.value for e in reports(study)] in ([0.2], [0.1, 0.2])
 
 
-@pytest.mark.parametrize("use", ["ask", "report"])
+@pytest.mark.parametrize("use", ["ask", pytest.param("report", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_the_wait_for_a_server_that_stops_answering(mortal: Server, use: str) -> None:
     study = opened(Storage(mortal.database(), patience=600.0))
     trial = asked(study)
@@ -177,16 +173,6 @@ def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it
         mortal.start()
     trial.report(0.2)
     assert [e.value for e in reports(study)] == [0.1, 0.2]
-
-
-def test_what_no_patience_would_mend_is_an_error_at_once(mortal: Server) -> None:
-    for url, says in (
-        (mortal.url("nowhere"), "does not exist"),
-        (mortal.url("postgres").replace("haltune@", "nobody@"), "does not exist"),
-    ):
-        with pytest.raises(StoreError, match=says) as caught:
-            open_sql(url)
-        assert not isinstance(caught.value, StoreAway)
 
 
 # -- an append whose answer is lost ---------------------------------------------------------------
@@ -225,29 +211,6 @@ def test_a_report_whose_connection_breaks_is_stored_once(
     assert [e.value for e in reports(study)] == [0.1, 0.25]
     assert [e.trial for e in study.events() if isinstance(e, Started)] == [0, 1]
     assert study.trials[0].status == "stopped"
-
-
-def test_an_append_that_was_not_stored_is_decided_again(mortal: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_sql(mortal.database())
-    store.create("s", created())
-    fails_once(store, monkeypatch, before=True)
-    end = Finished(at=1.0, reason="", seen=1)
-    with pytest.raises(Conflict):
-        store.append("s", [end], seen=1, about=None)
-    assert store.append("s", [end], seen=1, about=None) == 1
-
-
-def test_a_report_is_acknowledged_when_it_comes_a_second_time_after_an_outage(mortal: Server) -> None:
-    """The worker that sent it never heard that it was stored."""
-    study = opened(mortal.database())
-    trial = asked(study)
-    twin = opened(study.store.address()).take(0, 1, study.session.holder, lambda: None)
-    assert twin.report(0.25, seconds=2.0).stops
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert trial.report(0.25, 1, seconds=2.0).stops
-    assert trial.epoch == 1
-    assert len(reports(study)) == 1
 
 
 def test_a_log_that_lost_its_last_events_in_a_crash_is_read_anew(mortal: Server) -> None:

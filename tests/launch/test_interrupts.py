@@ -56,16 +56,25 @@ def check_nothing_was_lost(study):
     assert study.session.replica.store.leases(study.name) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_there(number, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "name", "code"),
+    [
+        pytest.param(signal.SIGINT, "Ctrl-C", 0, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, "SIGTERM", 143, marks=pytest.mark.slow),
+        (signal.SIGUSR1, "SIGUSR1", 138),
+    ],
+)
+def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_there(number, name, code, tmp_path):
     program = start(tmp_path)
     wait_for(lambda: len(trains(tmp_path)) == 2)
     workers = trains(tmp_path)
     os.kill(program.pid, number)
-    hears(program, "Ctrl-C once more")
+    hears(program, f"{name} received")
     (tmp_path / "gate").touch()
     out, _ = program.communicate(timeout=120)
-    assert (program.returncode, out) == (0, "False stopped by Ctrl-C; the same program continues where it was\n")
+    assert program.returncode == code
+    if code == 0:
+        assert out == "False stopped by Ctrl-C; the same program continues where it was\n"
     assert all(map(ended, workers))
 
     study = a_study(tmp_path)
@@ -81,7 +90,7 @@ def test_interrupted_twice_it_leaves_at_once_and_the_same_program_goes_on(tmp_pa
     wait_for(lambda: len(trains(tmp_path)) == 2)
     workers = trains(tmp_path)
     os.kill(program.pid, signal.SIGINT)
-    hears(program, "Ctrl-C once more")
+    hears(program, "Ctrl-C received")
     os.kill(program.pid, signal.SIGINT)
     _, errors = program.communicate(timeout=60)
     assert program.returncode == -signal.SIGINT

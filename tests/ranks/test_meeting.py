@@ -15,7 +15,7 @@ from two_ranks import SUPPORT
 
 from haltune import ranks
 from haltune._utils.process import base, new_holder
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput
 from haltune.ranks import Entrance, Reader, ThisProcess, Writer, place
 
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
@@ -52,12 +52,6 @@ def test_ranks_with_other_parents_are_of_one_run_where_their_job_has_a_name(
         monkeypatch.setattr(os, "getppid", lambda rank=rank: 100 + rank)
         runs.add(place({**RANK_1, **NAMES[name], "RANK": str(rank)}, None, f"{rank}").run)
     assert len(runs) == 1
-
-
-@pytest.mark.parametrize("change", [{"SLURM_STEP_ID": "1"}, {"SLURM_RESTART_COUNT": "1"}, {"SLURM_JOB_ID": "6"}])
-def test_every_step_and_restart_of_a_job_is_a_run_of_its_own(change: dict[str, str]) -> None:
-    environment = {**RANK_1, **NAMES["slurm"]}
-    assert place(environment, None, "a").run != place({**environment, **change}, None, "a").run
 
 
 @pytest.mark.parametrize("environment", [{}, {"TORCHELASTIC_RUN_ID": "none"}])
@@ -147,24 +141,6 @@ def test_a_start_that_was_killed_before_is_passed_over(scene: Scene) -> None:
     assert scene.entered() == new
 
 
-def test_a_rank_0_that_was_killed_since_is_joined_for_it_is_known_to_be_gone(scene: Scene) -> None:
-    folder = scene.left_by(gone())
-    assert scene.entered() == folder
-
-
-@pytest.mark.parametrize("state", ["here", "left"])
-def test_a_start_that_has_such_a_rank_already_is_another(scene: Scene, state: str) -> None:
-    scene.left_by(new_holder(), f"{state}-1-0a0b0c0d")
-    assert scene.entered() is None
-    new = scene.left_by(new_holder(), f"{state}-2-0a0b0c0d")
-    assert scene.entered() == new
-
-
-def test_of_two_programs_of_a_job_the_first_comes_first(scene: Scene) -> None:
-    first, _ = scene.left_by(new_holder()), scene.left_by(new_holder())
-    assert scene.entered() == first
-
-
 def test_a_rank_0_on_another_machine_is_joined_once_it_shows_a_sign_of_life(scene: Scene) -> None:
     scene.left_by(ELSEWHERE, at=OLD)
     folder = scene.left_by(ELSEWHERE, at=OLD)
@@ -174,46 +150,11 @@ def test_a_rank_0_on_another_machine_is_joined_once_it_shows_a_sign_of_life(scen
     assert scene.entered() == folder
 
 
-def test_rank_0_shows_signs_of_life_to_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_BEAT", 0.001)
-    lines = tmp_path / "lines"
-    lines.touch()
-    os.utime(lines, (OLD, OLD))
-    enough = ranks.beat(lines)
-    while lines.stat().st_mtime == OLD:
-        pass
-    enough.set()
-
-
-def test_what_is_not_yet_written_is_no_folder_to_join(scene: Scene) -> None:
-    folder = scene.left_by(new_holder())
-    (folder / "lines").write_bytes(b'{"topic": "he')
-    assert scene.entered() is None
-    (folder / "lines").unlink()
-    assert scene.entered() is None
-
-
-def test_links_are_not_followed(scene: Scene, tmp_path: Path) -> None:
-    folder = scene.left_by(new_holder())
-    (folder / "lines").rename(tmp_path / "elsewhere")
-    (folder / "lines").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic links"):
-        scene.entered()
-
-
 # -- what the environment says wrongly
 
 
-def test_a_folder_of_runs_may_be_named_from_the_home_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("HALTUNE_RUN_FOLDER", "~/runs")
-    assert place({**RANK_0, "HALTUNE_RUN_FOLDER": "~/runs"}, None, "0").folder.parent == tmp_path / "runs"
-
-
 @pytest.mark.parametrize("end", [Writer, Reader])
-@pytest.mark.parametrize("below", ["a file", "a file/in it", "x" * 300, "/proc/no process", "/dev/null"])
+@pytest.mark.parametrize("below", ["a file/in it", "/dev/null"])
 def test_a_folder_that_cannot_be_made_is_said_on_every_rank_with_what_to_do(
     end: type[Writer | Reader], below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,17 +177,8 @@ def test_somebody_elses_folder_where_ranks_meet_by_default_is_said_on_every_rank
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
 
 
-def test_a_folder_without_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("HALTUNE_RUN_FOLDER", "")
-    assert ThisProcess(dict(RANK_1)).place.folder.parent == base()
-    several = RANK_1 | {"LOCAL_WORLD_SIZE": "1"}
-    with pytest.raises(NotSupported, match="set HALTUNE_RUN_FOLDER"):
-        _ = ThisProcess(several).place.folder
-
-
 @pytest.mark.parametrize("environment", [RANK_0, RANK_1, {}])
-@pytest.mark.parametrize("text", ["nan", "inf", "-1", "0", "soon", "1h"])
+@pytest.mark.parametrize("text", ["nan", "0", "1h"])
 def test_a_patience_that_is_none_is_refused_on_every_rank_and_by_a_process_alone(
     environment: dict[str, str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,13 +250,3 @@ def test_a_link_in_the_place_of_a_killed_run_leads_no_deletion_elsewhere(
     (killed / "here-1-0").symlink_to(precious)
     assert begun(monkeypatch, shared, shared=True) == ["run-killed.1"]
     assert sorted(p.name for p in precious.iterdir()) == ["lines", "thesis.tex"]
-
-
-def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "theirs").mkdir()
-    base().symlink_to(tmp_path / "theirs")
-    with pytest.raises(PermissionError, match=r"belongs to somebody else, or is a link"):
-        ranks.begin(base() / "run-new")
-    assert list((tmp_path / "theirs").iterdir()) == []

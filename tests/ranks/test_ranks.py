@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 from rank_scenes import SCENES, a_study, train_elsewhere
 from two_ranks import SUPPORT, run_ranks
-from whims import Whims
 
 from haltune import Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
-from haltune.ranks import Mark, Place, ThisProcess, error_from_json, error_to_json, place
+from haltune.ranks import Mark, Place, ThisProcess, place
 from haltune.store.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
@@ -51,12 +50,7 @@ SECOND = {**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}
 FIT = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29"}
 
 
-def test_a_process_by_itself_decides() -> None:
-    assert place({}, None, "me").rank == 0
-    assert place({}, None, "me").run != place({}, None, "you").run
-
-
-@pytest.mark.parametrize("name", ["SLURM_PROCID", "LOCAL_RANK", "RANK", "OMPI_COMM_WORLD_RANK"])
+@pytest.mark.parametrize("name", ["SLURM_PROCID", "LOCAL_RANK"])
 def test_a_rank_without_a_world_is_none(name: str) -> None:
     assert place({name: "1", "SLURM_NTASKS": "2"}, None, "me") == place({}, None, "me")
 
@@ -76,17 +70,6 @@ def test_the_ranks_that_a_fit_starts_follow_the_process_that_runs_it() -> None:
     assert (child.rank, child.run, child.launcher) == (1, left.run, left.holder)
 
 
-def test_after_a_fit_ranks_are_known_though_the_world_is_not() -> None:
-    main: dict[str, str] = {}
-    me = ThisProcess(main)
-    main["LOCAL_RANK"] = "0"  # what the first fit leaves
-    child = {**FIT, "HALTUNE_RUN": main["HALTUNE_RUN"]}
-    other = ThisProcess(child)
-    del child["WORLD_SIZE"]
-    assert (me.place.rank, other.place.rank) == (0, 1)
-    assert me.place.run == other.place.run
-
-
 @pytest.mark.parametrize(
     "environment",
     [TORCHRUN, SECOND, {}, {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29"}],
@@ -97,19 +80,6 @@ def test_what_a_rank_starts_for_something_else_is_no_rank(environment: dict[str,
     child = inherits(parent)
     assert (child.rank, child.world) == (0, None)
     assert child.run != Mark.of(parent["HALTUNE_RUN"]).run  # type: ignore[union-attr]
-
-
-def test_what_a_rank_of_a_fit_starts_is_no_rank() -> None:
-    main: dict[str, str] = {}
-    mark(main)
-    child = {**main, **FIT}
-    assert inherits(child).rank == 0
-
-
-def test_torchrun_within_a_process_that_searches_makes_ranks_of_its_own() -> None:
-    main: dict[str, str] = {}
-    left = mark(main)
-    assert place({**main, **SECOND}, left, "b").run == place({**main, **TORCHRUN}, left, "a").run != left.run
 
 
 def test_nodes_need_a_folder_that_all_can_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,21 +100,6 @@ def test_slurm_numbers_ranks_only_where_a_folder_is_shared() -> None:
     first, second = place({**shared, "SLURM_PROCID": "0"}, None, "a"), place(shared, None, "b")
     assert (first.rank, second.rank) == (0, 1)
     assert first.run == second.run
-
-
-@pytest.mark.parametrize("error", [NotSupported("no"), ValueError("bad"), KeyError("k"), OSError("disk")])
-def test_errors_travel_by_name(error: Exception) -> None:
-    twin = error_from_json(*error_to_json(error))
-    assert type(twin) is type(error)
-
-
-def test_an_error_that_nobody_knows_travels_in_words() -> None:
-    class Strange(Exception):
-        pass
-
-    assert str(error_from_json(*error_to_json(Strange("oh")))) == "Strange: oh"
-    assert str(error_from_json("SystemExit", "1")) == "SystemExit: 1"
-    assert "UnicodeDecodeError" in str(error_from_json("UnicodeDecodeError", "it takes five"))
 
 
 # -- two processes, started together
@@ -186,30 +141,11 @@ def test_a_loop_that_all_ranks_leave_is_kept_and_one_that_rank_0_fails_in_is_not
     assert best[1] == "state"
 
 
-@pytest.mark.parametrize("scene", ["search_in_memory", "search_in_a_file"])
-def test_four_trials_have_four_configurations_and_the_values_of_rank_0(scenes: Scenes, scene: str) -> None:
-    *lines, (_, best, epochs, values, _) = scenes[0][scene]
-    assert len({json.dumps(line[1]) for line in lines if len(line) == 5}) == 4
-    assert "value=0.4" in best
-    assert epochs == 16
-    assert values == [[0.1, 0.2, 0.1 * 3, 0.4]] * 4
-
-
-def test_studies_without_a_seed_draw_their_own_whatever_the_script_seeds(scenes: Scenes) -> None:
-    seen = scenes[0]
-    assert seen["search_in_memory"][0][1] != seen["search_in_a_file"][0][1]
-
-
 def test_only_rank_0_writes(scenes: Scenes) -> None:
     log = list(open_sql(f"sqlite:///{scenes[2]}/search.db").read("search"))
     counts = [sum(isinstance(e, kind) for e in log) for kind in (Created, Started, Reported, Ended)]
     assert counts == [1, 4, 16, 4]
     assert min(e.value for e in log if isinstance(e, Reported)) == 0.1
-
-
-def test_a_configuration_keeps_types_that_json_lacks(scenes: Scenes) -> None:
-    said = " ".join(line[0] for line in scenes[1]["types"])
-    assert "(3, 3)" in said or "(5, 5)" in said
 
 
 def test_a_stop_a_pause_and_a_resumed_trial_hold_on_the_other_rank(scenes: Scenes) -> None:
@@ -219,14 +155,6 @@ def test_a_stop_a_pause_and_a_resumed_trial_hold_on_the_other_rank(scenes: Scene
         [0, 2, 4, "stopped", False],
         [1, 1, 1, "stopped", False],
     ]
-
-
-def test_a_full_disk_is_full_for_all(scenes: Scenes) -> None:
-    assert [line[0] for line in scenes[1]["a_full_disk"]] == ["NoRoom", "NoRoom"]
-
-
-def test_when_only_rank_0_reports_nothing_hangs(scenes: Scenes) -> None:
-    assert [line[:3] for line in scenes[1]["rank_0_alone_reports"]] == [[0, 1, "stopped"], [1, 1, "stopped"]]
 
 
 @pytest.mark.parametrize("scene", ["failures_everywhere", "failures_of_rank_0"])
@@ -254,17 +182,9 @@ def test_a_space_is_widened_on_all_ranks(scenes: Scenes) -> None:
     assert [[config] for config in configs] == [line for line in scenes[1]["a_wider_space"] if len(line) == 1]
 
 
-def test_a_wait_is_heard(scenes: Scenes) -> None:
-    assert "Wait" in scenes[1]["several_studies_and_a_wait"][0][2]
-
-
 def test_a_training_loop_declines_a_pause_and_takes_the_next_on_all_ranks(scenes: Scenes) -> None:
     lines = [line[:4] for line in scenes[1]["a_training_loop"] if len(line) == 5]
     assert lines == [[0, 1, 3, "paused"], [0, 2, 4, "stopped"], [1, 1, 1, "stopped"]]
-
-
-def test_a_resumed_loop_draws_on_each_ranks_own_random_numbers(scenes: Scenes) -> None:
-    assert scenes[0]["a_resumed_loop_draws_on"] == scenes[1]["a_resumed_loop_draws_on"] == [[4, True]]
 
 
 def test_a_rank_left_alone_says_what_it_waits_for(ranks: Ranks) -> None:
@@ -297,29 +217,6 @@ except RankLost as error:
     say(str(error))
 """, codes=(-9, 0), left=1)  # fmt: skip
     assert "which is gone, to write" in second[0][0]
-
-
-def test_silence_ends_after_the_patience_set(ranks: Ranks) -> None:
-    _, second = ranks("""
-import time
-from haltune.errors import RankLost
-def wait_for(file):
-    while not os.path.exists(file):
-        time.sleep(0.01)
-if rank == 1:
-    wait_for("made")  # under load rank 0 needs longer than that to begin
-study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
-if rank == 1:
-    try:
-        study.ask()
-    except RankLost as error:
-        say(str(error))
-    open("done", "w").close()
-else:
-    open("made", "w").close()
-    wait_for("done")
-""", HALTUNE_RANK_TIMEOUT="0.5")  # fmt: skip
-    assert "written nothing for 0.5 s" in second[0][0]
 
 
 def test_a_killed_runs_lines_are_never_read(ranks: Ranks) -> None:
@@ -367,68 +264,6 @@ say(sizes, len(study.trials))
     assert sizes[-1] < 200
     assert trials == 200
     assert [p.name for p in tmp_path.rglob("*") if p.name.startswith(("run-", "lines"))] == []
-
-
-def test_a_process_by_itself_writes_and_converts_nothing_until_it_starts_a_program(tmp_path: Path) -> None:
-    told = run_alone(
-        tmp_path,
-        """
-import subprocess
-from pathlib import Path
-from haltune.log import events as codec
-from haltune import ranks as handover
-from haltune.study import attempt, session as local
-converted = []
-plain = codec.verdict_to_json
-for room in (codec, attempt, local):
-    room.verdict_to_json = lambda verdict: converted.append(verdict.reason) or plain(verdict)
-handover._LINES_KEPT = 12
-def look(): say([p.name for p in Path(os.environ["TMPDIR"]).rglob("*") if p.name == "lines"], len(converted))
-study = Study(PROBLEM, Whims(), "mine.db", budget=Budget(trials=2))
-with study.ask() as first:
-    first.report(0.5)
-    converted.clear()  # the store's own
-    look()
-    subprocess.run([sys.executable, "-c", ""], check=True)
-    look()
-    first.report(0.5)
-text = next(Path(os.environ["TMPDIR"]).rglob("lines")).read_text()
-say([json.loads(line)["topic"].rpartition(": ")[2] for line in text.splitlines()])
-""",
-    )
-    before, after, lines = told
-    assert before == [[], 0]
-    assert after == [["lines"], 2]  # the answer, and the verdict of the trial
-    ends = ["trial 0, attempt 1 reports epoch 2", "trial 0, attempt 1 ends"]
-    assert lines == [["here", "opens", "ask", "trial 0, attempt 1 reports epoch 1", *ends]]
-
-
-def test_what_is_kept_for_other_ranks_is_written_when_it_grows_long(tmp_path: Path) -> None:
-    ((sizes,),) = run_alone(
-        tmp_path,
-        """
-from pathlib import Path
-from haltune import ranks as handover
-handover._LINES_KEPT = 20
-sizes = []
-for trial in Study(PROBLEM, Whims(), budget=Budget(trials=20)):
-    trial.report(0.5)
-    sizes.append(len([p for p in Path(os.environ["TMPDIR"]).rglob("lines")]))
-say(sizes)
-""",
-    )
-    assert sizes[0] == 0
-    assert sizes[-1] == 1
-
-
-def test_a_search_by_itself_needs_no_folder(tmp_path: Path) -> None:
-    ((best,),) = run_alone(tmp_path, """
-study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
-for trial in study:
-    trial.report(0.5)
-say(str(study.best))
-""", HALTUNE_RUN_FOLDER=os.devnull)  # fmt: skip
-    assert "value=0.5" in best
 
 
 LOOPS = {"for trial in study:": 1, "while not isinstance(trial := study.ask(), Finish):": 0}
@@ -495,30 +330,10 @@ def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_fo
     assert [(e.trial, e.status) for e in study.events() if isinstance(e, Ended)] == [(0, "stopped")]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_what_fails_after_a_training_elsewhere_is_not_forgiven(tmp_path: Path, method: str) -> None:
-    trial = a_study(3, store=tmp_path / "search.db").ask()
-    assert isinstance(trial, Trial)
-    with pytest.raises(ValueError, match="in the test"), trial:
-        elsewhere(trial, method)
-        raise ValueError("in the test")
-    assert trial.ended == "stopped"
-
-
 def test_a_study_in_memory_does_not_cross_to_a_spawned_process() -> None:
     trial = a_study(3).ask()
     assert isinstance(trial, Trial)
     with pytest.raises(NotSupported, match=r"in memory.*sqlite:///search.db.*'ddp'"):
-        elsewhere(trial, "spawn")
-
-
-def test_a_policy_whose_class_a_function_defines_does_not_cross_to_a_spawned_process(tmp_path: Path) -> None:
-    class Local(Whims):
-        """Found under no name."""
-
-    trial = a_study(3, Local(), store=tmp_path / "search.db").ask()
-    assert isinstance(trial, Trial)
-    with pytest.raises(NotSupported, match=r"cannot import .*Local.*define it at the top of a module"):
         elsewhere(trial, "spawn")
 
 

@@ -74,14 +74,3 @@ def test_a_journal_returns_to_the_file_before_it_is_large(tmp_path: Path) -> Non
     assert max(sizes) < 8 << 20
     assert sum(later < earlier for earlier, later in pairwise(sizes)) > 1
     assert read(tmp_path / "a.db", True) == 121
-
-
-def test_a_file_with_the_mark_of_an_earlier_version_opens_without_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    store = SqliteStore(f"sqlite:///{path}")
-    fill(store, 3)
-    store.close()
-    with closing(sqlite3.connect(path, isolation_level=None)) as c:
-        c.execute("CREATE TABLE haltune_journal (apart INTEGER NOT NULL)")
-        c.execute("INSERT INTO haltune_journal SELECT schema_version FROM pragma_schema_version")
-    assert read(path, True) == read(path, False) == 4

@@ -19,14 +19,11 @@ from worlds import problem
 
 from examples import many
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
-from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
-from haltune.log.decisions import go_on
-from haltune.log.events import Created, Reported
+from haltune.errors import HaltuneError, HaltuneWarning, StoreError
 from haltune.policies import RandomSearch
 from haltune.report import summary
 from haltune.report.page import page, write
 from haltune.store.open import open_sql, open_store
-from haltune.store.rows import restored, stored
 from haltune.study.view import read_study
 
 PROBLEM = problem(9)
@@ -108,32 +105,15 @@ def resumed(**fields: Any) -> dict[str, Any]:
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "JSON cut short": ({"kind": "ended", "at": 1.0, "body": '{"kind": "ended", '}, "its JSON cannot be read"),
-    "no body": ({"kind": "ended", "at": 1.0, "body": None}, "texts"),
-    "a body that is a list": ({"kind": "ended", "at": 1.0, "body": "[1, 2]"}, "a table that says its kind"),
     "JSON without end": (
         {"kind": "ended", "at": 1.0, "body": '{"kind":"ended","error":' + "[" * 99_999 + "]" * 99_999 + "}"},
         "its JSON cannot be read",
     ),
-    "another kind within": ({"kind": "ended", "at": 1.0, "body": '{"kind": "held", "at": 1, "reason": "x"}'}, "kind"),
     "a kind of a later version": (body("teleported"), "newer haltune; update"),
     "a field of a later version": (ended(surprise=1), "'surprise'.*newer haltune; update"),
-    "a field that is missing": (body("ended", trial=2), "not whole"),
-    "a status that is none": (ended(status="owned"), "'owned' is not a valid Status"),
-    "trial -1": (ended(trial=-1), "trial = -1: a whole number, 0 or more"),
     "trial 99": (ended(trial=99), "there are 3 yet"),
-    "a trial that is true": (ended(trial=True), "trial = True"),
-    "trial 7 started": (started(trial=7), "the next is 3"),
-    "a configuration that is a list": (started(config=[1]), r"config = \[1\]: a table"),
-    "time that is none": (started(deciding="nan"), "deciding = nan"),
-    "the attempt after the next resumed": (resumed(attempt=3), "attempt 3 at trial 2, which is at attempt 1"),
-    "an action that is none": (report(action="rm -rf"), "action = 'rm -rf'"),
-    "no epoch": (report(epoch=None), "other types"),
-    "epoch infinity": (report(epoch=float("inf")), "epoch = inf"),
     "an epoch beyond the last": (report(epoch=1e300), "and a training has 9"),
     "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "other types"),
-    "negative seconds": (report(seconds=-1e9), "seconds = -1"),
-    "evidence that is a list": (report(action="stop", body="[1]"), "evidence"),
-    "a path with a zero": (body("checkpointed", trial=2, attempt=1, epoch=1.0, path="a\0"), "a path"),
     "a second beginning": (body("created", problem={}, policy={}, seed=3), "a study is made once"),
 }  # fmt: skip
 
@@ -154,22 +134,11 @@ def test_an_event_that_no_haltune_writes_is_a_sentence_that_says_where(
         assert "bring back a copy of the store" in str(caught.value)
 
 
-@pytest.mark.parametrize("gap", [1, 200])
-def test_a_gap_in_the_log_is_said(gap: int, sound: Path, tmp_path: Path) -> None:
+def test_a_gap_in_the_log_is_said(sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
-    missing = put(path, report(), gap) - gap
+    missing = put(path, report(), 1) - 1
     with pytest.raises(StoreError, match=f"event {missing} of the study .* it is not there"):
         read_study(open_store(path))
-
-
-@pytest.mark.parametrize("lr", [None, "<script>", 1e300, float("nan")])
-def test_a_configuration_outside_the_space_is_said_when_it_is_looked_at(lr: Any, sound: Path, tmp_path: Path) -> None:
-    path = copied(sound, tmp_path)
-    others = {"layers": 2, "kernel": "rbf"}
-    put(path, started(config=others if lr is None else others | {"lr": lr}))
-    history = read_study(open_store(path)).history
-    with pytest.raises(StoreError, match="a configuration in the log of the study 'study'"):
-        _ = history.trials
 
 
 COLUMNS = {
@@ -179,10 +148,8 @@ COLUMNS = {
 
 
 CHANGES = [
-    *(f"UPDATE haltune_events SET {column} = {value!r} WHERE seq = 3" for column, value in COLUMNS.items()),
+    *(f"UPDATE haltune_events SET {column} = {COLUMNS[column]!r} WHERE seq = 3" for column in ("at", "value", "body")),
     "UPDATE haltune_metrics SET value = 2.5 WHERE seq = 3",
-    "UPDATE haltune_metrics SET name = 'lose' WHERE seq = 3",
-    "DELETE FROM haltune_metrics WHERE seq = 3",
     "INSERT INTO haltune_metrics VALUES (1, 3, 'more', 1.0)",
     "UPDATE haltune_events SET body = replace(body, '0.', '1.') WHERE kind = 'started' AND trial = 1",
 ]
@@ -210,7 +177,7 @@ def use(path: Path) -> list[Any]:
     return [image(e) for e in store.read(name)]
 
 
-@settings(max_examples=many(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=many(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
@@ -221,24 +188,6 @@ def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: P
     path.write_bytes(raw)
     with suppress(HaltuneError):
         assert use(path)[: len(truth)] == truth
-
-
-@pytest.mark.parametrize("text", [b"CREATE TABLE haltune_events", b"continue", b"created"])
-@pytest.mark.parametrize("byte", [0x00, 0x27, 0xFF])
-def test_a_byte_that_is_no_text_gives_the_truth_or_a_sentence(
-    text: bytes, byte: int, sound: Path, tmp_path: Path
-) -> None:
-    truth = [image(e) for e in open_store(sound).read("study")]
-    raw = sound.read_bytes()
-    found = [i for i in range(len(raw)) if raw.startswith(text, i)]
-    assert found
-    for start in found[:2]:
-        for offset in (0, len(text) // 2, len(text) - 1):
-            path, spoilt = copied(sound, tmp_path), bytearray(raw)
-            spoilt[start + offset] = byte
-            path.write_bytes(spoilt)
-            with suppress(HaltuneError):
-                assert use(path)[: len(truth)] == truth
 
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
@@ -268,7 +217,7 @@ def spoilt(data: st.DataObject, told: Any) -> Any:
     return data.draw(_LEAVES)
 
 
-@settings(max_examples=many(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=many(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_log_without_checksums_that_somebody_rewrote_is_used_or_refused_in_words(
     data: st.DataObject, sound: Path, tmp_path: Path
@@ -333,13 +282,6 @@ def test_a_server_with_tables_of_an_older_version_gets_the_column_too(postgres_u
 # -- text that is none -------------------------------------------------------------------------------
 
 
-@given(st.text(st.characters(), max_size=20) | st.text("\x00\x1b0eu\udc00d", max_size=20))
-def test_any_text_is_kept_as_every_database_holds_it_and_comes_back(text: str) -> None:
-    assert restored(stored(text)) == text
-    stored(text).encode()
-    assert "\0" not in stored(text)
-
-
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "postgresql":
@@ -369,21 +311,3 @@ def test_text_that_no_encoding_holds_breaks_no_search_no_page_and_no_export(wher
         with trial:
             trial.report(0.5)
     assert len(again.trials) == 4
-
-
-def test_a_reason_may_hold_any_text(where: Any) -> None:
-    store = open_store(where)
-    store.create("s", Created(at=0.0, problem={}, policy={}, seed=0))
-    reason = f"\x1b[2J \x1be \0 {BAD} \x1bu0041"
-    sent = Reported(
-        at=1.0, trial=0, attempt=1, epoch=1.0, value=1.0, seconds=1.0, verdict=go_on(reason), seen=1, metrics={}
-    )
-    store.append("s", [sent], seen=1, about=None)
-    (found,) = store.read("s", 1)
-    assert found == sent
-
-
-@pytest.mark.parametrize("name", ["a\0b", BAD])
-def test_a_study_is_called_by_a_text_that_files_can_be_called(name: str) -> None:
-    with pytest.raises(InvalidInput, match="which a file can be called"):
-        Study(PROBLEM, RandomSearch(), None, name, budget=Budget(trials=1))

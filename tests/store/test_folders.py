@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,6 @@ from haltune.errors import StoreError
 from haltune.log import events as ev
 from haltune.store.checkpoints import own_folder
 from haltune.store.memory import MemoryStore
-from haltune.study.view import read_study
 
 Open = Callable[[], Study]
 
@@ -53,10 +51,7 @@ def need_each_their_own(a: Open, b: Open) -> None:
     assert Path(again.checkpoint).read_text() == "of a"
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("a.db", "a.sqlite"), ("sqlite:///exp0.1", "sqlite:///exp0.2"), ("sqlite:///x", "sqlite:///x.db")],
-)
+@pytest.mark.parametrize(("one", "other"), [("a.db", "a.sqlite"), ("sqlite:///exp0.1", "sqlite:///exp0.2")])
 def test_stores_of_like_names_keep_their_checkpoints_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str
 ) -> None:
@@ -64,7 +59,7 @@ def test_stores_of_like_names_keep_their_checkpoints_apart(
     need_each_their_own(lambda: opened(one), lambda: opened(other))
 
 
-@pytest.mark.parametrize("names", [("first", "second"), ("x" * 300, "x" * 299), ("..", "."), ("a/b", "a%2Fb")])
+@pytest.mark.parametrize("names", [("x" * 300, "x" * 299), ("a/b", "a%2Fb")])
 def test_studies_may_share_the_folder_they_are_given(tmp_path: Path, names: tuple[str, str]) -> None:
     store, folder = tmp_path / "s.db", tmp_path / "shared"
     a, b = (lambda name=name: opened(store, name=name, checkpoints=folder) for name in names)
@@ -72,29 +67,7 @@ def test_studies_may_share_the_folder_they_are_given(tmp_path: Path, names: tupl
     assert {path.name for path in tmp_path.iterdir()} - {"s.db-wal", "s.db-shm"} == {"s.db", "shared"}
 
 
-def test_the_same_name_in_two_stores_in_one_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    stores = MemoryStore(lambda: 1.0), MemoryStore(lambda: 1.0)
-    a, b = (lambda store=store: opened(store, checkpoints=folder) for store in stores)
-    need_each_their_own(a, b)
-
-
-def test_databases_on_servers_keep_their_checkpoints_apart_in_one_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    stores = [MemoryStore(lambda: 1.0) for _ in range(2)]
-    for store, database in zip(stores, "ab", strict=True):
-        store.url = f"postgresql+psycopg://host/{database}"
-        store.folder = None
-    a, b = (lambda store=store: opened(store) for store in stores)
-    need_each_their_own(a, b)
-    assert [path.name for path in tmp_path.iterdir()] == ["haltune.checkpoints"]
-
-
-@pytest.mark.parametrize(
-    "name", ["..", ".", "../..", "a/../../b", "con", "x" * 300, "\0", "a\nb", "-rf", " ", "\ud800"]
-)
+@pytest.mark.parametrize("name", ["..", "a/../../b", "x" * 300, "\0", "\ud800"])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     created = ev.Created(at=1.0, problem={}, policy={}, seed=1, id="0123456789ab")
     for given in (created, replace(created, id=""), replace(created, id="/../../x"), replace(created, id="..")):
@@ -121,27 +94,6 @@ def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
     again = asked(opened(new / "renamed.sqlite", checkpoints="new/elsewhere"))
     assert again.checkpoint is not None
     assert Path(again.checkpoint).read_text() == "moved"
-
-
-@pytest.mark.parametrize("store", ["sqlite:///é%20b.db", "sqlite+pysqlite:///a.db"])
-@pytest.mark.parametrize("folder", ["here", "50%25 # é", "\udcff"])
-def test_a_store_names_its_folder_wherever_the_process_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, folder: str
-) -> None:
-    try:
-        (tmp_path / folder).mkdir()
-    except (OSError, UnicodeError):
-        pytest.skip("no name of a folder on this file system")
-    monkeypatch.chdir(tmp_path / folder)
-    study = opened(store)
-    saved(study, "here").interrupt()
-    (database,) = (path for path in Path().iterdir() if path.suffix == ".db")
-    assert study.checkpoints.folder.parent == database.absolute().with_suffix(".checkpoints")
-    monkeypatch.chdir(tmp_path)
-    for other in (study.store, pickle.loads(pickle.dumps(study.store))):
-        assert opened(other).checkpoints.folder == study.checkpoints.folder
-        assert read_study(other, "study").history.trial(0).checkpoint is not None
-    assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
 def test_a_process_whose_folder_was_deleted_opens_what_is_named_by_its_whole_path(

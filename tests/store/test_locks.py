@@ -159,15 +159,3 @@ def test_a_claimer_that_is_stopped_in_the_middle_keeps_nobody_waiting_for_long(s
     claim = store.claimed("s")
     assert claim is not None
     assert claim.holder == "me"
-
-
-def test_a_connection_that_ends_again_and_again_is_made_anew(store: SqlStore) -> None:
-    with session(store.address()) as admin:
-        admin.autocommit = True
-        for _ in range(3):
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
-                "pid <> pg_backend_pid()"
-            )
-            assert store.claim("s", None, None)
-            assert store.names() == ["s"]

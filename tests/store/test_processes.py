@@ -67,19 +67,6 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 @needs_fork
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_store_in_memory_does_not_cross_a_fork() -> None:
-    study = Study(PROBLEM, Whims(), None, budget=Budget(trials=3))
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    for work in (lambda: trial.report(0.5), study.ask, trial.finish, trial.heartbeat):
-        assert in_a_fork(work).startswith("NotSupported: this process was forked")  # type: ignore[arg-type]
-        assert "store='sqlite:///search.db'" in in_a_fork(work)  # type: ignore[arg-type]
-    assert in_a_fork(lambda: Study(PROBLEM, Whims(), None).sync()) == "done"  # one of its own is no matter
-    trial.report(0.5)
-
-
-@needs_fork
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_file_goes_on_after_a_fork_in_both_processes(tmp_path: Path) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=9))
     mine = study.ask()

@@ -43,18 +43,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 # -- nothing is written -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("journal", ["delete", "wal"])
-def test_the_database_of_something_else_is_left_as_it_is(path: Path, journal: str) -> None:
-    with closing(sqlite3.connect(path)) as c:
-        c.execute(f"PRAGMA journal_mode={journal}")
-        c.execute("CREATE TABLE bookmarks (url)")
-        c.commit()
-    before = contents(path.parent)
-    with pytest.raises(StoreError, match="is no store of haltune's: it holds bookmarks"):
-        open_store(path, reading=True)
-    assert contents(path.parent) == before
-
-
 def test_what_is_not_there_is_not_made(path: Path) -> None:
     for where in (path, str(path), f"sqlite:///{path}"):
         with pytest.raises(StoreError) as refused:
@@ -86,16 +74,6 @@ def test_a_search_that_runs_is_read_while_another_keeps_its_file_locked(
     assert len(study.trials) == 1
     with pytest.raises(StoreError, match="needs to write there"):
         store.append("study", [END], seen=99, about=0)
-
-
-def test_what_is_recorded_after_a_look_is_seen_at_the_next(path: Path) -> None:
-    searched(path).store.close()
-    store = open_store(path, reading=True)
-    before = len(list(store.read("study")))
-    with closing(open_sql(f"sqlite:///{path}")) as writing:
-        writing.append("study", [END], seen=99, about=0)
-        assert len(list(store.read("study"))) == before + 1
-    assert len(list(store.read("study"))) == before + 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or os.getuid() != 0, reason="needs to be another user")
@@ -150,19 +128,6 @@ def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) 
     shutil.copy(path, copy)
     shutil.copy(f"{path}-wal", f"{copy}-wal")
     assert len(read_study(copy).history) == len(study.trials) == 1
-
-
-@pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_file_that_is_deleted_or_replaced_under_a_search_is_an_error_and_is_not_written_to(
-    path: Path, how: str
-) -> None:
-    trial = searched(path).ask()
-    assert isinstance(trial, Trial)
-    path.rename(path.with_name("kept.db"))
-    if how == "replaced":
-        searched(path).store.close()
-    with pytest.raises(StoreError, match="the file was deleted or replaced while it was in use"):
-        trial.report(0.5)
 
 
 @linux

@@ -14,7 +14,7 @@ from whims import PROBLEM, Whims
 from workers import created
 
 from haltune import Budget, Study
-from haltune.errors import StoreError, StudyMismatch
+from haltune.errors import StoreError
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Event, Expired, Finished, Reported, Rescaled, Started, Status
 from haltune.store.base import Conflict, Lease, Release, Store
@@ -53,23 +53,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         store.close()
 
 
-def test_its_clock_is_the_one_given(store: Store) -> None:
-    assert store.now() == 42.0
-
-
 def test_a_study_is_created_once_and_names_come_in_order(store: Store) -> None:
     assert store.create("b", created())
     assert store.create("a", created())
     assert not store.create("b", created())
     assert store.names() == ["s", "b", "a"]
-
-
-def test_studies_of_one_store_know_nothing_of_each_other(store: Store) -> None:
-    store.create("other", created())
-    store.append("s", [start(0)], seen=1, about=None, lease=lease(0))
-    assert list(store.read("other")) == [created()]
-    assert store.leases("other") == []
-    assert store.append("other", [start(0)], seen=1, about=None) == 1
 
 
 def test_positions_count_from_the_creation(store: Store) -> None:
@@ -182,37 +170,9 @@ def test_the_only_study_is_found_without_its_name(store: Store) -> None:
         only_study(store, "x")
 
 
-def test_a_store_without_a_study_says_how_one_begins() -> None:
-    for name in (None, "x"):
-        with pytest.raises(StoreError, match="holds no study yet: start the program"):
-            only_study(MemoryStore(), name)
-
-
 def test_two_studies_are_searched_in_one_store(store: Store) -> None:
     for name in ("one", "two", "one"):
         for trial in Study(PROBLEM, Whims(), store, name, seed=1, budget=Budget(trials=2)):
             trial.report(0.5)
     for name in ("one", "two"):
         assert len(Study(PROBLEM, Whims(), store, name).trials) == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"problem": type(PROBLEM)(PROBLEM.space, PROBLEM.goal, 11)}, ["max_epochs: recorded 10, given 11"]),
-        ({"policy": Whims(option=2)}, ["policy.option: recorded 1, given 2"]),
-        ({"seed": 2}, ["seed: recorded 1, given 2"]),
-        ({"policy": Whims(option=3), "seed": 4}, ["policy.option: recorded 1, given 3", "seed: recorded 1, given 4"]),
-    ],
-)
-def test_reopening_with_other_settings_lists_what_differs(store: Store, given: dict[str, Any], says: list[str]) -> None:
-    budget = Budget(trials=1)
-    Study(PROBLEM, Whims(), store, "mine", 1, budget).ask().report(0.5)  # without a report it would make way
-    length = len(list(store.read("mine")))
-    arguments = {"problem": PROBLEM, "policy": Whims(), "seed": 1} | given
-    with pytest.raises(StudyMismatch) as caught:
-        Study(arguments["problem"], arguments["policy"], store, "mine", seed=arguments["seed"])
-    for sentence in [*says, "'mine'", store.url, "another name"]:
-        assert sentence in str(caught.value)
-    assert str(caught.value).count("\n  - ") == len(says)
-    assert len(list(store.read("mine"))) == length

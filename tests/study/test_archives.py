@@ -59,25 +59,3 @@ def test_one_that_cannot_be_seen_is_not_said_to_be_missing(closed):
     assert told.startswith(f"StoreError: {path} cannot be read: this user may not ")
     assert (f"may not enter the folder {path.parent}" if closed == "folder" else f"may not read {path}") in told
     assert gone.startswith("StoreError: there is no file")
-
-
-def test_checkpoints_that_cannot_be_seen_are_not_taken_for_gone():
-    def look() -> str:
-        best = load_study(folder / "a.db").best
-        return str(best and best.checkpoint)
-
-    with open_folder() as folder:
-        study = Study(
-            {"x": Float(0, 1)}, "acc", folder / "a.db", max_epochs=1, policy=RandomSearch(trials=1), verbose=0
-        )
-        for trial in study:
-            with trial:
-                trial.report(0.5)
-                trial.save(lambda path: path.write_text("state"))
-        study.ask()
-        study.store.close()
-        assert look().endswith(".ckpt")
-        study.checkpoints.folder.parent.chmod(0o700)
-        study.checkpoints.folder.chmod(0o700)
-        told = as_another_user(look)
-    assert told.endswith(".ckpt"), told

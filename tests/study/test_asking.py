@@ -1,7 +1,5 @@
 """Asking: a policy's end, budgets that change, and budgets that nothing is charged to."""
 
-import warnings
-
 import pytest
 from virtual import search, study
 from worlds import Clock
@@ -43,13 +41,3 @@ def test_a_budget_of_costs_that_nobody_reports_is_warned_of_once(policy):
             with found.ask() as trial:
                 trial.report(0.5, epoch=1)
     assert len(caught) == 1
-
-
-@pytest.mark.parametrize("cost", [0.0, 2.0])
-def test_a_budget_of_costs_that_are_reported_is_not_warned_of(cost):
-    found = study(RandomSearch(), Budget(cost=100))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):
-            with found.ask() as trial:
-                trial.report(0.5, epoch=1, cost=cost)

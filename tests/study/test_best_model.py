@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scripted import CURVES, ENDS, scripted_study
 
-from haltune import Checkpointing, Study, Trial
+from haltune import Checkpointing, Study
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Kept
@@ -49,7 +49,7 @@ def test_the_best_runs_last_state_is_kept_by_default_and_no_other() -> None:
     assert written == {(0, 3): 1}  # the others ended behind it
 
 
-@pytest.mark.parametrize("at", [(), (1,), (2,), (1, 2)])
+@pytest.mark.parametrize("at", [(), (1, 2)])
 def test_where_the_best_epoch_counts_its_state_is_kept_whatever_came_after(at: tuple[float, ...]) -> None:
     study = scripted_study("best", at)
     written = train(study, ENDS)
@@ -61,40 +61,11 @@ def test_where_the_best_epoch_counts_its_state_is_kept_whatever_came_after(at: t
         assert written == {(0, 1): 1, (0, 2): 1, (1, 2): 1}  # each that led when it was reported
 
 
-def test_a_run_that_pauses_goes_on_from_its_last_epoch_not_from_its_best() -> None:
-    study = scripted_study("best", at=(2,))
-    train(study, ([0.1, 0.2, 0.3], [0.9, 0.9, 0.9], [0.9, 0.9, 0.9]))
-    resumed = [t.epochs.tolist() for t in study.trials]
-    assert resumed == [[1, 2, 3]] * 3
-    assert study.best is not None
-    assert Path(str(study.best.checkpoint)).read_text() == "0 1"
-
-
 def test_nothing_is_kept_on_request() -> None:
     study = scripted_study("best", checkpoints=Checkpointing(keep=0))
     assert train(study, CURVES) == {}
     assert study.best is not None
     assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)
-
-
-def test_a_best_epoch_that_is_trained_again_is_none_until_it_comes_again() -> None:
-    study = scripted_study("best")
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    trial.report(0.5)
-    trial.save(lambda path: path.write_text("one"))
-    trial.report(0.1)
-    assert trial._keeps_epoch
-    trial.save(lambda path: path.write_text("two"), keep=True)
-    assert not trial._keeps_epoch
-    trial.interrupt()
-    again = study.ask()
-    assert isinstance(again, Trial)
-    assert (again.epoch, Path(str(again.checkpoint)).read_text()) == (1, "one")
-    assert study.best is not None
-    assert (study.best.epoch, Path(str(study.best.checkpoint)).read_text()) == (1, "one")
-    again.report(0.7)
-    assert not again._keeps_epoch
 
 
 def test_another_process_knows_the_best_model(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,13 @@ from numpy.random import Generator
 from whims import PROBLEM, Whims
 from worlds import Clock, Crash, MortalStore
 
-from haltune import Budget, Finish, Study, Trial, Wait
+from haltune import Budget, Finish, Study, Trial
 from haltune.log.decisions import Move
 from haltune.log.events import Reported, Started
 from haltune.log.history import History
-from haltune.store.base import CLAIM, Conflict, Lease, Store
+from haltune.store.base import CLAIM, Lease, Store
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql
-from haltune.study import asking as claims
 from haltune.study.asking import TERM, WORTH
 from haltune.study.replay import replay
 from haltune.study.session import clocked
@@ -131,14 +129,6 @@ def test_while_one_worker_decides_another_waits_and_reports_pass(store: Store) -
     assert [d for d in replay(PROBLEM, Whims(), log) if d[1] != d[2]] == []
 
 
-def test_quick_decisions_are_made_without_asking_whose_turn_it_is(store: Store) -> None:
-    with clocked(lambda: 0.0):
-        made = study(store, Slow())
-    asked(made).report(0.5)
-    store.claim("study", claim(GONE, 1e18), None)
-    assert asked(made).id == 1
-
-
 @pytest.mark.parametrize(("holder", "seconds"), [("of a process that is gone", 0.0), (GONE, TERM + 1.0)])
 def test_the_claim_of_a_worker_that_died_is_taken_over(holder: str, seconds: float) -> None:
     clock = Clock()
@@ -151,44 +141,6 @@ def test_the_claim_of_a_worker_that_died_is_taken_over(holder: str, seconds: flo
     store.claim("study", claim(holder, clock.now + TERM), None)
     clock.now += seconds
     assert asked(made).id == 1
-
-
-def test_a_claim_that_nobody_ends_runs_out_while_others_wait() -> None:
-    clock = Clock()
-
-    def slept(seconds: float) -> None:
-        clock.now += seconds
-
-    store = MemoryStore(clock)
-    slow_study(store)
-    store.claim("study", claim(GONE, clock.now + TERM), None)
-    began = clock.now
-    with clocked(time.perf_counter, slept):
-        assert asked(study(store, Slow())).id == 1
-    assert TERM <= clock.now - began < TERM + 1.0
-
-
-def test_what_is_no_move_ends_the_claim_too(store: Store) -> None:
-    waits = slow_study(store, Slow(wait_at=1))
-    assert isinstance(waits.ask(), Wait)
-    assert store.claimed("study") is None
-
-
-def test_a_claim_that_came_after_a_move_is_given_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, other = slow_study(store), study(store, Slow())
-
-    replica = made.session.replica
-    claim_of, asks = replica.store.claim, [other]
-
-    def late(*claim: Any) -> bool:
-        if asks:
-            asked(asks.pop())
-        return claim_of(*claim)
-
-    monkeypatch.setattr(replica.store, "claim", late)
-    with pytest.raises(Conflict), claims.claimed(replica):
-        raise AssertionError("decides what was decided")
-    assert store.claimed("study") is None
 
 
 def test_a_policy_that_raises_ends_its_claim(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,11 +28,7 @@ def trained(values: list[float], study: Study | None = None) -> Trial:
     ("values", "said"),
     [
         ([math.nan, math.nan], "was NaN at epoch 1 and epoch 2: the training diverged"),
-        ([0.5, math.inf, -math.inf], "was infinite at epoch 2 and epoch 3: the training diverged"),
-        (
-            [0.5, math.nan, 0.5, math.inf, math.nan],
-            "was NaN and infinite at epoch 4 and epoch 5: the training diverged",
-        ),
+        ([0.5, math.nan, 0.5, math.inf, math.nan], "NaN and infinite at epoch 4 and epoch 5: the training diverged"),
     ],
 )
 def test_it_ends_after_the_second_in_a_row_and_says_why(values: list[float], said: str) -> None:

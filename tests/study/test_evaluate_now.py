@@ -8,6 +8,7 @@ from worlds import problem
 from haltune import Minimize, Problem, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.policies import Ladder, RandomSearch
+from haltune.study.session import clocked
 
 SPACE = problem().space
 
@@ -36,10 +37,9 @@ def trained(study: Study, clock: Clock, seconds: float = 0.0) -> list[int]:
 
 def test_trials_on_rungs_are_evaluated_at_rungs_and_at_the_end() -> None:
     clock = Clock()
-    study = Study(
-        Problem(SPACE, Minimize("loss"), 50), Ladder(min_trials_per_rung=1, eta=2, first_cut=2), seed=0,
-        budget="2 trials", verbose=0, monotonic=clock,
-    )  # fmt: skip
+    with clocked(clock):
+        policy = Ladder(min_trials_per_rung=1, eta=2, first_cut=2)
+        study = Study(Problem(SPACE, Minimize("loss"), 50), policy, seed=0, budget="2 trials", verbose=0)
     assert trained(study, clock) in ([1], [1, 3, 9, 27, 50])
 
 
@@ -47,7 +47,8 @@ def test_trials_on_rungs_are_evaluated_at_rungs_and_at_the_end() -> None:
 def test_where_any_report_may_decide_evaluations_keep_to_their_share(seconds: float, most: int) -> None:
     clock = Clock()
     posed = Problem(SPACE, Minimize("loss"), 1000, unit="step", judge_every=1)
-    study = Study(posed, RandomSearch(), budget="1 trial", verbose=0, monotonic=clock)
+    with clocked(clock):
+        study = Study(posed, RandomSearch(), budget="1 trial", verbose=0)
     found = trained(study, clock, seconds)
     assert found[-1] == 1000
     assert len(found) <= most + 2

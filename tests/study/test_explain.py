@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from told import tell_trial, told
 
 import haltune.policies as of
 from haltune import Budget, Constraint, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
-from haltune.log.decisions import FULL, Action, stop
-from haltune.log.events import Ended, Event, Reported, Resumed, Started, Status
-from haltune.log.outcomes import Comparisons
-from haltune.study.explain import short_explanation
+from haltune.log.decisions import FULL, Action
+from haltune.log.events import Event, Reported, Resumed, Started, Status
 
 EPOCHS = 9
 # policies of rungs, and whether trials are compared within a bracket alone
@@ -30,7 +27,6 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
     "asha-brackets": (lambda: of.Hyperband(eta=3, rounds=9, asynchronous=True), False),
     "asha-stops": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9, asynchronous="stop"), False),
     "ladder": (lambda: of.Ladder(2, 2, 3, min_trials_per_rung=2), False),
-    "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, min_trials_per_rung=2), initial=3, candidates=12), False),
     "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=12), False),
     "halting": (
         lambda: of.Halting(
@@ -164,44 +160,3 @@ def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
             if trial.verdict and trial.verdict.resumable:
                 trial.checkpointed("saved")
     assert "ended because  4th of 4 at epoch 1" in study.explain(0, whole=False)
-
-
-def test_with_several_goals_it_is_said_how_many_dominate_a_trial_now() -> None:
-    problem = Problem(Space({"x": Float(0.0, 1.0)}), [Maximize("acc", (0, 1)), Minimize("ms")], 9)
-    study = Study(problem, of.Ladder(2, 2, 3, min_trials_per_rung=2), seed=0, budget=Budget(trials=8), verbose=0)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report({"acc": 0.1 * trial.id + 0.01 * epoch, "ms": 9.0 - trial.id}, epoch=epoch)
-            if trial.verdict and trial.verdict.resumable:
-                trial.checkpointed("saved")
-    said = [study.explain(t.id, whole=False) for t in study.trials if t.status is Status.PAUSED]
-    found = [re.search(r"dominated by (\d+) of (\d+) other trials? at epoch (\d+); (\d+) continued", s) for s in said]
-    ends = {t.id: {float(e): (v, -m) for e, v, m in zip(t.epochs, t.values, t.metrics["ms"], strict=True)}
-            for t in study.trials}  # fmt: skip
-    paused = [t for t in study.trials if t.status is Status.PAUSED]
-    assert any(found)
-    for t, match in zip(paused, found, strict=True):
-        there = {id: curve[t.epoch] for id, curve in ends.items() if t.epoch in curve and id != t.id}
-        own = ends[t.id][t.epoch]
-        above = sum(all(a >= b for a, b in zip(v, own, strict=True)) and v != own for v in there.values())
-        if match is None:
-            assert above == 0
-            continue
-        went = sum(max(ends[id]) > t.epoch for id in there)
-        assert tuple(map(int, match.groups())) == (above, len(there), t.epoch, went)
-
-
-def test_of_a_trial_that_was_told_to_end_and_still_trains_it_is_not_said_that_it_ended() -> None:
-    history = tell_trial(told(), [0.1], None)
-    history.apply(
-        Reported(
-            at=9.0, trial=0, attempt=1, epoch=2.0, value=0.2, seconds=1.0, verdict=stop("too slow"),
-            seen=history.position
-        )
-    )  # fmt: skip
-    assert "cut because    too slow" in short_explanation(Comparisons(history, False), 0)
-    assert "ended" not in history.trial(0)._repr_html_()
-    history.apply(Ended(at=9.5, trial=0, attempt=1, status=Status.STOPPED))
-    assert "ended because  too slow" in short_explanation(Comparisons(history, False), 0)
-    assert "ended because" in history.trial(0)._repr_html_()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from clocked import World
 
-from haltune import Action, Finish, HaltuneWarning
-from haltune.log.events import Checkpointed, Ended, Event, Expired, Reported, Resumed, Status
-from haltune.store import Lease
+from haltune import Action, HaltuneWarning
+from haltune.log.events import Checkpointed, Event, Expired, Reported, Resumed, Status
 
 
 @pytest.fixture
@@ -41,17 +38,6 @@ def test_a_lease_that_expires_offers_the_trial_again_at_its_last_checkpoint(worl
     assert "epoch 3, its last checkpoint" in world.events(Resumed)[0].reason
 
 
-def test_a_lease_of_a_trial_that_the_log_lacks_is_ignored_with_one_warning(world: World) -> None:
-    """A log that was cut at its end, say; the lease has expired, or not."""
-    for trial, ahead in ((7, -1.0), (99, 1e6)):
-        lease = Lease(trial, 1, "somebody", world.clock.now + ahead, world.clock.now)
-        world.store._leases["study"][trial] = lease
-    with pytest.warns(HaltuneWarning, match="its log has no such trial") as caught:
-        assert world.ask().id == 0
-        assert world.ask().id == 1
-    assert len(caught) == 2
-
-
 def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
     trial = world.ask()
     trial.report(0.1)
@@ -59,19 +45,6 @@ def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
     assert not trial.report(0.2).stops
     assert world.curve() == [0.1, 0.2]
     assert not world.another().session.replica.expire(2)
-
-
-def test_without_a_checkpoint_a_later_attempt_begins_at_the_beginning(world: World) -> None:
-    lost = world.ask()
-    lost.report(0.1)
-    lost.report(0.2)
-    world.clock.now += 601
-    found = world.ask(world.another())
-    assert (found.id, found.epoch, found.checkpoint) == (0, 0.0, None)
-    assert world.curve() == []
-    found.report(0.15)
-    assert world.curve() == [0.15]
-    assert world.study.spent.epochs == 3  # superseded ones were trained, too
 
 
 def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_told_to_stop(world: World) -> None:
@@ -98,15 +71,6 @@ def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_tol
     assert world.study.trials[0].status is Status.RUNNING
 
 
-@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-def test_a_lost_worker_that_leaves_its_with_block_in_silence_disturbs_nobody(world: World) -> None:
-    with world.ask():
-        world.clock.now += 601
-        found = world.ask(world.another())
-    assert found.attempt == 2
-    assert world.events(Ended) == []
-
-
 def test_an_exception_of_a_lost_worker_is_not_the_trials(world: World) -> None:
     world.succeed()
     with world.ask() as lost:
@@ -126,18 +90,6 @@ def test_reports_and_heartbeats_and_checkpoints_renew_the_lease(world: World) ->
         assert not other.session.replica.expire(2)
 
 
-def test_a_heartbeat_of_a_lost_worker_does_not_renew_the_lease_of_the_next(world: World) -> None:
-    lost = world.ask()
-    world.clock.now += 601
-    other = world.another()
-    world.ask(other)
-    world.clock.now += 500
-    lost.heartbeat()
-    world.clock.now += 101
-    other.sync()
-    assert other.session.replica.expire(2)
-
-
 def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: World) -> None:
     trial, other = world.ask(), world.another()
     trial.report(0.1, seconds=1000.0)
@@ -146,16 +98,6 @@ def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: W
     assert not other.session.replica.expire(2)
     world.clock.now += 2
     assert other.session.replica.expire(2)
-
-
-def test_a_heartbeat_counts_as_time_spent_when_the_worker_is_lost(world: World) -> None:
-    trial = world.ask()
-    world.clock.now += 300
-    trial.heartbeat()
-    world.clock.now += 10_000
-    other = world.another()
-    assert other.session.replica.expire(2)
-    assert other.spent.time == 300
 
 
 def test_a_trial_lost_too_often_has_failed() -> None:
@@ -167,14 +109,6 @@ def test_a_trial_lost_too_often_has_failed() -> None:
     assert world.ask().id == 1
     assert world.study.trials[0].status is Status.FAILED
     assert [e.status for e in world.events(Expired)] == [Status.INTERRUPTED] * 2 + [Status.FAILED]
-
-
-def test_interruptions_by_hand_are_not_counted_as_losses() -> None:
-    world = World(max_retries=0)
-    for attempt in range(1, 5):
-        trial = world.ask()
-        assert (trial.id, trial.attempt) == (0, attempt)
-        trial.interrupt()
 
 
 def test_a_training_that_starts_over_is_told_to_count_on_from_its_checkpoint(world: World) -> None:
@@ -190,31 +124,6 @@ def test_a_training_that_starts_over_is_told_to_count_on_from_its_checkpoint(wor
     assert len(w) == 1
     found.report(0.31, epoch=3)
     assert world.curve() == [0.1, 0.2, 0.31]
-
-
-def test_the_configuration_handed_out_may_be_changed_without_harm(world: World) -> None:
-    trial = world.ask()
-    x = trial.config["x"]
-    trial.config["x"] = trial.config["model"] = "mine"
-    trial.tags["n"] = "mine"
-    assert dict(world.study.trials[0].config) == {"x": x}
-    assert world.study.trials[0].tags == {"n": 0}
-
-
-def test_warnings_point_at_the_users_line(world: World) -> None:
-    trial = world.ask()
-    trial.report(0.1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        line = sys._getframe().f_lineno + 1
-        trial.report(0.1, epoch=1)
-    assert (caught[0].filename, caught[0].lineno) == (__file__, line)
-
-
-def test_the_study_that_is_over_hands_out_nothing() -> None:
-    world = World(trials=1)
-    world.succeed()
-    assert isinstance(world.study.ask(), Finish)
 
 
 def test_a_worker_that_slept_after_it_appended_does_not_train_the_attempt_of_another(world: World) -> None:
@@ -238,23 +147,3 @@ def test_a_worker_that_slept_after_it_appended_does_not_train_the_attempt_of_ano
     taken[0].report(0.2)
     late.report(0.9)
     assert (world.curve(1), world.curve(2)) == ([0.2], [0.9])
-
-
-def test_a_worker_that_slept_after_it_appended_may_take_its_lost_trial_up_again(world: World) -> None:
-    third, other = world.ask(world.another()), world.another()
-    append = world.store.append
-
-    def asleep_after(name: str, events: Sequence[Event], **how: Any) -> int:
-        world.store.append = append  # type: ignore[method-assign]
-        third.report(0.5)
-        position = append(name, events, **how)
-        world.clock.now += 400
-        third.heartbeat()
-        world.clock.now += 400
-        assert other.session.replica.expire(2)
-        return position
-
-    world.store.append = asleep_after  # type: ignore[method-assign]
-    late = world.ask()
-    assert (late.id, late.attempt) == (1, 2)
-    assert [(e.trial, e.attempt) for e in world.events(Resumed)] == [(1, 2)]

@@ -47,18 +47,6 @@ def test_a_corrected_metric_is_taken_and_said_in_one_line(store: Any, caplog: An
     assert [t.status for t in opened(store, "val_acc").trials] == [Status.COMPLETED] * 2
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"max_epochs": 4}, {"seed": 7}, {"space": Space({"lr": Float(0.0, 0.5)})}, {"start": [{"lr": 0.5}]},
-    ],
-)  # fmt: skip
-def test_so_are_another_horizon_seed_and_space(other: dict[str, Any]) -> None:
-    store = MemoryStore()
-    opened(store, seed=1).ask()
-    assert not opened(store, **other).trials
-
-
 def test_what_was_reported_once_stays(store: Any) -> None:
     trial = opened(store).ask()
     assert isinstance(trial, Trial)
@@ -66,13 +54,6 @@ def test_what_was_reported_once_stays(store: Any) -> None:
     with pytest.raises(StudyMismatch, match=r"goal\.metric"):
         opened(store, "val_acc")
     assert opened(store).trials[0].epoch == 1.0
-
-
-def test_what_the_user_enqueued_stays() -> None:
-    store = MemoryStore()
-    opened(store).enqueue({"lr": 0.1})
-    with pytest.raises(StudyMismatch, match=r"goal\.metric"):
-        opened(store, "val_acc")
 
 
 def test_a_worker_that_trains_its_first_epoch_elsewhere_is_not_disturbed(tmp_path: Path) -> None:

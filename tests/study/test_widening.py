@@ -26,22 +26,8 @@ from widened import (
 from workers import together
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, search, train
 
-from haltune import (
-    Budget,
-    Choice,
-    Constant,
-    Finish,
-    Float,
-    Int,
-    Maximize,
-    Problem,
-    Space,
-    Start,
-    Study,
-    Trial,
-    load_study,
-)
-from haltune.errors import InvalidInput, StoreError, StudyMismatch
+from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Start, Study, Trial, load_study
+from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Event, Finished, Started, Widened
 from haltune.log.history import History
 from haltune.policies import Policy, RandomSearch
@@ -86,17 +72,6 @@ def test_what_was_tried_is_known_and_may_be_enqueued_again_as_it_was(narrow: Stu
     assert trial.config == first
     assert wide.history.tried == {NARROW.key(c) for c in configs(narrow)}
     assert wide.enqueue({"lr": 1.0, "layers": 4, "kernel": "poly", "decay": -1.0})
-
-
-def test_a_configuration_enqueued_before_is_begun_as_it_was() -> None:
-    store = MemoryStore()
-    config = {"lr": THIRD, "layers": 1, "kernel": "rbf", "decay": 0.000_123_456_789_01}
-    given = Problem(NARROW, Maximize("acc", (0, 1)), 2, start=[config])
-    Study(given, RandomSearch(), store, seed=1, budget=Budget(trials=1))
-    wider = Problem(WIDE, Maximize("acc", (0, 1)), 2, start=[config])
-    trial = Study(wider, RandomSearch(), store, seed=1, budget=Budget(trials=1)).ask()
-    assert isinstance(trial, Trial)
-    assert trial.config == NARROW.canonical(config)
 
 
 def test_whoever_has_it_open_goes_on_in_the_wider_space(narrow: Study) -> None:
@@ -179,29 +154,6 @@ def test_it_is_widened_again_and_of_two_who_widen_it_apart_one_is_told(narrow: S
         study_in(apart, narrow.store)
 
 
-class Overtaken(MemoryStore):
-    """Another process widens the study before the first widening is appended."""
-
-    other: Space | None = None
-
-    def append(self, name: str, events: Any, **how: Any) -> int:
-        if self.other is not None and isinstance(events[0], Widened):
-            space, self.other = self.other, None
-            study_in(space, self)
-        return super().append(name, events, **how)
-
-
-@pytest.mark.parametrize(
-    ("other", "count"), [(WIDE, 1), (Space({**WIDE.parameters, "lr": NARROW.parameters["lr"]}), 2)]
-)
-def test_two_processes_may_widen_it_at_once(other: Space, count: int) -> None:
-    store = Overtaken()
-    search(study_in(NARROW, store), height)
-    store.other = other
-    assert study_in(WIDE, store).problem.space == WIDE
-    assert len(widenings(store)) == count
-
-
 OTHERS = {
     "narrower": {**NARROW.parameters, "layers": Int(1, 1)},
     "partly outside": {**NARROW.parameters, "lr": Float(1e-2, 1.0, log=True)},
@@ -219,12 +171,6 @@ def test_any_other_space_is_refused_and_nothing_is_written(narrow: Study, other:
     with pytest.raises(StudyMismatch, match=r"(?s) - space: '.*A space that contains the recorded one is taken"):
         study_in(Space(OTHERS[other]), narrow.store)
     assert list(narrow.store.read("study")) == before
-
-
-def test_back_to_the_narrower_space_is_no_way(narrow: Study) -> None:
-    study_in(WIDE, narrow.store)
-    with pytest.raises(StudyMismatch, match=r"'layers' was Int\(1, 4\) and is Int\(1, 2\)"):
-        study_in(NARROW, narrow.store)
 
 
 def test_who_opens_it_by_its_log_has_the_wider_space(tmp_path: Path) -> None:
@@ -312,37 +258,6 @@ def test_a_search_that_had_ended_for_want_of_more_takes_up_what_is_new() -> None
     ]  # fmt: skip
 
 
-def test_a_space_in_which_the_policy_cannot_search_is_refused_before_anything_is_written() -> None:
-    store = MemoryStore()
-    sweep(2, store)
-    with pytest.raises(InvalidInput, match="up to 9"):
-        sweep(10, store)
-    assert not widenings(store)
-    assert sweep(2, store).problem.space == Space({"x": Int(1, 2)})
-
-
-def test_constraints_stay_and_hold_in_the_wider_space() -> None:
-    def even(config: dict[str, Any]) -> bool:
-        return bool(config["layers"] % 2 == 0)
-
-    store = MemoryStore()
-    search(study_in(Space(NARROW.parameters, {"even": even}), store), height)
-    wide = search(study_in(Space(WIDE.parameters, {"even": even}), store, trials=9), height)
-    assert {c["layers"] for c in configs(wide)} == {2, 4}
-    with pytest.raises(StudyMismatch):
-        study_in(WIDE, store)
-
-
-def test_a_constant_may_become_a_choice() -> None:
-    store = MemoryStore()
-    space = Space({"optimizer": Constant("adam"), "lr": Float(0.1, 1.0)})
-    search(study_in(space, store), lambda c, e: c["lr"])
-    wider = Space({"optimizer": Choice(["sgd", "adam"]), "lr": Float(0.1, 1.0)})
-    wide = search(study_in(wider, store, trials=9), lambda c, e: c["lr"])
-    assert {c["optimizer"] for c in configs(wide)[:4]} == {"adam"}
-    assert {c["optimizer"] for c in configs(wide)} == {"adam", "sgd"}
-
-
 def test_an_option_may_bring_its_own_parameters() -> None:
     """Those so far had none of these, so that nothing need be said of them."""
     store = MemoryStore()
@@ -383,30 +298,6 @@ def test_a_parameter_that_is_new_has_been_what_its_constant_says(name: str, tmp_
     assert wide.history.points.shape == (len(found), 5)
     assert configs(load_study(store)) == configs(read_study(store)) == found
     assert differing(wide, policy()) == []
-
-
-def test_a_start_that_came_before_a_constant_is_compared_with_it() -> None:
-    store, first = MemoryStore(), {"lr": THIRD, "layers": 1, "kernel": "rbf", "decay": 0.0}
-
-    def opened(space: Space, start: dict[str, Any]) -> Study:
-        given = Problem(space, Maximize("acc", (0, 1)), 2, start=[start])
-        return Study(given, RandomSearch(), store, seed=1, budget=Budget(trials=1))
-
-    opened(NARROW, first)
-    opened(MOMENTUM, first)
-    wide = opened(VARIED, first | {"momentum": THIRD})
-    with pytest.raises(StudyMismatch, match="start: recorded"):
-        opened(VARIED, first | {"momentum": 0.5})
-    trial = wide.ask()
-    assert isinstance(trial, Trial)
-    assert trial.config == first | {"momentum": THIRD}
-
-
-@pytest.mark.parametrize("space", [{}, {"parameters": []}, NARROW.to_json() | {"parameters": 3}])
-def test_a_damaged_widening_is_told_as_that(narrow: Study, space: Any) -> None:
-    narrow.store.append("study", [Widened(at=1.0, space=space)], seen=2**31 - 1, about=None)
-    with pytest.raises(StoreError, match="its space"):
-        narrow.sync()
 
 
 def test_a_trial_of_the_old_space_goes_on_where_it_was(narrow: Study) -> None:

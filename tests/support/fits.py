@@ -69,17 +69,12 @@ class XGBoost(Fit):
     fold_loss, fold_column = "test-logloss", "test-logloss-mean"
     exact = {
         "hist": {},
-        "exact": {"tree_method": "exact"},
-        "approx": {"tree_method": "approx"},
         "by leaves": {"grow_policy": "lossguide", "max_leaves": 4},
         "linear": {"booster": "gblinear", "max_depth": None},
-        "dart that drops nothing": {"booster": "dart"},
         "several classes": {"objective": "multi:softprob", "num_class": 2, "eval_metric": "mlogloss"},
         "adaptive leaves": {"objective": "reg:absoluteerror"},
-        "several trees a round": {"num_parallel_tree": 2},
-        "constraints": {"monotone_constraints": "(1,0,0,0)", "gamma": 0.1, "reg_alpha": 0.1},
     }
-    draws = {"rows": {"subsample": 0.5}, "each round": {"subsample": 0.5, "seed_per_iteration": True}}
+    draws = {"rows": {"subsample": 0.5}}
 
     def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, options=None, **params):
         log, data = {}, self.package.DMatrix(X[TRAIN], Y[TRAIN])
@@ -129,24 +124,12 @@ class LightGBM(Fit):
     fold_loss, fold_column = "valid-binary_logloss", "valid binary_logloss-mean"
     exact = {
         "gbdt": {},
-        "by columns": {"force_col_wise": True},
-        "deterministic": {"deterministic": True, "force_row_wise": True},
         "without the average": {"boost_from_average": False},
-        "regression": {"objective": "regression", "metric": "l2"},
         "renewed leaves": {"objective": "regression_l1", "metric": "l1"},
         "several classes": {"objective": "multiclass", "num_class": 2, "metric": "multi_logloss"},
-        "dart that drops nothing": {"boosting": "dart", "drop_rate": 0.0},
-        "constraints": {"monotone_constraints": [1, 0, 0, 0], "lambda_l1": 0.1, "path_smooth": 1.0},
         "nothing left to split": {"min_gain_to_split": 20.0},
     }
-    draws = {
-        "bagging": {"bagging_fraction": 0.5, "bagging_freq": 1},
-        "features": {"feature_fraction": 0.5},
-        "thresholds": {"extra_trees": True},
-        "gradients": {"use_quantized_grad": True},
-        "one side": {"data_sample_strategy": "goss", "learning_rate": 0.9},
-        "dart": {"boosting": "dart", "drop_rate": 0.9},
-    }
+    draws = {"bagging": {"bagging_fraction": 0.5, "bagging_freq": 1}}
 
     def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, data=None, options=None, **params):
         log, data = {}, data or self.package.Dataset(X[TRAIN], Y[TRAIN])
@@ -197,10 +180,7 @@ class CatBoost(Fit):
     exact = {
         "as it is": {},
         "features and rows drawn": {"rsm": 0.5, "bootstrap_type": "Bernoulli", "subsample": 0.5},
-        "nothing drawn": {"bootstrap_type": "No", "random_strength": 0},
         "ordered": {"boosting_type": "Ordered"},
-        "by leaves": {"grow_policy": "Lossguide", "max_leaves": 4, "langevin": True, "boosting_type": "Plain"},
-        "regression": {"kind": "CatBoostRegressor", "loss_function": "MAE", "eval_metric": "MAE"},
     }
 
     def train(self, *callbacks, rounds=5, kind="CatBoostClassifier", snapshot=None, sets=1, **params):

@@ -178,3 +178,10 @@ def test_ctrl_c_and_exits_interrupt_and_exceptions_fail() -> None:
     assert interrupts(KeyboardInterrupt())
     assert interrupts(SystemExit(1))
     assert not interrupts(ValueError("x"))
+
+
+def test_a_collective_that_fails_as_a_rank_was_lost_interrupts() -> None:
+    distributed = pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
+    assert interrupts(distributed.DistNetworkError("the store is gone"))
+    assert interrupts(RuntimeError("[gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]"))
+    assert not interrupts(RuntimeError("shapes do not match"))

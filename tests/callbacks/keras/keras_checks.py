@@ -1,5 +1,6 @@
 """HaltuneCallback in real Keras fits. Run by test_callback.py in a process for each backend."""
 
+import csv
 import gc
 import pickle
 
@@ -10,7 +11,8 @@ from callback_fakes import STOP, FakeTrial
 from callback_studies import study
 
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.log.decisions import stop
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BACKEND = keras.backend.backend()
@@ -37,30 +39,6 @@ def fit(trial, *others, monitor=None, epochs=3, model=None, validation=True, bef
     return model, callback, history
 
 
-def test_every_epoch_is_reported_counted_from_one():
-    trial = FakeTrial()
-    _, _, history = fit(trial)
-    assert trial.epochs == [1, 2, 3]
-    assert trial.values == history.history["val_loss"]
-    assert trial.endings == [None]
-    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
-    assert type(trial.values[0]) is float
-
-
-def test_a_training_metric_can_be_the_goal():
-    trial = FakeTrial("mae")
-    _, _, history = fit(trial, validation=False)
-    assert trial.values == history.history["mae"]
-
-
-def test_a_stop_ends_the_fit_by_the_flag():
-    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
-    _, _, history = fit(trial, epochs=9)
-    assert trial.epochs == [1, 2]
-    assert len(history.epoch) == 2
-    assert trial.endings == [None]
-
-
 def test_a_stop_that_another_callback_takes_back_is_given_again():
     class TakesBack(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -71,48 +49,6 @@ def test_a_stop_that_another_callback_takes_back_is_given_again():
     fit(trial, TakesBack(), epochs=9)
     assert trial.epochs == [1, 2, 3, 4]
     assert [r["judge"] for r in trial.reports] == [True, True, False, False]
-
-
-@once
-def test_a_stop_of_another_callback_is_kept():
-    class Stops(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.model.stop_training = True
-
-    trial = FakeTrial()
-    fit(trial, before=[Stops()])
-    assert trial.epochs == [1]
-    assert trial.endings == []  # another fit may follow; `with trial` ends it
-
-
-def test_epochs_without_validation_are_not_reported():
-    trial = FakeTrial(max_epochs=4)
-    _, _, history = fit(trial, epochs=4, validation_freq=2)
-    assert (trial.epochs, trial.values) == ([2, 4], history.history["val_loss"])
-
-
-@once
-def test_initial_epoch_counts_on():
-    trial = FakeTrial(max_epochs=4, epoch=2.0)
-    fit(trial, epochs=4, initial_epoch=2)
-    assert trial.epochs == [3, 4]
-
-
-@once
-def test_backup_and_restore_leaves_the_epoch_in_the_hook(tmp_path):
-    class Dies(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 2:
-                raise ValueError("killed")
-
-    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
-    model, trial = net(), FakeTrial(max_epochs=4)
-    with pytest.raises(ValueError, match="killed"):
-        fit(trial, Dies(), before=[backup], model=model, epochs=4)
-    assert trial.epochs == [1, 2]
-    again = FakeTrial(max_epochs=4, epoch=trial.epoch)
-    fit(again, before=[keras.callbacks.BackupAndRestore(tmp_path / "backup")], model=model, epochs=4)
-    assert again.epochs == [3, 4]
 
 
 @once
@@ -165,13 +101,6 @@ def test_after_an_exception_the_callback_keeps_no_model_alive():
         assert callback.model is None
 
 
-@once
-def test_a_nan_is_forwarded():
-    trial = FakeTrial("val_loss", max_epochs=1)
-    fit(trial, epochs=1, model=net(kernel_initializer=keras.initializers.Constant(float("nan"))))
-    assert np.isnan(trial.values[0])
-
-
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX's processes")
 def test_jaxs_processes_are_refused_with_a_sentence(monkeypatch):
     import jax
@@ -179,18 +108,6 @@ def test_jaxs_processes_are_refused_with_a_sentence(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(NotSupported, match=r"jax\.distributed with 2 processes"):
         fit(FakeTrial())
-
-
-def test_no_hook_works_on_batches_so_asynchronous_dispatch_stays_on():
-    from keras.src import utils
-
-    callback = HaltuneCallback(FakeTrial())
-    for phase in ("", "train_", "test_", "predict_"):
-        for moment in ("begin", "end"):
-            assert utils.is_default(getattr(callback, f"on_{phase}batch_{moment}"))
-    listed = keras.callbacks.CallbackList([callback], model=net())
-    dispatch = (listed._async_train, listed._async_test, listed._async_predict)
-    assert dispatch == (keras.src.backend.IS_THREAD_SAFE,) * 3
 
 
 def test_every_scalar_of_an_epoch_is_recorded_and_nothing_else():
@@ -207,55 +124,40 @@ def test_every_scalar_of_an_epoch_is_recorded_and_nothing_else():
     assert (first["f1"], first["one"], first["flag"]) == (0.5, 1.0, 1.0)
 
 
-def test_steps_per_epoch_and_endless_generators_train_as_they_are():
-    def endless():
-        while True:
-            yield X[:8], Y[:8]
-
-    trial, model = FakeTrial("loss"), net()
-    model.fit(endless(), steps_per_epoch=2, epochs=3, callbacks=[HaltuneCallback(trial)], verbose=0)
-    assert trial.epochs == [1, 2, 3]
-    trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})
-    fit(trial, epochs=9, steps_per_epoch=1)
-    assert trial.epochs == [1, 2]
-
-
-def test_how_steps_are_compiled_is_left_to_keras():
-    def compiled(*callbacks):
-        model = net(compiled=True)
-        model.fit(X, Y, validation_data=(X, Y), epochs=1, callbacks=[*callbacks], verbose=0)
-        return model.jit_compile
-
-    assert compiled(HaltuneCallback(FakeTrial(max_epochs=1))) == compiled()
-
-
-# What is said when HaltuneCallback is used wrongly in Keras. Run by test_callback.py, on torch
+@once
+def test_an_early_stopping_that_fires_before_the_first_rung_gives_one_warning():
+    trial = FakeTrial("loss", max_epochs=9, verdicts={1.0: STOP})
+    trial.until = 3
+    impatient = keras.callbacks.EarlyStopping(monitor="loss", patience=1)
+    with pytest.warns(HaltuneWarning, match=r"EarlyStopping\(patience=1\).*before epoch 3.*patience=3") as caught:
+        fit(trial, impatient, epochs=9, validation=False)
+    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
+    for patience, until in ((2, 3), (2, 9)):  # patient enough; or no rung at all
+        trial = FakeTrial("loss", max_epochs=9, verdicts={1.0: STOP})
+        trial.until = until
+        fit(
+            trial, epochs=9, validation=False, before=[keras.callbacks.EarlyStopping(monitor="loss", patience=patience)]
+        )
 
 
 @once
-def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name():
-    with pytest.raises(
-        InvalidInput, match=r"'val_lss' was not logged.*loss, mae, val_loss, val_mae\..*mean 'val_loss'"
-    ):
-        fit(FakeTrial(), monitor="val_lss")
-    with pytest.raises(InvalidInput, match=r"mean 'mae'"):
-        fit(FakeTrial(), monitor="mea", validation_freq=2)
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_csv_logger_gets_the_verdict_wherever_it_stands(tmp_path, behind):
+    trial = FakeTrial("loss", max_epochs=5, verdicts={2.0: stop("hopeless", p_win=0.25)})
+    logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    company = {"before": [logger]} if behind else {}
+    _, _, history = fit(trial, *([] if behind else [logger]), epochs=5, validation=False, **company)
+    with (tmp_path / "log.csv").open() as file:
+        first, second = csv.DictReader(file)
+    assert [float(row["loss"]) for row in (first, second)] == history.history["loss"]
+    assert (first["haltune_verdict"], first["haltune_p_win"]) == ("0.0", "nan")
+    assert [float(second[f"haltune_{n}"]) for n in ("verdict", "p_win", "epochs_saved")] == [2, 0.25, 3]
 
 
 @once
 def test_a_fit_without_validation_data_says_so_at_its_end():
     with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation data"):
         fit(FakeTrial(), validation=False)
-
-
-@once
-def test_a_vector_prints_its_shape():
-    class Vector(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            logs["val_loss"] = np.zeros(10)
-
-    with pytest.raises(InvalidInput, match=r"'val_loss'.*\(10,\)"):
-        fit(FakeTrial(), before=[Vector()])
 
 
 @once

@@ -10,7 +10,6 @@ EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks
 ON_ONE = (
     "keras_pause_checks.py",
     "keras_metric_names_checks.py",
-    "keras_company_checks.py",
     "keras_search_checks.py",
     "keras_interruption_checks.py",
 )
@@ -21,7 +20,7 @@ TUNED = [
 ]
 COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process and not tensorboard"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process"), id="torch"),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
     pytest.param("jax", EVERYWHERE[1:2], id="jax, resuming", marks=pytest.mark.slow),
@@ -29,13 +28,12 @@ WHOLE = [  # what is the same on every backend is checked on torch, which is fas
 ]
 MIRRORED = "keras_mirrored_checks.py"
 STOPS_AND_GOES_ON = (
-    "keras_checks.py::test_a_stop_ends_the_fit_by_the_flag",
+    "../test_every_loop.py::test_a_stop_ends_the_training_after_its_round_and_the_horizon_does",
     "keras_resume_checks.py::test_a_paused_training_equals_one_that_was_not[momentum]",
 )
 SHORT = {  # the mirrored strategy comes first: it configures TensorFlow's devices before any operation
     "tensorflow": (
         f"{MIRRORED}::test_two_replicas_are_one_training_that_reports_and_stops", *STOPS_AND_GOES_ON,
-        "keras_company_checks.py::test_tensorboard_gets_the_verdict_and_the_reason",
     ),
     "jax": ("keras_checks.py::test_jaxs_processes_are_refused_with_a_sentence", *STOPS_AND_GOES_ON),
 }  # fmt: skip

@@ -1,9 +1,5 @@
 """HaltuneCallback in real Lightning fits: what is reported, when, and what the training keeps."""
 
-import pickle
-import signal
-from typing import ClassVar
-
 import pytest
 from callback_fakes import STOP, FakeTrial
 
@@ -21,13 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 
 
 class Bare(pl.LightningModule):
-    """Logs what a test asks for. `calls` counts what happened, so that values say when they were logged."""
+    """Logs its loss in validation."""
 
     def __init__(self, lr=0.1):
         super().__init__()
         self.layer = torch.nn.Linear(2, 1)
         self.lr = lr
-        self.seen = {}
 
     def training_step(self, batch, index):
         return self.layer(batch[0]).pow(2).mean()
@@ -87,51 +82,20 @@ def test_several_validations_an_epoch_are_fractions():
     assert (trial.epochs, trial.values) == ([0.5, 1.0, 1.5, 2.0], [1, 2, 3, 4])
 
 
-def test_validations_by_step_count_cross_epochs():
-    trial = FakeTrial()
-    fit(trial, CountsValidations(), val_check_interval=3, check_val_every_n_epoch=None)
-    assert trial.epochs == [0.75, 1.5, 2.25, 3.0]
-
-
 def test_one_validation_in_two_epochs_leaves_no_stale_value():
     trial = FakeTrial(max_epochs=4)
     fit(trial, CountsValidations(), epochs=4, check_val_every_n_epoch=2)
     assert (trial.epochs, trial.values) == ([2, 4], [1, 2])
 
 
-def test_a_metric_logged_now_and_then_is_reported_then():
-    class NowAndThen(CountsValidations):
-        def validation_step(self, batch, index):
-            if self.current_epoch % 2:
-                super().validation_step(batch, index)
-
-    trial = FakeTrial(max_epochs=4)
-    fit(trial, NowAndThen(), epochs=4)
-    assert (trial.epochs, trial.values) == ([2, 4], [2, 4])
-
-
-def test_a_metric_logged_in_on_validation_epoch_end_is_fresh():
-    class AtTheEnd(CountsValidations):
-        def validation_step(self, batch, index):
-            pass
-
-        def on_validation_epoch_end(self):
-            self.log("val_loss", float(self.count))
-
-    trial = FakeTrial()
-    fit(trial, AtTheEnd(), val_check_interval=0.5)
-    assert trial.values == [1, 2, 3, 4, 5, 6]
-
-
 class LogsTraining(Bare):
     """train_loss is the batch's number in the whole fit, so its epoch mean and last value differ."""
 
     count = 0
-    how: ClassVar = {"on_step": True, "on_epoch": True}
 
     def training_step(self, batch, index):
         self.count += 1
-        self.log("train_loss", float(self.count), **self.how)
+        self.log("train_loss", float(self.count), on_step=True, on_epoch=True)
         return super().training_step(batch, index)
 
 
@@ -140,14 +104,6 @@ def test_a_train_metric_of_steps_and_epochs_reports_the_epochs_mean(validation):
     trial = FakeTrial("train_loss")
     fit(trial, LogsTraining(), validation=validation)
     assert (trial.epochs, trial.values) == ([1, 2, 3], [2.5, 6.5, 10.5])
-
-
-def test_a_train_metric_of_steps_reports_the_last_step_once_an_epoch():
-    net = LogsTraining()
-    net.how = {"on_step": True, "on_epoch": False}
-    trial = FakeTrial("train_loss")
-    fit(trial, net, val_check_interval=0.5)
-    assert (trial.epochs, trial.values) == ([1, 2, 3], [4, 8, 12])
 
 
 def test_a_name_logged_in_both_phases_is_reported_from_validation_alone():
@@ -161,17 +117,6 @@ def test_a_name_logged_in_both_phases_is_reported_from_validation_alone():
     assert trial.values == [1, 2, 3]
 
 
-class LogsAfterwards(Bare):
-    def on_train_epoch_end(self):
-        self.log("score", float(self.current_epoch + 1))
-
-
-def test_a_metric_logged_in_the_modules_own_epoch_end_is_reported_with_its_epoch():
-    trial = FakeTrial("score")
-    fit(trial, LogsAfterwards())
-    assert (trial.epochs, trial.values) == ([1, 2, 3], [1, 2, 3])
-
-
 def test_a_fit_that_ends_within_an_epoch_ends_at_a_fraction():
     class Enough(pl.Callback):
         def on_train_batch_end(self, trainer, *args):
@@ -182,26 +127,14 @@ def test_a_fit_that_ends_within_an_epoch_ends_at_a_fraction():
     assert trial.epochs == [1, 1.5]
 
 
-def test_the_sanity_check_and_fast_dev_run_say_nothing():
-    trial = FakeTrial(max_epochs=2)
-    fit(trial, CountsValidations(), epochs=2, num_sanity_val_steps=2)
+def test_the_sanity_check_fast_dev_run_and_later_validations_say_nothing():
+    trial, net = FakeTrial(max_epochs=2), CountsValidations()
+    trainer, _ = fit(trial, net, epochs=2, num_sanity_val_steps=2)
+    trainer.validate(net, data(), verbose=False)
     assert (trial.epochs, trial.values) == ([1, 2], [2, 3])
     dry = FakeTrial()
     fit(dry, fast_dev_run=True)
     assert (dry.reports, dry.endings) == ([], [])
-
-
-def test_validate_and_test_after_fit_say_nothing():
-    class Tests(Bare):
-        def test_step(self, batch, index):
-            self.log("val_loss", 3.0)
-
-    trial = FakeTrial()
-    net = Tests()
-    trainer, _ = fit(trial, net)
-    trainer.validate(net, data(), verbose=False)
-    trainer.test(net, data(), verbose=False)
-    assert trial.epochs == [1, 2, 3]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -234,100 +167,12 @@ def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
     assert state["callbacks"]["haltune"] == {"trial": 7, "source": "validation"}
 
 
-def test_it_is_no_early_stopping_and_no_checkpoint_callback():
-    from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
-
-    assert not isinstance(HaltuneCallback(FakeTrial()), (Checkpoint, EarlyStopping))
-
-
-def test_the_state_of_another_trials_checkpoint_is_ignored():
-    callback = HaltuneCallback(FakeTrial(id=7))
-    callback.load_state_dict({"trial": 8, "source": "training"})
-    assert callback.state_dict()["source"] is None
-    callback.load_state_dict({"trial": 7, "source": "training"})
-    assert callback.state_dict()["source"] == "training"
-
-
-def test_a_fit_resumed_from_a_checkpoint_counts_on(tmp_path):
-    trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
-    trainer.save_checkpoint(tmp_path / "at2.ckpt")
-    trial, net = FakeTrial(max_epochs=4, epoch=2.0), Bare()
-    bare_trainer(HaltuneCallback(trial), epochs=4).fit(net, data(), data(), ckpt_path=tmp_path / "at2.ckpt")
-    assert trial.epochs == [3, 4]
-    restarted = FakeTrial(max_epochs=4, epoch=2.0)
-    with pytest.warns(HaltuneWarning, match="ckpt_path=trial.checkpoint"):
-        fit(restarted, epochs=4)
-    assert restarted.epochs == [3, 4]
-
-
 def test_a_checkpoint_at_max_epochs_returns_without_a_report_or_a_complaint(tmp_path):
     trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
     trainer.save_checkpoint(tmp_path / "at2.ckpt")
     trial = FakeTrial(max_epochs=2, epoch=2.0)
     bare_trainer(HaltuneCallback(trial), epochs=2).fit(Bare(), data(), data(), ckpt_path=tmp_path / "at2.ckpt")
     assert trial.reports == []
-
-
-def holds_a_module(callback):
-    return any(isinstance(getattr(v, "__self__", v), torch.nn.Module) for v in vars(callback).values())
-
-
-def test_it_pickles_in_the_middle_of_a_fit():
-    class Packs(Bare):
-        def on_validation_end(self):
-            (ours,) = (c for c in self.trainer.callbacks if isinstance(c, HaltuneCallback))
-            assert "log" in vars(ours)
-            assert b"Packs" not in pickle.dumps(ours)
-
-    fit(FakeTrial(), Packs())
-
-
-def raising(error):
-    class Raises(Bare):
-        def on_validation_start(self):
-            if self.current_epoch == 1:
-                raise error
-
-    return Raises()
-
-
-def test_an_exception_fails_the_trial_and_stays_the_users():
-    trial, error = FakeTrial(), ValueError("a bug in the model")
-    callback = HaltuneCallback(trial)
-    with pytest.raises(ValueError, match="a bug in the model"):
-        bare_trainer(callback).fit(raising(error), data(), data())
-    assert (trial.epochs, trial.endings) == ([1], [error])
-    assert not holds_a_module(callback)
-
-
-def test_a_trial_that_cannot_be_failed_does_not_replace_the_users_exception():
-    class Broken(FakeTrial):
-        def fail(self, error):
-            raise RuntimeError("ours")
-
-    with pytest.raises(ValueError, match="theirs"):
-        fit(Broken(), raising(ValueError("theirs")))
-
-
-def test_a_real_sigterm_interrupts_the_trial():
-    import os
-    import signal
-
-    class Terminated(Bare):
-        def on_train_epoch_start(self):
-            if self.current_epoch == 1:
-                assert callable(signal.getsignal(signal.SIGTERM))  # Lightning's, or pytest would end here
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    trial = FakeTrial()
-    with pytest.raises(SystemExit):
-        fit(trial, Terminated())
-    assert trial.endings == ["interrupted"]
-
-
-def test_a_fit_that_ends_without_one_value_says_what_was_logged():
-    with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: val_loss\."):
-        fit(FakeTrial(max_epochs=1), monitor="zzz", epochs=1)
 
 
 class NoLength(IterableDataset):
@@ -347,15 +192,6 @@ def test_a_loader_without_length_reports_whole_epochs_and_explains_fractions():
         trainer.fit(OnTensors(), DataLoader(NoLength(), batch_size=2), data())
     assert trial.epochs == [1, 2]
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
-
-
-def test_a_loader_without_length_and_only_fractions_is_an_error():
-    trainer = bare_trainer(HaltuneCallback(FakeTrial()), val_check_interval=2)
-    with (
-        pytest.warns(HaltuneWarning, match="limit_train_batches"),
-        pytest.raises(InvalidInput, match=r"logged but never reported.*limit_train_batches"),
-    ):
-        trainer.fit(OnTensors(), DataLoader(NoLength(), batch_size=2), data())
 
 
 def test_a_fit_after_a_stop_ends_before_its_first_batch():
@@ -441,56 +277,18 @@ def test_metrics_of_other_callbacks_are_there_wherever_they_stand():
         assert [m["theirs"] for m in metrics(trial)] == [5.0] * 3
 
 
-def test_the_order_of_the_users_callbacks_is_as_it_was_after_a_fit():
-    class Theirs(pl.Callback):
-        pass
-
-    ours, theirs, trial = None, Theirs(), FakeTrial()
-    ours = HaltuneCallback(trial)
-    trainer = make_trainer(theirs, ours, epochs=3)
-    trainer.fit(Counts(), shuffled(), shuffled())
-    assert trainer.callbacks == [theirs, ours]
-    assert trainer.checkpoint_callback is None
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug")])
-def test_an_exception_between_validation_and_the_epochs_end_loses_no_value(error):
+def test_an_exception_between_validation_and_the_epochs_end_loses_no_value():
     class Raises(Counts):
         def on_train_epoch_end(self):
             if self.current_epoch == 1:
                 raise error
 
-    before, trial = signal.getsignal(signal.SIGINT), FakeTrial()
-    try:
-        with pytest.raises((SystemExit, ValueError)):
-            fresh_metrics_fit(trial, net=Raises(), num_sanity_val_steps=0)
-    finally:
-        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+    trial, error = FakeTrial(), ValueError("a bug")
+    with pytest.raises(ValueError, match="a bug"):
+        fresh_metrics_fit(trial, net=Raises(), num_sanity_val_steps=0)
     assert (trial.epochs, trial.values) == ([1, 2], [1, 2])
     assert [r["judge"] for r in trial.reports] == [True, False]
-    assert trial.endings == [error if isinstance(error, ValueError) else "interrupted"]
-
-
-def test_the_clock_laps_at_the_end_of_validation():
-    trial, now = FakeTrial(max_epochs=2), [0.0]
-
-    class Slow(Counts):
-        def on_validation_model_eval(self):
-            super().on_validation_model_eval()
-            now[0] += 2.0
-
-        def training_step(self, batch, index):
-            now[0] += 1.0
-            return super().training_step(batch, index)
-
-        def on_train_epoch_end(self):
-            now[0] += 100.0
-
-    callback = HaltuneCallback(trial)
-    callback._reporter.clock.__init__(lambda: now[0])
-    net = Slow()
-    make_trainer(callback, epochs=2).fit(net, shuffled(), shuffled())
-    assert [r["seconds"] for r in trial.reports] == [BATCHES + 2.0] * 2
+    assert trial.endings == [error]
 
 
 def test_several_validation_loaders_name_their_metrics_in_the_advice():

@@ -1,7 +1,6 @@
 """Saving a Lightning training for a pause: when, what is in the file, and what happens when it fails."""
 
 import json
-import signal
 
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
@@ -11,13 +10,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.fabric.plugins import TorchCheckpointIO  # noqa: E402
-from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
 from lightning.pytorch.plugins import AsyncCheckpointIO  # noqa: E402
 from lightning_nets import Net, make_trainer, search, seed, shuffled  # noqa: E402
 
 from haltune import Budget  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, NoRoom, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -61,80 +59,6 @@ def test_min_epochs_win_over_a_pause_which_then_saves_the_later_state():
     assert trainer.current_epoch == 3
 
 
-def test_a_stop_saves_nothing_and_one_that_keeps_its_checkpoint_does():
-    stopped, kept = FakeTrial(verdicts={2.0: STOP}), FakeTrial(verdicts={2.0: STOP})
-    kept._keeps_checkpoint = True
-    fit(stopped)
-    fit(kept)
-    assert (stopped.saved, kept.saved) == ([], [2])
-
-
-def test_random_state_is_only_in_checkpoints_that_the_callback_saves(tmp_path):
-    trainer = fit(FakeTrial())
-    trainer.save_checkpoint(tmp_path / "theirs.ckpt")
-    theirs = torch.load(tmp_path / "theirs.ckpt", weights_only=True)
-    assert set(theirs["callbacks"]["haltune"]) == {"trial", "source"}
-
-
-def test_the_random_state_of_another_trials_checkpoint_is_ignored():
-    first, other, same = FakeTrial(id=1, verdicts={1.0: PAUSE}), FakeTrial(id=2), FakeTrial(id=1)
-    fit(first)
-
-    def next_draw(trial):
-        drawn = []
-
-        class Draws(Net):
-            def on_train_epoch_start(self):
-                drawn.append(float(torch.rand(())))
-
-        seed(5)
-        fit(trial, net=Draws(), checkpoint=first.checkpoint)
-        return drawn[0]
-
-    assert next_draw(other) != next_draw(same)
-
-
-def test_a_pause_where_early_stopping_ends_the_fit_for_good_is_none():
-    class Ends(EarlyStopping):
-        def on_train_epoch_end(self, trainer, module):
-            trainer.should_stop |= trainer.current_epoch == 1
-
-    study = pausing_study()
-    trial = study.ask()
-    with trial:
-        fit(trial, Ends("val_loss"))
-    record = study.trials[0]
-    assert (record.status, record.epoch, record.checkpoint) == ("completed", 2, None)
-
-
-def test_a_tuner_that_saves_and_loads_before_a_resumed_fit_loses_no_random_state():
-    paused, callback = FakeTrial(verdicts={1.0: PAUSE}), HaltuneCallback(FakeTrial())
-    fit(paused)
-    callback.load_state_dict(torch.load(paused.checkpoint, weights_only=True)["callbacks"]["haltune"])
-    loaded = list(callback._loaded)
-    callback.load_state_dict(callback.state_dict())
-    assert callback._loaded == loaded
-    assert len(loaded) == 1
-
-
-def test_the_random_state_that_a_validation_loaded_is_not_the_next_fits():
-    paused = FakeTrial(verdicts={1.0: PAUSE})
-    fit(paused)
-    drawn = []
-
-    class Draws(Net):
-        def on_train_epoch_start(self):
-            drawn.append(float(torch.rand(())))
-
-    for validates in (True, False):
-        trainer = make_trainer(HaltuneCallback(FakeTrial(max_epochs=1)), epochs=1)
-        if validates:
-            trainer.validate(Draws(), shuffled(), ckpt_path=paused.checkpoint, verbose=False)
-        seed(5)
-        trainer.fit(Draws(), shuffled(), shuffled())
-    assert drawn[0] == drawn[1]
-
-
 def test_the_budgets_end_saves_too_and_a_larger_budget_goes_on_from_there():
     straight = search((), store=None)
     study = pausing_study(at=(), budget=Budget(epochs=2))
@@ -146,22 +70,6 @@ def test_the_budgets_end_saves_too_and_a_larger_budget_goes_on_from_there():
     trial = one_leg(study)
     assert (trial.id, trial.attempt, study.trials[0].status) == (cut.id, 2, "completed")
     assert study.trials[0].values.tolist() == straight[0].trials[0].values.tolist()
-
-
-def test_a_full_disk_declines_the_pause_before_the_trainer_is_told_to_stop():
-    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
-    trial.full = NoRoom("the disk is full")
-    with pytest.warns(HaltuneWarning, match=r"disk is full.*keeps training"):
-        trainer = fit(trial)
-    assert (trainer.current_epoch, trial.declined, trial.saved) == (4, 1, [])
-    assert [r["judge"] for r in trial.reports] == [True] * 4
-
-
-def test_a_quota_that_has_no_room_for_a_state_declines_the_pause():
-    study = pausing_study(disk_quota=1000)
-    with pytest.warns(HaltuneWarning, match=r"disk_quota allows 1 KB.*keeps training"):
-        one_leg(study)
-    assert (study.trials[0].status, study.trials[0].epoch) == ("completed", 4)
 
 
 class Broken(TorchCheckpointIO):
@@ -200,25 +108,6 @@ class Preset:
     """What some hyperparameters are: not a primitive."""
 
 
-def test_a_checkpoint_that_torch_will_not_load_unasked_says_how_to_load_it():
-    class WithPreset(Net):
-        def __init__(self, preset):
-            super().__init__()
-            self.save_hyperparameters()
-
-    study = pausing_study(at=(1, 2))
-    for trial in study:
-        with trial:
-            trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs)
-            given = {"ckpt_path": trial.checkpoint, "weights_only": False}
-            if trial.epoch < 2:
-                with pytest.warns(HaltuneWarning, match=r"holds [\w.]*Preset.*weights_only=False"):
-                    trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), **given)
-            else:
-                trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), **given)
-    assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 3)
-
-
 def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
     class WithPreset(Net):
         def __init__(self, preset):
@@ -238,47 +127,6 @@ def test_an_asynchronous_writer_is_waited_for():
     trainer = fit(trial, plugins=[AsyncCheckpointIO()])
     assert torch.load(trial.checkpoint, weights_only=True)["epoch"] == 1
     assert isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO)
-
-
-def test_ctrl_c_before_the_save_gives_the_trial_back():
-    class Interrupts(Net):
-        def lr_scheduler_step(self, scheduler, metric):
-            if self.current_epoch == 1:
-                raise KeyboardInterrupt
-
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), 0.1)
-            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
-
-    before = signal.getsignal(signal.SIGINT)
-    trial = FakeTrial(verdicts={2.0: PAUSE})
-    try:
-        with pytest.raises(SystemExit):
-            fit(trial, net=Interrupts())
-    finally:
-        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
-    assert (trial.saved, trial.endings) == ([], ["interrupted"])
-
-
-def test_a_resumed_fit_without_ckpt_path_says_so_once_at_its_start():
-    study = pausing_study()
-    one_leg(study)
-    trial = study.ask()
-    with trial, pytest.warns(HaltuneWarning, match=r"starts at epoch 0.*ckpt_path=trial\.checkpoint") as caught:
-        fit(trial)
-    assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
-    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
-
-
-def test_several_trials_pause_and_go_on_one_after_the_other():
-    study = pausing_study(trials=2, at=(1, 2))
-    for trial in study:
-        with trial:
-            trainer = fit(trial, checkpoint=trial.checkpoint)
-            assert trainer.current_epoch == trial.epoch
-    assert [(t.status, t.attempt, t.epochs.tolist()) for t in study.trials] == [("completed", 3, [1, 2, 3, 4])] * 2
-    assert not list(study.checkpoints.folder.glob("*/*"))
 
 
 def test_a_sharded_strategy_says_that_a_trial_to_be_paused_is_not_supported(monkeypatch):

@@ -110,34 +110,19 @@ def ran(request):
 
 
 @pytest.mark.parametrize("ran", THREE, indirect=True)
-def test_three_trials_of_one_script_are_the_same_on_all_ranks(ran):
+def test_three_trials_of_one_script_are_the_same_on_all_ranks_and_rank_0_writes(ran):
     fits = [ran.trained(f"three-{trial}-1") for trial in range(3)]
-    assert [len(fit) for fit in fits] == [2, 2, 2]
-    for first, second in fits:
-        assert first == second
+    assert [[fit["epochs"] for fit in ranks] for ranks in fits] == [[4, 4], [2, 2], [2, 2]]  # a stop ends it on all
+    assert all(first == second for first, second in fits)
     assert len({first["lr"] for first, _ in fits}) == 3
-
-
-@pytest.mark.parametrize("ran", THREE, indirect=True)
-def test_a_stop_ends_the_fit_on_all_ranks(ran):
-    epochs = [[fit["epochs"] for fit in ran.trained(f"three-{trial}-1")] for trial in range(3)]
-    assert epochs == [[4, 4], [2, 2], [2, 2]]
-
-
-@pytest.mark.parametrize("ran", THREE, indirect=True)
-def test_only_rank_0_writes(ran):
     assert len(ran.log("three.db", Started)) == 3
     assert [(e.trial, e.epoch) for e in ran.log("three.db", Reported)] == [
         *((0, epoch) for epoch in (1, 2, 3, 4)), (1, 1), (1, 2), (2, 1), (2, 2),
     ]  # fmt: skip
     assert [e.status for e in ran.log("three.db", Ended)] == ["completed", "stopped", "stopped"]
-
-
-@pytest.mark.parametrize("ran", THREE, indirect=True)
-def test_trials_and_the_study_are_up_to_date_in_every_process_of_the_script(ran):
-    first, *others = ran.told("three_trials")
+    first, *others = ran.told("three_trials")  # up to date in every process of the script
     assert all(other == first for other in others)
-    assert [(id, epoch, ended, action) for id, _, _, epoch, ended, action in first[:3]] == [
+    assert [tuple(told[i] for i in (0, 3, 4, 5)) for told in first[:3]] == [
         (0, 4, "completed", "continue"), (1, 2, "stopped", "stop"), (2, 2, "stopped", "stop"),
     ]  # fmt: skip
     best, outcome, values = first[3]
@@ -149,12 +134,6 @@ def test_trials_and_the_study_are_up_to_date_in_every_process_of_the_script(ran)
 def test_a_study_in_memory_is_known_on_all_ranks_of_ddp(ddp):
     first, second = ddp.told("three_in_memory")
     assert first == second == ddp.told("three_trials")[0]
-
-
-@pytest.mark.slow
-def test_ddp_and_torchrun_run_the_script_on_each_rank(ddp, torchrun):
-    assert len(ddp.told("three_trials")) == len(torchrun.told("three_trials")) == 2
-    assert ddp.told("three_trials") == torchrun.told("three_trials")
 
 
 @pytest.mark.parametrize("ran", STARTED[:2], indirect=True)
@@ -177,14 +156,6 @@ def test_a_save_that_fails_on_rank_0_leaves_no_rank_waiting(ddp):
     assert [fit["epochs"] for fit in ddp.trained("failing-0-1")] == [1, 1]
 
 
-@needs_fork
-@pytest.mark.slow
-def test_a_missing_metric_reaches_the_process_that_forked_the_ranks(fork):
-    ((kind, text, _),) = fork.told("misspelt")
-    assert kind == "wrapped"
-    assert "If you mean 'val_loss'" in text
-
-
 @pytest.mark.parametrize("ran", STARTED, indirect=True)
 def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp):
     assert [fit["epochs"] for fit in ran.trained("paused-0-1")] == [2, 2]
@@ -201,15 +172,11 @@ def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp)
     indirect=True,
 )
 def test_a_study_in_memory_is_refused_where_its_reports_would_be_lost(ran):
-    ((_, text, _),) = ran.told("memory")
+    ((kind, text, _),) = ran.told("memory")
+    assert kind == "NotSupported" or "fork" in ran.folder.name
     assert "a store in memory" in text
     assert "store='sqlite:///search.db'" in text
     assert "'ddp'" in text
-
-
-@spawned
-def test_a_spawned_training_is_refused_a_study_in_memory_by_haltunes_own_error(spawn):
-    assert spawn.told("memory")[0][0] == "NotSupported"
 
 
 @spawned
@@ -234,12 +201,3 @@ def test_ranks_that_train_different_trials_are_refused():
     with pytest.raises(NotSupported, match=r"rank 0 trial 7, rank 1 trial 8.*HALTUNE_RUN_FOLDER"):
         same_trial(Agreement(0, 2, heard), FakeTrial())
     same_trial(Agreement(0, 2, lambda value, _: value), FakeTrial())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_notebook"])
-def test_three_trials_under_the_other_strategies(tmp_path, strategy, ddp):
-    ran = run(tmp_path, [SCRIPT], strategy, "three_trials", timeout=400)
-    for trial in range(3):
-        assert ran.trained(f"three-{trial}-1") == ddp.trained(f"three-{trial}-1")
-    assert ran.told("three_trials") == ddp.told("three_trials")[:1]

@@ -7,7 +7,7 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar  # noqa: E402
 from lightning_nets import BATCHES, Net, make_trainer, search, shuffled  # noqa: E402
-from torch.optim import SGD, Adam, AdamW  # noqa: E402
+from torch.optim import SGD, Adam  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
@@ -84,10 +84,6 @@ class Stream(IterableDataset):
 
 CASES = {
     "SGD with momentum": {},
-    "Adam": {"make_net": lambda: Net(lambda net: Adam(net.parameters(), 0.01))},
-    "AdamW with amsgrad": {"make_net": lambda: Net(lambda net: AdamW(net.parameters(), 0.01, amsgrad=True))},
-    "StepLR": {"make_net": scheduled(lambda o: lr.StepLR(o, 1, 0.5))},
-    "CosineAnnealingLR": {"make_net": scheduled(lambda o: lr.CosineAnnealingLR(o, EPOCHS))},
     "OneCycleLR": {"make_net": scheduled(lambda o: lr.OneCycleLR(o, 0.2, EPOCHS * BATCHES), "step", Adam)},
     "ReduceLROnPlateau": {
         "make_net": scheduled(lambda o: lr.ReduceLROnPlateau(o, patience=0, threshold=0.9), monitor="val_loss")
@@ -97,27 +93,20 @@ CASES = {
     "weights averaged by Lightning": {"others": averaging},
     "a user's stateful callback": {"others": lambda: [Ema()]},
     "bf16-mixed": {"precision": "bf16-mixed"},
-    "64-true": {"precision": "64-true"},
     "weights averaged late": {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]},
     "two optimizers": {"make_net": TwoOptimizers},
     "gradient accumulation": {"accumulate_grad_batches": 2},
     "two validations an epoch": {"val_check_interval": 1 / 3},
-    "a metric of the module's own epoch end": {"metric": "afterwards"},
     "a training metric": {"metric": "train_loss"},
-    "max_steps at the horizon": {"max_steps": EPOCHS * BATCHES},
     "a stream without length": {"make_data": lambda: DataLoader(Stream(), batch_size=4)},
     "loaders made anew each epoch": {"reload_dataloaders_every_n_epochs": 1},
-    "loaders made anew every other epoch": {"reload_dataloaders_every_n_epochs": 2},
-    "validation every other epoch": {"check_val_every_n_epoch": 2, "metric": "train_loss"},
-    "a gradient clipped": {"gradient_clip_val": 0.01},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("at", [pytest.param((2,), marks=pytest.mark.slow), (1, 3)], ids=["once", "twice"])
-def test_a_paused_training_equals_an_uninterrupted_one(case, at):
-    straight, paused = search((), **CASES[case]), search(at, **CASES[case])
-    assert [t.attempt for t in paused[0].trials] == [len(at) + 1]
+def test_a_paused_training_equals_an_uninterrupted_one(case):
+    straight, paused = search((), **CASES[case]), search((1, 3), **CASES[case])
+    assert [t.attempt for t in paused[0].trials] == [3]
     assert differences(straight, paused) == []
 
 
@@ -141,8 +130,9 @@ def test_early_stopping_checkpoints_and_a_progress_bar_go_on_too(tmp_path):
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize("options", [{}, {"at": (), "budget": Budget(epochs=2)}])
-@pytest.mark.parametrize("in_training", [False, True])
+@pytest.mark.parametrize(
+    ("options", "in_training"), [({}, False), ({}, True), ({"at": (), "budget": Budget(epochs=2)}, True)]
+)
 def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial(options, in_training):
     def company():
         return [EarlyStopping("val_loss", min_delta=1e9, patience=1, check_on_train_epoch_end=in_training)]

@@ -1,16 +1,13 @@
 """Loggers learn how a trial ended, and a stopped run is a success to them."""
 
-import csv
-
 import light_tensorboard  # noqa: F401
 import pytest
 from callback_fakes import PAUSE, FakeTrial
-from paused_studies import pausing_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
-from lightning.pytorch.loggers import CSVLogger, Logger  # noqa: E402
+from lightning.pytorch.loggers import Logger  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
@@ -74,15 +71,6 @@ def test_a_run_trained_in_full_and_a_paused_one_say_so():
     assert paused.hyperparameters["haltune_reason"] == "pause: end of the rung"
 
 
-def test_a_csv_file_holds_the_verdict_and_the_reason(tmp_path):
-    fit(stopped_trial(), CSVLogger(tmp_path))
-    (table,) = tmp_path.rglob("metrics.csv")
-    rows = list(csv.DictReader(table.open()))
-    assert {n: float(rows[-1][n]) for n in STOPPED} == STOPPED
-    (hyperparameters,) = tmp_path.rglob("hparams.yaml")
-    assert REASON in hyperparameters.read_text()
-
-
 def test_tensorboard_shows_the_verdict_and_the_reason(tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     from lightning.pytorch.loggers import TensorBoardLogger
@@ -127,24 +115,3 @@ def test_a_tracker_that_fails_breaks_nothing_and_spares_the_others():
     fit(trial, fails, works)
     assert (trial.endings, works.of_haltune()) == ([None], STOPPED)
     assert fails.statuses == ["success"]
-
-
-def test_a_resumed_run_logs_again_with_the_same_kind_of_logger(tmp_path):
-    study = pausing_study()
-    for trial in study:
-        with trial:
-            fit(trial, CSVLogger(tmp_path, version=trial.attempt), checkpoint=trial.checkpoint)
-    last = [list(csv.DictReader(path.open()))[-1] for path in sorted(tmp_path.rglob("metrics.csv"))]
-    assert [float(row["haltune_verdict"]) for row in last] == [1.0, 0.0]
-    assert study.trials[0].status == "completed"
-
-
-def test_a_failed_run_is_left_to_lightning():
-    class Fails(Net):
-        def on_train_epoch_start(self):
-            raise ValueError("a bug")
-
-    logger = Remembers()
-    with pytest.raises(ValueError, match="a bug"):
-        fit(stopped_trial(), logger, net=Fails())
-    assert (logger.of_haltune(), logger.statuses) == ({}, ["failed"])

@@ -1,7 +1,6 @@
 """HaltuneCallback in real trainings of Hugging Face's Trainer."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -62,11 +61,10 @@ def test_gradient_accumulation_counts_epochs_all_the_same(tmp_path):
     assert trial.epochs == [0.75, 1.0, 1.75, 2.0]
 
 
-@pytest.mark.parametrize("accumulates", [1, 2])
 @pytest.mark.parametrize(
-    ("endless", "how"),
-    [(False, {"eval_strategy": "epoch"}), (False, {"eval_strategy": "steps"}), (True, {"eval_strategy": "steps"})],
-    ids=["passes", "passes and steps", "endless"],
+    ("endless", "how", "accumulates"),
+    [(False, {"eval_strategy": "epoch"}, 2), (True, {"eval_strategy": "steps"}, 1)],
+    ids=["passes", "endless"],
 )
 def test_data_without_a_length_count_passes_or_evaluations_as_epochs(endless, how, accumulates, tmp_path):
     steps = 8 // accumulates  # of the optimizer in a pass over 32 rows
@@ -75,22 +73,6 @@ def test_data_without_a_length_count_passes_or_evaluations_as_epochs(endless, ho
     t = trainer(tmp_path, HaltuneCallback(trial), train=Stream(32, endless), **options)
     t.train()
     assert (trial.epochs, t.state.global_step) == ([1, 2, 3], 3 * steps)
-
-
-def test_data_without_a_length_are_trained_to_the_last_epoch_of_the_trial(tmp_path):
-    trial = FakeTrial("eval_loss", max_epochs=3)
-    t = trainer(tmp_path, HaltuneCallback(trial), train=Stream(32), max_steps=22)
-    t.train()
-    assert (trial.epochs, t.state.global_step) == ([1, 2, 3], 22)  # the third pass was cut by max_steps
-
-
-def test_endless_data_whose_steps_are_fewer_than_the_trials_epochs_are_warned_of(tmp_path):
-    trial = FakeTrial("eval_loss", max_epochs=9)
-    options = {"max_steps": 24, "eval_strategy": "steps", "eval_steps": 8}
-    t = trainer(tmp_path, HaltuneCallback(trial), train=Stream(32, endless=True), **options)
-    with pytest.warns(HaltuneWarning, match="This fit plans 3 epochs, but trials are compared at epoch 9"):
-        t.train()
-    assert trial.epochs == [1, 2, 3]
 
 
 @pytest.mark.parametrize("train", [None, Stream(16)], ids=["sized", "without a length"])
@@ -152,27 +134,6 @@ def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(
         assert t.state.epoch == trained
 
 
-def test_a_trainer_that_a_callback_asks_to_evaluate_reports(tmp_path):
-    class Asks(TrainerCallback):
-        def on_epoch_end(self, args, state, control, **others):
-            control.should_evaluate = state.epoch >= 3
-
-    trial = FakeTrial("eval_loss", max_epochs=4)
-    trainer(tmp_path, Asks(), HaltuneCallback(trial), epochs=4, eval_delay=3).train()
-    assert trial.epochs == [3, 4]
-
-
-@pytest.mark.parametrize("options", [{"epochs": 2}, {"epochs": 9, "max_steps": 8}])
-def test_a_training_shorter_than_the_horizon_is_warned_of(options, tmp_path):
-    with pytest.warns(HaltuneWarning, match="plans 2 epochs, but trials are compared at epoch 5"):
-        trainer(tmp_path, HaltuneCallback(FakeTrial("eval_loss", max_epochs=5)), **options).train()
-
-
-class Ends(TrainerCallback):
-    def on_epoch_end(self, args, state, control, **others):
-        control.should_training_stop = state.epoch >= 2
-
-
 # pausing
 
 
@@ -183,14 +144,11 @@ def plateau(model):
 
 EXACT = {
     "AdamW, linear decay, dropout, shuffled data": {},
-    "cosine with warm-up": {"lr_scheduler_type": "cosine", "warmup_steps": 3},
     "gradient accumulation": {"gradient_accumulation_steps": 3},
     "ReduceLROnPlateau": {"optimizers": plateau, "metric_for_best_model": "eval_loss"},
     "evaluation by steps": {"eval_strategy": "steps", "eval_steps": 2},
-    "the user saves too": {"save_strategy": "epoch"},
     "the user saves two": {"save_strategy": "epoch", "save_total_limit": 2},
     "bf16": {"bf16": True},
-    "a sampler of its own seed": {"data_seed": 11},
 }
 
 
@@ -242,10 +200,7 @@ def test_the_best_model_is_still_there_at_the_end(tmp_path):
     assert same(weights(t), weights(straight))
 
 
-UNSAVED = {
-    "save_only_model": {"save_strategy": "epoch", "save_only_model": True},
-    "save_strategy='best'": {"save_strategy": "best", "metric_for_best_model": "eval_loss"},
-}
+UNSAVED = {"save_only_model": {"save_strategy": "epoch", "save_only_model": True}}
 
 
 @pytest.mark.parametrize(("why", "options"), UNSAVED.items(), ids=UNSAVED)
@@ -254,28 +209,6 @@ def test_a_trainer_that_saves_nothing_to_go_on_with_is_not_paused(why, options, 
     with pytest.warns(HaltuneWarning, match=f"{why}.*keeps training"):
         trainer(tmp_path, HaltuneCallback(trial), **options).train()
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
-
-
-def test_a_full_disk_under_the_trainers_own_folder_does_not_end_the_training(tmp_path, monkeypatch):
-    def full(folder):
-        return type("Usage", (), {"free": 100})
-
-    monkeypatch.setattr("haltune.callbacks.transformers.shutil.disk_usage", full)
-    trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match="no room for a checkpoint.*keeps training"):
-        trainer(tmp_path, HaltuneCallback(trial)).train()
-    assert (trial.epochs, trial.declined, checkpoints(tmp_path)) == ([1, 2, 3], 1, [])
-
-
-def test_a_checkpoint_that_cannot_be_taken_over_trains_on(tmp_path):
-    class TakesAway(TrainerCallback):
-        def on_save(self, args, state, control, **others):
-            trial.full = OSError(5, "the disk is broken")
-
-    trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match="disk is broken.*keeps training"):
-        trainer(tmp_path, TakesAway(), HaltuneCallback(trial)).train()
-    assert (trial.epochs, trial.declined, checkpoints(tmp_path)) == ([1, 2, 3], 1, [])
 
 
 @pytest.mark.parametrize("behind", [False, True])
@@ -355,30 +288,10 @@ print("agreed")
 
 @pytest.mark.slow  # Lightning's two ranks agree by the same code in the quick tests
 def test_two_processes_agree_on_stops_errors_and_pauses(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }
-    source = RANKS.format(folder=str(Path(__file__).parents[2] / "support"))
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", source, str(tmp_path)],
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [rank.communicate(timeout=200)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(text.endswith("agreed\n") for text in said), "\n".join(said)
+    program = tmp_path / "program.py"
+    program.write_text(RANKS.format(folder=str(Path(__file__).parents[2] / "support")))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(program)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([*torchrun, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("agreed") == 2
