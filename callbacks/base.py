@@ -58,9 +58,10 @@ class Reporting(Portable):  # not one class with `__new__`, whose signature woul
     """A callback over a reporter."""
 
     _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
+    _counts: ClassVar[tuple[str, ...]] = ("epoch",)  # the units that the loop counts
 
     def __init__(self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all") -> None:
-        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint)
+        self._reporter = Reporter(trial, monitor, verbose, record=record, resume_hint=self._hint, counts=self._counts)
         self._setup()
 
     def _setup(self) -> None:

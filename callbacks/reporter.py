@@ -4,7 +4,7 @@ A `Reporter` connects one training loop with one trial.
 
 - The first STOP or PAUSE is latched: later reports are stored and not judged again.
 - A PAUSE that cannot be saved is declined: the training continues, with one warning, and is judged again.
-- Epochs strictly increase; a repeat is ignored with one warning.
+- Positions are in the study's unit, and strictly increase; a repeat is ignored with one warning.
 - If the study cannot be reached, reports wait, are sent again with the next one, and are then stored without a verdict.
 - Ctrl-C and SIGTERM wait for the end of an epoch that was reported; its state is saved as for a pause.
 - `end` and `fail` are idempotent and never raise. A trial that reached its horizon also ends.
@@ -18,14 +18,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune._utils.signals import interrupts
-from haltune.display import one_line, plural, visible
+from haltune.display import numeral, one_line, plural, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict
 from haltune.log.metric_names import direction
@@ -85,6 +85,7 @@ class Detached:
     def __init__(self, trial: Trial) -> None:
         self.id, self.config, self.goal = trial.id, dict(trial.config), trial.goal
         self.epoch, self.max_epochs, self.horizon = float(trial.epoch), trial.max_epochs, trial.horizon
+        self.unit = trial.unit
 
     def report(self, *args: Any, **kwargs: Any) -> Any:
         raise NotSupported(
@@ -107,9 +108,10 @@ class Reporter:
     verbose: print a line for each report.
     record: "all" scalars of an epoch are stored, or the "monitor" alone.
     resume_hint: how a user of this loop continues at the right epoch.
+    counts: the units that the loop counts; empty for any.
     now: a monotonic clock, seconds.
 
-    Raises InvalidInput, with advice, when `trial` is not a trial.
+    Raises InvalidInput, with advice, when `trial` is not a trial, and for a study in another unit than `counts`.
     """
 
     def __init__(
@@ -120,9 +122,17 @@ class Reporter:
         *,
         record: str = "all",
         resume_hint: str = "Start the loop after trial.epoch",
+        counts: Sequence[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         need_trial(trial, monitor)
+        if counts and trial.unit not in counts:
+            names = " or ".join(f"max_{unit}s=" for unit in counts)
+            how = {"step": "step=n", "token": "tokens=n"}.get(trial.unit, "n")
+            raise InvalidInput(
+                f"The study counts {trial.unit}s, and this training loop does not. Make the study with {names}, or "
+                f"report in a loop of your own, trial.report(value, {how})."
+            )
         if record not in ("all", "monitor"):
             raise InvalidInput(
                 f"Cannot read record={record!r}. 'all' stores every scalar of an epoch, 'monitor' the goal's metric."
@@ -191,10 +201,17 @@ class Reporter:
         """True while the trial has no value, of this fit or an earlier one: the metric's name may be misspelt."""
         return self.reports == 0 and self._last <= 0 and not self.ended
 
+    def position(self, **counted: float) -> float:
+        """Return where the loop is in the study's unit, from all that it counts, by unit: epoch=0.5, step=120."""
+        return float(counted[self.trial.unit])
+
+    def _at(self, position: float) -> str:
+        return f"{self.trial.unit} {numeral(position)}"
+
     # a fit, from its start to its end
 
     def begin(self, planned: float | None = None, model: Any = None) -> None:
-        """A fit starts. planned: its number of epochs, if known. model: what it trains.
+        """A fit starts. planned: its length in the study's unit, if known. model: what it trains.
 
         Raises NotSupported in another process than the one that asked for the trial, unless that one forked or
         spawned it to train and the study has a store that both can reach.
@@ -210,15 +227,16 @@ class Reporter:
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended: the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned != horizon:
+            full = f"max_{trial.unit}s"
             why = (
-                f"trials are compared at epoch {horizon}, and haltune stops them earlier"
+                f"trials are compared at {self._at(horizon)}, and haltune stops them earlier"
                 if planned < horizon
-                else f"the search's max_epochs is {horizon}, where haltune ends each fit and cuts a learning-rate "
+                else f"the search's {full} is {horizon}, where haltune ends each fit and cuts a learning-rate "
                 "schedule short"
             )
             self.advise(
-                f"This fit plans {plural(planned, 'epoch')}, but {why}. Give the loop trial.max_epochs, or set "
-                f"max_epochs={planned:g} in the search.",
+                f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}, or set "
+                f"{full}={planned:g} in the search.",
                 "horizon",
             )
         known = self.ended or model is None
@@ -243,7 +261,7 @@ class Reporter:
         lap: tuple[float, float] | None = None,
         judge: bool = True,
     ) -> bool:
-        """Report the metric after `epoch` epochs (from 1); True when training should stop.
+        """Report the metric at a position in the study's unit, `epoch`; True when training should stop.
 
         value: one number, or several by their names, as in `Trial.report`.
         metrics: further scalars of the epoch.
@@ -260,6 +278,8 @@ class Reporter:
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
         try:
+            if trial.unit != "epoch" and trial.horizon is not None:  # tokens come by batches, which may go beyond
+                epoch = min(epoch, trial.horizon)
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
@@ -278,7 +298,7 @@ class Reporter:
                     if need is not None and verdict.action is Action.PAUSE:
                         self.attempt(lambda: trial.room_for(need()))
                 if self.verbose:
-                    what = f"trial {trial.id}, epoch {report.epoch:g}: {self.metric} = {report.value:.6g}"
+                    what = f"trial {trial.id}, {self._at(report.epoch)}: {self.metric} = {report.value:.6g}"
                     print(visible(f"{what}, {verdict.action}: {verdict.reason}"), flush=True)
         finally:
             self.clock.restart()
@@ -287,13 +307,13 @@ class Reporter:
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))
         horizon = self.trial.horizon
-        if self.ended or (horizon is not None and epoch > horizon):
+        if self.ended or (horizon is not None and max(epoch, math.nextafter(self._last, math.inf)) > horizon):
             return False
         if epoch <= self._last:
             self.warn_once(
                 "repeat",
-                f"Trial {self.trial.id} has already reported epoch {self._last:g}, so epoch {epoch:g} is ignored. If "
-                f"this fit starts again: {self._resume_hint}.",
+                f"Trial {self.trial.id} has already reported {self._at(self._last)}, so {self._at(epoch)} is ignored. "
+                f"If this fit starts again: {self._resume_hint}.",
             )
         return epoch > self._last
 
@@ -308,7 +328,7 @@ class Reporter:
         if float(self.trial.epoch) >= report.epoch:  # stored: only then is a policy asked
             self.warn_once(
                 "policy",
-                f"The policy failed to judge epoch {report.epoch:g} of trial {self.trial.id} {kind}. The report is "
+                f"The policy failed to judge {self._at(report.epoch)} of trial {self.trial.id} {kind}. The report is "
                 "stored, and training continues.",
             )
         elif isinstance(error, HaltuneError) and not isinstance(error, StoreError):
@@ -514,7 +534,7 @@ def ending_metrics(reporter: Reporter) -> tuple[dict[str, float], str]:
     cut = trial.horizon is not None and reporter.verdict is not None
     metrics = {
         "haltune_verdict": _VERDICTS.get(verdict.action, 0.0) if verdict else 0.0,
-        "haltune_epochs_saved": max(0.0, (trial.horizon or 0) - float(trial.epoch)) if cut else 0.0,
+        f"haltune_{trial.unit}s_saved": max(0.0, (trial.horizon or 0) - float(trial.epoch)) if cut else 0.0,
     }
     chance = verdict.evidence.get("p_win") if verdict else None
     if isinstance(chance, (int, float)):

@@ -1,8 +1,10 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-It reports after every evaluation of a training, with state.epoch, which is fractional within an epoch; not after
-`trainer.evaluate()` alone or eval_on_start. After an exception the Trainer calls no callback: keep the training inside
-`with trial:`. A pause asks the Trainer for one of its checkpoints, random state included, and moves it to the trial.
+It reports after every evaluation of a training, not after `trainer.evaluate()` alone or eval_on_start. The position is
+state.epoch, which is fractional within an epoch, the steps of the optimizer, or the tokens seen, as the study counts.
+Stops and pauses within an epoch are carried out there. After an exception the Trainer calls no callback: keep the
+training inside `with trial:`. A pause asks the Trainer for one of its checkpoints, random state included, and moves it
+to the trial.
 
 In one process Ctrl-C and SIGTERM wait for the next evaluation, whose state is saved. In a distributed training every
 rank makes a callback, the first reports, and all obey; there signals do not wait.
@@ -56,7 +58,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     Raises:
         InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and for two
-            HaltuneCallbacks in one training.
+            HaltuneCallbacks in one training; in a study that counts tokens for a Trainer that does not.
 
     Example:
         ::
@@ -92,6 +94,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     _homes = ("transformers.trainer_callback",)
     _base = "TrainerCallback"
+    _counts = ("epoch", "step", "token")
     _pass_began: int
     _passes: int
     _first_pass: int
@@ -110,9 +113,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         vars(state)[_STARTED] = True
         self._training = True
         self._start(state.global_step)
+        if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
+            raise InvalidInput(
+                "The study counts tokens, and this Trainer does not. Set TrainingArguments("
+                "include_num_input_tokens_seen=True)."
+            )
         steps = _steps_in_epoch(args, others.get("train_dataloader"))
         self._has_length = steps is not None
-        planned = _planned(args, state, steps)
+        planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
+        planned = float(state.max_steps) if self.trial.unit == "step" else planned
         torch_ranks().decide(lambda: self._reporter.begin(planned, others.get("model")))
         over = torch_ranks().decide(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
@@ -125,6 +134,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._epochs += 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        horizon = self.trial.horizon
+        if args.eval_strategy == "steps" and horizon is not None and self._position(args, state) >= horizon:
+            control.should_evaluate = True  # which ends the training
         if control.should_evaluate:
             self._reporter.clock.validating()
 
@@ -132,7 +144,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if state.global_step > self._pass_began:  # not one that was skipped on the way to a checkpoint
             self._first_pass = self._first_pass or state.global_step - self._pass_began
             self._passes, self._pass_began = self._passes + 1, state.global_step
-        self.on_step_end(args, state, control)
+        if control.should_evaluate:
+            self._reporter.clock.validating()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
@@ -193,6 +206,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         inside = state.global_step - self._pass_began
         return float(before + self._passes + inside / (inside + 1))
 
+    def _position(self, args: Any, state: Any) -> float:
+        """Where the training is, in the study's unit."""
+        epoch, tokens = self._epoch(args, state), getattr(state, "num_input_tokens_seen", 0)
+        return self._reporter.position(epoch=epoch, step=state.global_step, token=tokens)
+
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> str:
         """Report, and say what all ranks do next."""
         name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
@@ -204,7 +222,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         wanted = self._reporter.measures.others
         logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
-        epoch = self._epoch(args, state)
+        epoch = self._position(args, state)
         self._reporter.report(metrics[name], epoch, logged, need)
         self._reporter.heed(epoch)
         self._logged = {}
@@ -327,7 +345,7 @@ def hyperparameter_search(
     """The best run of a search over the arguments of a Trainer: stands in for `trainer.hyperparameter_search(...)`.
 
     Trials stop early, or pause and resume from the Trainer's checkpoints. A trial trains as if its parameters had been
-    given to TrainingArguments, which are restored afterwards. `num_train_epochs` is a full training.
+    given to TrainingArguments, which are restored afterwards. `num_train_epochs` is a full training, or `max_steps`.
 
     Args:
         trainer: The Trainer, made with `model_init=`, which evaluates every epoch.
@@ -383,7 +401,8 @@ def hyperparameter_search(
         raise InvalidInput("Set n_trials= and timeout= instead of budget=, as in the Trainer's own search.")
     goal = _KINDS[direction](OBJECTIVE)
     space = hp_space if isinstance(hp_space, Space) else Space(hp_space)
-    problem = Problem(space, goal, _horizon(trainer.args), min_epochs=study.pop("min_epochs", 0))
+    horizon, unit = _horizon(trainer.args)
+    problem = Problem(space, goal, horizon, min_epochs=study.pop("min_epochs", 0), unit=unit)
     _check_read(trainer, space)
     search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
     compute = compute_objective or default_compute_objective
@@ -492,12 +511,13 @@ def _check_read(trainer: Any, space: Space) -> None:
         )
 
 
-def _horizon(arguments: Any) -> int:
+def _horizon(arguments: Any) -> tuple[int, str]:
+    """A full training, and its unit."""
     epochs = float(arguments.num_train_epochs)
-    if arguments.max_steps > 0 or not epochs.is_integer() or epochs < 1:
+    if arguments.max_steps > 0:
+        return arguments.max_steps, "step"
+    if not epochs.is_integer() or epochs < 1:
         raise InvalidInput(
-            "runs are compared epoch by epoch: say how many a full training has by TrainingArguments("
-            f"num_train_epochs=), a whole number, without max_steps=; here these are {epochs:g} and "
-            f"{arguments.max_steps}"
+            f"TrainingArguments(num_train_epochs={epochs:g}) is not a whole number. Round it, or set max_steps=."
         )
-    return int(epochs)
+    return int(epochs), "epoch"

@@ -68,6 +68,7 @@ def resume(
     name: Name = None,
     time: Annotated[str | None, typer.Option(help="a budget of time in all, such as 2h")] = None,
     trials: Annotated[int | None, typer.Option(help="a budget of trials in all")] = None,
+    trials_without_gain: Annotated[int | None, typer.Option(help="a budget of trials in a row without gain")] = None,
     epochs: Annotated[float | None, typer.Option(help="a budget of epochs in all")] = None,
     workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
@@ -79,7 +80,7 @@ def resume(
     """
     with errors():
         study = study_of(where, name, writing=True)
-        budget = Budget(time=time, trials=trials, epochs=epochs)
+        budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
         if command:
             lift(study.store, study.name, study.history)
             given = None if budget.unlimited else budget

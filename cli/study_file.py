@@ -302,7 +302,7 @@ class _Reader:
         name, names = table.pop("name", "MultiFidelity"), policies.POLICY_NAMES
         if isinstance(name, str) and name in old_names.POLICIES:
             old, (name, table) = name, old_names.policy_now(name, table)
-            warn(f"The policy {old} is called {name} now, with {old_names.POLICIES[old][1]}.")
+            warn(f"The policy {old} is {name} now, with {old_names.POLICIES[old][1] or 'none of its options'}.")
         if name not in names:
             raise self.error((*where, "name"), f"no policy {name!r}{_meant(name, names)}; there are {', '.join(names)}")
         kind = getattr(policies, name)

@@ -70,6 +70,7 @@ ARGUMENTS: Rows = (
     ("HaltuneCallback", "study", "HaltuneCallback(trial), one a trial"),
     ("HaltuneCallback", "save_best_only save_top_k filepath dirpath", _KEPT),
     ("Budget", "n_epochs max_epochs", "epochs="),
+    ("Budget", "patience n_trials_without_gain max_trials_without_improvement", "trials_without_gain="),
     ("Float", "step q", "a Float has no steps: write Choice([0.1, 0.2], ordered=True), or Int and divide"),
     ("Int", "step q", _STEP),
     ("Float Int", "base prior distribution sampling log_scale", "write log=True for a scale of magnitudes"),

@@ -27,11 +27,15 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "EIPerCost": ("EI", {"cost": "per"}),
     "CostCooledEI": ("EI", {"cost": "cooled"}),
     "LevelSetSearch": ("TruVaR", {"rule": "gchk"}),
+    "Guided": ("MultiFidelity", {}),  # another search, with none of its options
 }
 # (old name of a) policy -> options that logs of before do not have, with the values that they mean
 _ADDED: dict[str, dict[str, Any]] = {
     "EI": {"cost": None, "cost_function": None, "cost_model": "gp"},
     "TruVaR": {"rule": "truvar"},
+    "Guided": {
+        "initial": 20, "deviations": 3.0, "eta": 3, "first_cut": 6, "min_trials_per_rung": None, "candidates": 300,
+    },
     "LevelSetSearch": {
         "implicit": None, "levels": [], "cost": None, "cost_model": None, "candidates": "all", "monotone": None,
         "anticipate": False, "accuracy": None, "beta": "practical", "delta": 0.1, "eta": 1.0, "r": 0.1, "slack": 0.0,
@@ -43,7 +47,9 @@ _ADDED: dict[str, dict[str, Any]] = {
 def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's spec from a log as this version writes it, inner policies included."""
     values = {k: renamed(v) if isinstance(v, Mapping) and "policy" in v else v for k, v in spec.items()}
-    name = str(values.pop("policy", None))
+    name, inner = str(values.pop("policy", None)), values.get("inner")
+    if name == "Guided" and not (isinstance(inner, Mapping) and inner.get("policy") in ("Ladder", "MultiFidelity")):
+        return dict(spec)  # its trials trained by another schedule: the log can be read alone
     now, options = policy_now(name, values)
     return {"policy": now, **_ADDED.get(name, {}), **options} if "policy" in spec else options
 
@@ -51,11 +57,20 @@ def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
 def policy_now(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name and the options that a policy of an earlier version has now."""
     now, own = POLICIES.get(name, (name, {}))
+    if name == "Guided":
+        return now, {}
     names = _RENAMED.get(name, {})
     values = {**own, **{names.get(k, k): v for k, v in options.items()}}
     if name == "LevelSetSearch" and "a" in values:  # which was root_beta, 3 by default
         values["a"] = None if values["a"] == 3.0 else values["a"] ** 2
     return now, values
+
+
+def continues_as(spec: Mapping[str, Any]) -> str | None:
+    """Return the sentence for a log whose policy is gone, so that another one continues it."""
+    if spec.get("policy") == "Guided":
+        return "The study was recorded with Guided, which is gone. You can read it; it continues with MultiFidelity()."
+    return continues_as(inner) if isinstance(inner := spec.get("inner"), Mapping) else None
 
 
 def takes_old_names(cls: type[T]) -> type[T]:

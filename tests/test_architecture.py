@@ -44,7 +44,6 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "policies.bayesopt": MODELS | {"policies.acquisition", "policies.costs", "policies.random"},
     "policies.hyperband": MODELS | {"policies.random"},
     "policies.multifidelity": BAYES | {"policies.hyperband"},
-    "policies.guided": BAYES | {"policies.hyperband", "policies.multifidelity"},
     "policies.bobos": BAYES,
     "policies.several_goals": LOG,
     "policies.autobct": MODELS | {"policies.bobos"},

@@ -2,11 +2,6 @@
 
     python benchmarks/search/curves.py --data DIR [--policy hyperband ...] [--seeds 20] [--by-task]
 
-The search that is recommended, `Guided()`, with either memory (20 seeds take half an hour of one core each):
-
-    python benchmarks/search/curves.py --data DIR --policy guided_ladder
-    python benchmarks/search/curves.py --data DIR --policy guided_ladder --proposed
-
 Data: learning_curves.npz (TaskSet: text RNNs, 1000 optimiser settings a task, 50 epochs). Score 1 - (loss - best) /
 (cap - best), clipped; regret (best - incumbent) / (best - median final score), the incumbent being the best
 score at any epoch of any trial. One worker; a resumed trial pays only its further epochs; a proposed point becomes

@@ -1,6 +1,6 @@
 """What deciding costs in a search of recorded curves: milliseconds a suggestion, a report and a full training.
 
-    python benchmarks/search/deciding.py --data DIR [--policy guided_ladder ...] [--trainings 10]
+    python benchmarks/search/deciding.py --data DIR [--policy multifidelity ...] [--trainings 10]
 
 The log tells how long each decision took, its part of a study's work (the store, the leases) left out. A full training
 is 50 epochs. Beneath stand the published numbers of others (CPU, one thread).
@@ -20,7 +20,7 @@ from recorded import Meter, Task, load
 from haltune import Study
 from haltune.log.events import Reported, Resumed, Started
 
-POLICIES = ("ladder", "guided_ladder", "halting_guided_ladder", "hyperband", "halving27", "bobos")
+POLICIES = ("ladder", "multifidelity", "hyperband", "halving27", "bobos")
 PUBLISHED = {
     "Syne Tune ASHA": ("0.1-0.3", ""),
     "Optuna TPE with Hyperband": ("2", ""),

@@ -71,9 +71,6 @@ POLICIES = {  # name: how it is made, and the full trainings that it may spend
     "asha-stopping": ("SuccessiveHalving(n=10**6, rounds=None, asynchronous='stop')", 10),
     "infinite-hyperband": ("InfiniteHyperband()", 10),
     "ladder": ("Ladder()", 12),
-    "guided-ladder": ("Guided(candidates=100)", 12),
-    "guided-hyperband": ("Guided(Hyperband(rounds=None, resume=False), initial=4, candidates=50)", 8),
-    "halting-guided": (f"Halting(Guided(Ladder(), initial=4, candidates=50), {QUICK})", 8),
     "multifidelity": ("MultiFidelity()", 12),
     "multifidelity-prior-studies": ("MultiFidelity(learn_from=[EARLIER])", 8),
 }

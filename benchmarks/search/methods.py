@@ -13,17 +13,7 @@ import peer_smac
 import peer_syne_tune
 from recorded import Meter, Task, search
 
-from haltune.policies import (
-    BOBOS,
-    GPUCB,
-    Guided,
-    Halting,
-    Hyperband,
-    Ladder,
-    MultiFidelity,
-    RandomSearch,
-    SuccessiveHalving,
-)
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, Ladder, MultiFidelity, RandomSearch, SuccessiveHalving
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, hyperband
 
 BUDGETS = (2, 5, 10, 20, 40)  # full trainings
@@ -79,9 +69,6 @@ METHODS: dict[str, Method] = {
     "bobos": of(BOBOS),
     "halting_random": of(lambda: Halting(RandomSearch())),
     "ladder": of(Ladder),
-    "guided_ladder": of(Guided),  # Guided(Ladder()), the one that is recommended
-    "halting_guided_ladder": of(lambda: Halting(Guided(Ladder()))),
-    "guided_hyperband": of(lambda: Guided(Hyperband(rounds=None))),
     "optuna": Method(peer_optuna.run, (0.786, 0.556, 0.438, 0.222, 0.052), seeds=2),
     "optuna_median": Method(partial(peer_optuna.run, pruner="median")),
     "smac": Method(peer_smac.run, (0.526, 0.339, 0.284, 0.139, None), seeds=4),

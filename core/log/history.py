@@ -486,6 +486,7 @@ class History:
                 self._with[t.status].add(t.id)
                 lost = isinstance(e, ev.Expired)
                 self._spending.end(t.id, e.last_alive if isinstance(e, ev.Expired) else e.at, lost)
+                self._spending.gains.end(t)
                 if t.status in _RANKED:
                     self._results[t.id], self.failures_in_a_row = t.counts, 0
                 elif t.status is Status.FAILED and not told_shortage(t.error):  # no bug in the training code

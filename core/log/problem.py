@@ -340,6 +340,8 @@ class Budget(KnowsArguments):
 
     Args:
         trials: How many may start; trials that have started continue. Default: None.
+        trials_without_gain: How many may end or pause, one after the other, before a better result. Then no trial
+            starts; trials that have started continue, and a gain among them starts the count again. Default: None.
         epochs: How many may be trained. Default: None.
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
             Default: None.
@@ -348,12 +350,20 @@ class Budget(KnowsArguments):
         price: Of one worker for an hour; no limit by itself. Default: None.
         cost: The sum of what trials report as `cost`, in its own units. Default: None.
 
+    A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
+    other dominates. It sets the count to 0. Each other trial that completes, stops early or pauses counts once; failed
+    and interrupted trials do not count. Before the first complete trial, pauses do not count: results at early epochs
+    are no end result. If the policy fills rungs before it resumes trials, as Hyperband does, use at least the size of
+    a rung.
+
     Raises:
         InvalidInput: For a limit that is not positive, a duration that is none, and money without a price.
 
     Example:
         >>> Budget(time="1h30m", trials=50).time
         5400.0
+        >>> Budget(time="2h", trials_without_gain=10).trials_without_gain
+        10
     """
 
     trials: int | None = None
@@ -363,28 +373,28 @@ class Budget(KnowsArguments):
     money: float | None = None  # in the units of price
     price: float | None = None  # per worker-hour
     cost: float | None = None  # in the units of trial.report(cost=)
+    trials_without_gain: int | None = None
 
     def __post_init__(self) -> None:
         pythonic(self)
         for name in ("time", "worker_time"):
             if (duration := getattr(self, name)) is not None:
                 object.__setattr__(self, name, seconds_of(duration, name))
-        for name in ("trials", "epochs", "money", "price", "cost"):
+        for name in ("trials", "trials_without_gain", "epochs", "money", "price", "cost"):
             if (limit := getattr(self, name)) is None:
                 continue
             if not _is_number(limit) or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
                 meant = f"; Budget(time={limit!r})?" if isinstance(limit, str) else ""
                 raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
-            if name == "trials" and limit % 1 > 0:  # not of infinity, which has no remainder
-                raise InvalidInput(f"Budget(trials={limit!r}): a whole number, or None for no limit")
+            if name.startswith("trials") and limit % 1 > 0:  # not of infinity, which has no remainder
+                raise InvalidInput(f"Budget({name}={limit!r}): a whole number, or None for no limit")
         if self.money is not None and self.price is None:
             raise InvalidInput("a budget of money needs price=, the cost of one worker for an hour")
 
     @property
     def unlimited(self) -> bool:
         """True when no limit was given."""
-        limits = (self.trials, self.epochs, self.time, self.worker_time, self.money, self.cost)
-        return limits == (None,) * 6
+        return all(getattr(self, f.name) is None for f in fields(self) if f.name != "price")
 
     def to_json(self) -> dict[str, Any]:
         """The limits that are given and finite; `Budget(**limits)` is the inverse."""

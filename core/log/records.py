@@ -29,7 +29,7 @@ from haltune.display import facts, settings, short
 from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
-from .events import AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
+from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
 from .problem import Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
@@ -419,3 +419,41 @@ class TopTrial:
             valued = [(t.standing(), -t.id) for t in trials if t.counts > -math.inf]
             self._top, self._fell = max(valued, default=None), False
         return None if self._top is None else -self._top[1]
+
+
+class Gains:
+    """Trials that ended or paused since the last gain, folded from the ends of attempts; see Budget."""
+
+    def __init__(self) -> None:
+        self._group: tuple[float, ...] = ()  # standing of the best, its value apart
+        self._front: list[list[float]] = []  # sign * results of the best trial, or of those on the front
+        self._complete = False  # there is a complete trial
+        self._idle: set[int] = set()
+
+    @property
+    def without(self) -> int:
+        """How many trials ended or paused without a gain."""
+        return len(self._idle)
+
+    def end(self, t: TrialBuilder) -> None:
+        """Fold the end of an attempt at a trial."""
+        if t.status not in OVER and t.status is not Status.PAUSED:
+            return
+        self._complete |= t.complete
+        if self._gain(t):
+            self._idle.clear()
+        elif t.status in (Status.COMPLETED, Status.STOPPED) or (t.status is Status.PAUSED and self._complete):
+            self._idle.add(t.id)
+
+    def _gain(self, t: TrialBuilder) -> bool:
+        """Return whether a trial becomes the best, or one of the front."""
+        group, vector = t.standing()[:-1], t.vector
+        if any(map(math.isnan, vector)) or group < self._group:
+            return False
+        if group != self._group:
+            self._group, self._front = group, []
+        if any(all(a >= b for a, b in zip(other, vector, strict=True)) for other in self._front):
+            return False
+        kept = [other for other in self._front if any(a > b for a, b in zip(other, vector, strict=True))]
+        self._front = [*kept, vector]
+        return True

@@ -17,6 +17,7 @@ from haltune.display import amount, plural
 
 from .events import Reported
 from .problem import Budget
+from .records import Gains
 
 _SET_BACK = 1.0  # seconds: less is how far the clocks of two processes are apart
 
@@ -44,13 +45,14 @@ class Spent:
     start_up: float = 0.0  # from a trial's start to its first epoch's beginning
     deciding: float = 0.0  # proposals and verdicts
     cost: float = 0.0  # what trials reported, own units
+    trials_without_gain: int = 0  # that ended or paused since the last gain, see Budget
 
     def money(self, price: float | None) -> float:
         """Cost at `price` per worker-hour; 0 without a price."""
         return self.worker_time / 3600.0 * (price or 0.0)
 
     def exhausts(self, budget: Budget) -> str | None:
-        """The sentence naming the first limit that is reached, the number of trials apart; or None."""
+        """The sentence naming the first limit that is reached, those of `starts_no_more` apart; or None."""
         for unit, limit, spent in self._limits(budget):
             if spent >= limit * (1.0 - 1e-12):
                 return f"the budget of {amount(limit, unit)} is spent"
@@ -59,11 +61,11 @@ class Spent:
     def share(self, budget: Budget) -> float | None:
         """What is spent of the limit of which most is, from 0 to 1; None without a limit."""
         limits = [(limit, spent) for _, limit, spent in self._limits(budget)]
-        limits += [(float(budget.trials), float(self.trials))] if budget.trials is not None else []
+        limits += [(limit, spent) for _, limit, spent in self._counts(budget)]
         return max((min(1.0, spent / limit) for limit, spent in limits if math.isfinite(limit)), default=None)
 
     def _limits(self, budget: Budget) -> list[tuple[str, float, float]]:
-        """Unit, limit and what is spent of it, the number of trials apart."""
+        """Unit, limit and what is spent of it, those of `_counts` apart."""
         found = []
         if budget.epochs is not None:
             found.append(("epochs", float(budget.epochs), self.epochs))
@@ -77,10 +79,19 @@ class Spent:
             found.append(("of cost", float(budget.cost), self.cost))
         return found
 
+    def _counts(self, budget: Budget) -> list[tuple[str, float, float]]:
+        """The same of the limits after which no trial starts."""
+        found = [
+            ("", budget.trials, self.trials),
+            (" without gain", budget.trials_without_gain, self.trials_without_gain),
+        ]
+        return [(unit, float(limit), float(spent)) for unit, limit, spent in found if limit is not None]
+
     def starts_no_more(self, budget: Budget) -> str | None:
-        """The sentence for a spent number of trials, or None: those that began may still go on."""
-        if budget.trials is not None and self.trials >= budget.trials:
-            return f"the budget of {plural(budget.trials, 'trial')} is spent"
+        """Return why no trial starts any more while those that have started may continue; None if trials may start."""
+        for unit, limit, spent in self._counts(budget):
+            if spent >= limit:
+                return f"the budget of {plural(limit, 'trial')}{unit} is spent"
         return None
 
 
@@ -155,6 +166,7 @@ class Spending:
         self.trials = 0
         self.longest_epoch = 0.0  # seconds
         self.costs: dict[int, float] = {}  # trial -> what it reported as cost
+        self.gains = Gains()
         self._clock = HeldTime()
         self._epochs = self._training = self._validation = 0.0
         self._checkpoint = self._start_up = self._deciding = 0.0
@@ -277,4 +289,5 @@ class Spending:
             trials=self.trials, epochs=self._epochs + epochs, time=clock.wall(), worker_time=clock.worker(),
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
             start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self.costs.values()) + cost,
+            trials_without_gain=self.gains.without,
         )  # fmt: skip

@@ -12,9 +12,8 @@ _ROOMS = {
     "autobct.policy": ("AutoBCT",),
     "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
     "bobos.policy": ("BOBOS", "Halting"),
-    "guided": ("Guided",),
     "hyperband.policy": ("Hyperband", "InfiniteHyperband", "Ladder", "SuccessiveHalving"),
-    "multifidelity.policy": ("MultiFidelity",),
+    "multifidelity.policy": ("Guided", "MultiFidelity"),
     "random": ("RandomSearch",),
     "rollout": ("Rollout",),
     "truvar.policy": ("LevelSetSearch", "TruVaR"),
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from .bayesopt import EIPerCost as EIPerCost
     from .bobos.policy import BOBOS as BOBOS
     from .bobos.policy import Halting as Halting
-    from .guided import Guided as Guided
     from .hyperband.policy import Hyperband as Hyperband
     from .hyperband.policy import InfiniteHyperband as InfiniteHyperband
     from .hyperband.policy import Ladder as Ladder
     from .hyperband.policy import SuccessiveHalving as SuccessiveHalving
+    from .multifidelity.policy import Guided as Guided
     from .multifidelity.policy import MultiFidelity as MultiFidelity
     from .random import RandomSearch as RandomSearch
     from .rollout import Rollout as Rollout
@@ -40,6 +39,6 @@ if TYPE_CHECKING:
 else:  # who checks types hears of a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
-_OLD_NAMES = ("CostCooledEI", "EIPerCost", "LevelSetSearch")  # until version 0.2, with a warning
+_OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.2, with a warning
 POLICY_NAMES = tuple(sorted({name for names in _ROOMS.values() for name in names} - {*_OLD_NAMES}))
 __all__ = ["Policy", *POLICY_NAMES]

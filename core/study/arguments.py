@@ -195,21 +195,37 @@ def one_epoch(problem: Problem) -> Problem:
     return replace(problem, max_epochs=1, min_epochs=0)
 
 
-_COUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*(trial|run|epoch|step|token)s?")
+_NUMBER = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e\d+)?)"
+_GAIN = r"(\s+(?:in a row\s+)?(?:without|with no)\s+(?:an?\s+|any\s+)?(?:gains?|improvements?|improving|progress))?"
+_COUNT = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token)s?{_GAIN}")
 _COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs", "step": "epochs", "token": "epochs"}
 
 
+_CURRENCIES = {"$": "usd", "dollar": "usd", "\N{EURO SIGN}": "eur", "euro": "eur", "\N{POUND SIGN}": "gbp"}
+_CURRENCY = r"([$\N{EURO SIGN}\N{POUND SIGN}]|usd|eur|gbp|dollar|euro)?s?"
+_HOURLY = rf"\s*(?:at|@)\s*{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}\s*(?:/|per|an?)\s*(?:worker[ -]?)?(?:h|hr|hour)"
+_MONEY = re.compile(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:{_HOURLY})?", re.IGNORECASE)
+
+
 def budget_of(given: Any) -> Budget:
-    """A budget, or a text such as "30min", "20 trials", "500 epochs" or "20 trials, 2h". Raises InvalidInput."""
+    """Return a budget, or read a text such as "30min", "2h or 10 trials without gain" or "$50 at 2.10/h".
+
+    Every limit of a text holds. Raises InvalidInput.
+    """
     if given is None or isinstance(given, Budget):
         return given or Budget()
     if not isinstance(given, str):
         raise InvalidInput(f"budget={given!r}: of what? {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
-    for part in re.split(r"\s*(?:[,;+]|\band\b|\bor\b)\s*", given.strip()):
-        if counted := _COUNT.fullmatch(part):
-            name, limit = _COUNTS[counted[2]], int(counted[1])
+    for part in re.split(r"\s*(?:(?<!\d),|,(?!\d{3}(?!\d))|[;+]|\band\b|\bor\b)\s*", given.strip()):
+        if (counted := _COUNT.fullmatch(part)) and not (counted[3] and _COUNTS[counted[2]] == "epochs"):
+            name, limit = "trials_without_gain" if counted[3] else _COUNTS[counted[2]], _amount(counted[1])
+        elif (paid := _MONEY.fullmatch(part)) and any(paid.groups()[2:] + paid.groups()[:1]):
+            if len({_CURRENCIES.get(c.lower(), c.lower()) for c in paid.group(1, 3, 4, 6) if c}) > 1:
+                raise InvalidInput(f"budget={given!r}: {part!r} has two currencies. {_WRITE}")
+            name, limit = "money", _amount(paid[2])
+            limits |= {"price": _amount(paid[5])} if paid[5] else {}
         else:
             try:
                 name, limit = "time", seconds_of(part)
@@ -221,11 +237,18 @@ def budget_of(given: Any) -> Budget:
     return Budget(**limits)
 
 
+def _amount(digits: str) -> float:
+    number = float(digits.replace(",", ""))
+    return int(number) if number.is_integer() else number
+
+
 def _meant(part: str) -> str:
     """What is wrong with a part of a budget, where that can be told."""
     if part.startswith("-"):
         return f"{part!r} allows nothing, where a limit is greater than 0. "
     words = re.findall(r"[a-z]+", part)
+    if any(word.startswith(("gain", "improv", "patience")) for word in words):
+        return "The search ends after a number of trials without gain. "
     if counts := [word for word in words if word in ("trials", "epochs")]:
         return f"{counts[0]} are a whole number. "
     likely = [near for word in words for near in get_close_matches(word, ("trials", "epochs"), 1)]
@@ -233,7 +256,8 @@ def _meant(part: str) -> str:
 
 
 _WRITE = (
-    "Write '30min', '20 trials', '500 epochs', several as '20 trials, 2h', or Budget(time='30min'), Budget(trials=20)"
+    "Write '30min', '20 trials', '500 epochs', '10 trials without gain', several as '20 trials, 2h', or "
+    "Budget(time='30min'), Budget(trials=20)"
 )
 _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
 

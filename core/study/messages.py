@@ -104,6 +104,8 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
         _of(epochs, budget.epochs, "epochs") + (f" ({'; '.join(notes)})" if notes else ""),
         _of(clock(spent.time), budget.time, "", clock),
     ]
+    if budget.trials_without_gain is not None:
+        parts.insert(1, _of(counted(spent.trials_without_gain), budget.trials_without_gain, "without gain"))
     if budget.worker_time is not None:
         parts.append(_of(clock(spent.worker_time), budget.worker_time, "of worker time", clock))
     if budget.money is not None:

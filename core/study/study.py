@@ -17,7 +17,7 @@ from haltune.hints import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
-from haltune.old_names import takes_moved
+from haltune.old_names import continues_as, takes_moved
 from haltune.policies.from_spec import suited
 from haltune.space import Space
 from haltune.store.base import Store
@@ -77,7 +77,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         name: Of the study, in a store of several. Default: "study".
         seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
         budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
-            "20 trials, 2h". It may change from one opening to the next. Default: None, when the policy ends it.
+            "2h or 10 trials without gain", of which every limit holds. It may change from one opening to the next.
+            Default: None, when the policy ends it.
         policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
             training.
         max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
@@ -221,6 +222,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 warn(doubt, aloud=True)
             for said in self.policy.remarks(self.problem) if self._speaks else ():
                 _log.info("%s", said)
+        elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
+            warn(gone, aloud=True)
         elif self.policy is not given and self._speaks:
             _log.info("what %r has from earlier studies it was told when it was made", self.name)
 

@@ -93,7 +93,7 @@ def keys() -> str:
         '`when = { layers = [">", 2] }`.', "",
         "## [[start]]", "", "A configuration that is trained first; any number of these tables.", "",
         "## [policy]", "",
-        "`name` is a policy; the other keys are its arguments. `Halting` and `Guided` have `[policy.policy]`.", "",
+        "`name` is a policy; the other keys are its arguments. `Halting` has `[policy.policy]`.", "",
         "| Name | Keys |", "| --- | --- |",
     ]  # fmt: skip
     for name in policies.POLICY_NAMES:

@@ -458,6 +458,7 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
     """(share that is spent, in words) of every limit that was given, the last that will be reached first."""
     given = (
         (budget.trials, spent.trials, "trials"),
+        (budget.trials_without_gain, spent.trials_without_gain, "trials without gain"),
         (budget.epochs, spent.epochs, "epochs"),
         (budget.time, spent.time, "time"),
         (budget.worker_time, spent.worker_time, "worker time"),

@@ -62,7 +62,7 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
     assert found.problem.min_epochs == 4
     assert found.policy == MultiFidelity(min_trials_per_rung=7)
     old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
-    with pytest.warns(UserWarning, match="LevelSetSearch is called TruVaR now"):
+    with pytest.warns(UserWarning, match="LevelSetSearch is TruVaR now"):
         assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)
     with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is more than max_epochs=30"):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))

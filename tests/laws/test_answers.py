@@ -256,7 +256,7 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
 # ranks, where nobody is lost: whoever arrived at a rung did so once
 
 
-HALVING = [n for n in POLICIES if n in ("halving", "hyperband", "asha", "asha-stopping", "ladder", "guided-ladder")]
+HALVING = [n for n in POLICIES if n in ("halving", "hyperband", "asha", "asha-stopping", "ladder")]
 
 
 @pytest.mark.parametrize("name", HALVING)

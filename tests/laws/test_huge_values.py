@@ -105,7 +105,7 @@ def test_no_number_that_is_reported_stops_a_search_or_an_answer(name: str, seed:
 
 BOWL = Problem(Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0)}), Minimize("loss"), 1)
 MODELS: dict[str, Callable[[], Any]] = {
-    **{name: POLICIES[name] for name in ("gpucb", "guided-ladder", "autobct")},
+    **{name: POLICIES[name] for name in ("gpucb", "multifidelity", "autobct")},
     "ei": EI,
     "ei-per-cost": lambda: EI(cost="per"),
     "rollout": lambda: Rollout(points=48),

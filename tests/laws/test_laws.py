@@ -293,6 +293,18 @@ def test_what_is_over_a_budget_is_at_most_what_was_running(name: str) -> None:
     assert isinstance(workers[0].ask(), Finish)
 
 
+@each_class
+def test_a_search_ends_after_a_budget_of_trials_without_gain_and_makes_the_same_decisions_again(name: str) -> None:
+    store, budget = MemoryStore(), Budget(trials=30, trials_without_gain=3)
+    study = search(small_study(LAWFUL[name](), store, budget=budget))
+    spent = study.history.spent
+    assert study.outcome.over
+    assert spent.trials_without_gain >= 3 or len(study.trials) >= 30 or study.history.finished
+    assert differences(study, LAWFUL[name]()) == []
+    again = small_study(LAWFUL[name](), store, budget=budget)
+    assert (again.history.spent, again.ask()) == (spent, study.ask())
+
+
 # law 8
 
 BAD = [

@@ -43,17 +43,7 @@ WILD = (
     -math.inf,
     math.nan,
 )
-NAMES = (
-    "random",
-    "gpucb",
-    "bobos",
-    "hyperband",
-    "asha",
-    "infinite-hyperband",
-    "ladder",
-    "multifidelity",
-    "guided-ladder",
-)
+NAMES = ("random", "gpucb", "bobos", "hyperband", "asha", "infinite-hyperband", "ladder", "multifidelity")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded by what Linux offers")
 pytestmark = pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")

@@ -20,17 +20,7 @@ from haltune.log.history import History
 from haltune.log.outcomes import outcome_of
 from haltune.log.problem import Goal
 from haltune.log.records import Best
-from haltune.policies import (
-    BOBOS,
-    EI,
-    GPUCB,
-    Guided,
-    Hyperband,
-    InfiniteHyperband,
-    Ladder,
-    RandomSearch,
-    SuccessiveHalving,
-)
+from haltune.policies import BOBOS, EI, GPUCB, Hyperband, InfiniteHyperband, Ladder, RandomSearch, SuccessiveHalving
 from haltune.policies.bayesopt import recommend
 from haltune.report import summary
 from haltune.store.checkpoints import keepers
@@ -154,7 +144,6 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "hyperband": lambda: Hyperband(eta=2, rounds=1),
     "asha": lambda: SuccessiveHalving(n=8, eta=2, rounds=1, asynchronous=True),
     "ladder": lambda: Ladder(2, 2, 2, min_trials_per_rung=2),
-    "guided": lambda: Guided(Ladder(2, 2, 2, min_trials_per_rung=2), initial=3, candidates=24),
     "bobos": lambda: BOBOS(initial=3, stopping=OptimalStopping(paths=500, first=2)),
     "gpucb": lambda: GPUCB(initial=2),
     "ei": lambda: EI(initial=2),

@@ -18,27 +18,15 @@ from examples import many
 from haltune import Budget, OptimalStopping, policies
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.policy import Policy, Wrapper, in_words
-from haltune.policies import (
-    EI,
-    Guided,
-    Halting,
-    Hyperband,
-    InfiniteHyperband,
-    Ladder,
-    RandomSearch,
-    Rollout,
-    SuccessiveHalving,
-)
+from haltune.policies import EI, Halting, Hyperband, InfiniteHyperband, Ladder, RandomSearch, Rollout, SuccessiveHalving
 
 CONTRACT = [name for name in vars(Policy) if not name.startswith("_")]
 OWN = {  # what a wrapper is there to change
     Halting: {"spec", "start", "fold", "judge"},
-    Guided: {"spec", "start", "fold", "propose"},
     Wrapper: set[str](),
 }
 WRAPPERS: dict[type, Callable[[Any], Any]] = {
     Halting: lambda inner: Halting(inner, quick()),
-    Guided: lambda inner: Guided(inner, initial=2, candidates=12),
     Wrapper: lambda inner: Around(inner),
 }
 
@@ -119,9 +107,7 @@ class Planner(RandomSearch):
         return super().propose(state, history, rng)
 
 
-@pytest.mark.parametrize(
-    "around", [*WRAPPERS.values(), *SAMPLED, lambda p: Halting(Guided(SAMPLED[0](p), 99), quick())]
-)
+@pytest.mark.parametrize("around", [*WRAPPERS.values(), *SAMPLED, lambda p: Halting(SAMPLED[0](p), quick())])
 def test_a_policy_that_plans_sees_the_budget_whatever_it_is_in(around: Callable[[Any], Any]) -> None:
     planner, budget = Planner(), Budget(worker_time=400.0, epochs=120)
     study = small_study(around(planner), budget=budget)
@@ -144,13 +130,12 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
         def propose(self) -> None: ...
         def judge(self) -> None: ...
 
-    for door in (Halting, Guided, lambda p: small_study(p)):
+    for door in (Halting, lambda p: small_study(p)):
         for wrong in (Duck(), EI, "ei"):
             with pytest.raises(InvalidInput, match=r"policy such as .* not"):
                 door(wrong)
-    for wrapper in (Halting, Guided):  # a study alone has one of its own
-        with pytest.raises(InvalidInput, match=r"policy such as .* not"):
-            wrapper(None)
+    with pytest.raises(InvalidInput, match=r"policy such as .* not"):  # a study alone has one of its own
+        Halting(None)
     with pytest.raises(InvalidInput, match=r"derives from haltune\.policies\.Policy"):
         small_study(Duck())
     with pytest.raises(InvalidInput, match=r"write EI\(\)"):

@@ -8,9 +8,10 @@ import pytest
 from worlds import POLICIES, search, small_study
 
 import haltune
-from haltune.errors import NotSupported
+from haltune import Budget, load_study
+from haltune.errors import NotSupported, StudyMismatch
 from haltune.log.events import plain
-from haltune.policies import EI, GPUCB, Halting, RandomSearch, Rollout, TruVaR
+from haltune.policies import EI, GPUCB, Halting, Hyperband, MultiFidelity, RandomSearch, Rollout, TruVaR
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 
@@ -114,6 +115,42 @@ def test_the_old_name_of_a_policy_makes_the_new_one_and_says_so():
         ("EIPerCost", {"cost_model": ["lr"]}, EI(cost="per", cost_model=["lr"])),
         ("CostCooledEI", {"initial": 2}, EI(2, cost="cooled")),
         ("LevelSetSearch", {"threshold": 0.7, "root_beta": 2.0}, TruVaR(0.7, rule="gchk", a=4.0)),
+        ("Guided", {"policy": Hyperband(), "initial": 9}, MultiFidelity()),
     ):
-        with pytest.warns(UserWarning, match=f"{old} is (EI|TruVaR)"):
+        with pytest.warns(UserWarning, match=f"{old} is (EI|TruVaR|gone)"):
             assert getattr(haltune.policies, old)(**options).spec == now.spec
+
+
+def recorded_with_guided(inner, around=lambda spec: spec):
+    """A study, and its log as Guided had it: its events were those of the policy inside, with other configurations."""
+    recorded, store = search(small_study(POLICIES[inner](), trials=6)), MemoryStore()
+    spec = {"policy": "Guided", "inner": recorded.policy.spec, "initial": 20, "deviations": 1.0, "share": 0.0,
+            "candidates": 300}  # fmt: skip
+    first, *events = recorded.events()
+    store.create("study", replace(first, policy=around(spec)))
+    store.append("study", events, seen=1, about=None)
+    return recorded, store
+
+
+@pytest.mark.parametrize("inner", ["ladder", "multifidelity"])
+@pytest.mark.parametrize("around", [lambda spec: spec, lambda spec: {**Halting(RandomSearch()).spec, "inner": spec}])
+def test_a_log_of_guided_opens_and_continues_with_the_default_search_and_says_so(inner, around):
+    recorded, store = recorded_with_guided(inner, around)
+    with pytest.warns(UserWarning, match=r"recorded with Guided, which is gone.*continues with MultiFidelity\(\)"):
+        study = load_study(store, budget=Budget(trials=9))
+    assert study.policy.part(MultiFidelity) == MultiFidelity()
+    assert (study.best, len(study.trials)) == (recorded.best, 6)
+    assert all(study.explain(t.id) for t in study.trials)
+    assert len(search(study).trials) == 9
+
+
+@pytest.mark.parametrize("inner", ["hyperband", "hyperband-retrains", "truvar", "halting-ladder"])
+def test_a_log_of_guided_around_another_schedule_can_be_read_alone(inner):
+    recorded, store = recorded_with_guided(inner)
+    study = load_study(store)
+    assert study.best == recorded.best
+    assert all(study.explain(t.id) for t in study.trials)
+    with pytest.raises(NotSupported, match="Guided"):
+        study.ask()
+    with pytest.raises(StudyMismatch, match="Guided"):
+        small_study(MultiFidelity(), store)

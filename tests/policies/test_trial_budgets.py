@@ -13,13 +13,12 @@ from haltune import Budget, Finish, Study
 from haltune.display import plural
 from haltune.errors import StudyMismatch
 from haltune.log.events import Budgeted, Created, Finished, Reported, Started, Status
-from haltune.policies import Guided, Halting, Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
+from haltune.policies import Halting, Hyperband, InfiniteHyperband, Ladder, SuccessiveHalving
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.store.memory import MemoryStore
 
 PAUSING: dict[str, Callable[[], Any]] = {
     "ladder": Ladder,
-    "guided": lambda: Guided(initial=3, candidates=12),
     "halving": SuccessiveHalving,
     "halving of many": lambda: SuccessiveHalving(81, eta=2),
     "hyperband": Hyperband,
@@ -28,14 +27,11 @@ PAUSING: dict[str, Callable[[], Any]] = {
     "promote": lambda: SuccessiveHalving(asynchronous=True),
     "hyperband, promote": lambda: Hyperband(asynchronous=True),
     "stop": lambda: SuccessiveHalving(asynchronous="stop"),
-    "guided hyperband": lambda: Guided(Hyperband(), initial=3, candidates=12),
     "halting": lambda: Halting(SuccessiveHalving(), OptimalStopping(paths=500)),
 }
-GUIDED = {form: pytest.param(form, marks=pytest.mark.slow) for form in ("guided", "guided hyperband")}  # dear
 RETRAINING: dict[str, Callable[[], Any]] = {
     "halving": lambda: SuccessiveHalving(resume=False),
     "hyperband": lambda: Hyperband(resume=False),
-    "guided": lambda: Guided(Hyperband(resume=False), initial=3, candidates=12),
     "samples": lambda: SuccessiveHalving(resource="samples", min_resource=100, max_resource=2700),
 }
 
@@ -92,7 +88,7 @@ def test_what_wins_trains_anew_though_nothing_new_may_begin(form: str, trials: i
     assert differences(lab) == []
 
 
-@pytest.mark.parametrize("form", [GUIDED.get(form, form) for form in PAUSING])
+@pytest.mark.parametrize("form", list(PAUSING))
 def test_a_larger_number_takes_the_search_up_again(form: str) -> None:
     lab = Lab(PAUSING[form], rising, epochs=27, workers=2, budget=Budget(trials=5)).run()
     for trials in (11, 30):
@@ -195,7 +191,7 @@ def test_a_budget_that_is_taken_away_lets_the_round_end() -> None:
     assert [t.tags["bracket"] for t in lab.study.trials] == [0] * 9 + [1] * 3 + [2] * 3
 
 
-@pytest.mark.parametrize("make", [Hyperband, SuccessiveHalving, lambda: Guided(Hyperband(), initial=2)])
+@pytest.mark.parametrize("make", [Hyperband, SuccessiveHalving, lambda: Halting(Hyperband())])
 def test_a_log_of_the_time_when_one_round_was_what_nothing_given_meant_is_taken_up(make: Any) -> None:
     policy = make()
     old = Lab(make, rising, epochs=9)

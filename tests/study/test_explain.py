@@ -27,7 +27,6 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
     "asha-brackets": (lambda: of.Hyperband(eta=3, rounds=9, asynchronous=True), False),
     "asha-stops": (lambda: of.SuccessiveHalving(n=6, eta=2, rounds=9, asynchronous="stop"), False),
     "ladder": (lambda: of.Ladder(2, 2, 3, min_trials_per_rung=2), False),
-    "guided": (lambda: of.Guided(of.Ladder(2, 2, 3, min_trials_per_rung=2), initial=3, candidates=12), False),
     "multifidelity": (lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=12), False),
     "halting": (
         lambda: of.Halting(

@@ -73,6 +73,11 @@ def said(caplog: Any, part: str) -> list[str]:
         ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "twice how many time|says twice"),
         ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "did you mean 'trials'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "patience 10"}, "'10 trials without gain'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "10 epochs without gain"}, "a number of trials without gain"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "1.5 trials without gain"}, "a whole number"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "$50 at 2 EUR/h"}, "two currencies"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "50"}, "of what"),
     ],
 )
 def test_what_does_not_go_together_is_answered_with_what_does(arguments: Any, options: Any, answer: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from examples import many
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneError
-from haltune.policies import GPUCB, Guided, RandomSearch, TruVaR
+from haltune.policies import GPUCB, Halting, RandomSearch, TruVaR
 from haltune.report import summary
 from haltune.store.memory import MemoryStore
 
@@ -22,7 +22,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "truvar": lambda: TruVaR(initial=2, grid=12),
     "truvar-level-set": lambda: TruVaR(threshold=0.6, initial=2, grid=12, kernel="se"),
     "level-set-search": lambda: TruVaR(0.6, rule="gchk", initial=2, grid=12),
-    "guided-truvar": lambda: Guided(TruVaR(threshold=0.6, initial=2, grid=12), initial=3, candidates=12),
+    "halting-truvar": lambda: Halting(TruVaR(threshold=0.6, initial=2, grid=12)),
 }
 QUESTIONS: dict[str, Callable[[Study], Any]] = {
     "events": lambda study: list(study.events()),

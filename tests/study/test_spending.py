@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -142,7 +142,7 @@ def test_spending_is_what_its_events_add_up_to_at_every_position(data: st.DataOb
     events, history = list(store.read("study")), History(PROBLEM)
     for n, event in enumerate(events, 1):
         history.apply(event)
-        assert history.spent == recomputed(events[:n])
+        assert replace(history.spent, trials_without_gain=0) == recomputed(events[:n])  # counted in log/test_gains.py
 
 
 @settings(max_examples=many(30), deadline=None)

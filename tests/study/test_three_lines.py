@@ -44,6 +44,16 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ("1 day", Budget(time=86400)),
         ("1.5h, 20 runs", Budget(trials=20, time=5400)),
         ("100 epochs or 2 hours", Budget(epochs=100, time=7200)),
+        ("10 trials without gain", Budget(trials_without_gain=10)),
+        ("2h or 10 trials without gain", Budget(time=7200, trials_without_gain=10)),
+        ("50 trials, 10 trials in a row without improvement", Budget(trials=50, trials_without_gain=10)),
+        ("1 run with no improvement and 2h", Budget(time=7200, trials_without_gain=1)),
+        ("1e4 epochs or 90 min", Budget(epochs=10_000, time=5400)),
+        ("10,000 epochs, 90min", Budget(epochs=10_000, time=5400)),
+        ("2.5 epochs,300 trials", Budget(epochs=2.5, trials=300)),
+        ("$50 at 2.10/h", Budget(money=50, price=2.1)),
+        ("50 EUR at 2.1 EUR per hour, 3 days", Budget(money=50, price=2.1, time=259_200)),
+        ("1,200 dollars @ $2 an hour or 10 trials without gain", Budget(money=1200, price=2, trials_without_gain=10)),
     ],
 )
 def test_a_budget_is_said_in_words(text: str, budget: Budget) -> None:

@@ -17,7 +17,7 @@ class FakeTrial:
     """Answers reports from a script {epoch: verdict} and remembers every call."""
 
     def __init__(self, metric="val_loss", max_epochs=3, verdicts=None, epoch=0.0, maximize=False, id=7):
-        self.id = id
+        self.id, self.unit = id, "epoch"
         self.session = self  # a study of its own
         self.config: dict[str, Any] = {"lr": 0.1}
         self.max_epochs = self.until = max_epochs

@@ -10,7 +10,7 @@ from haltune.policies import RandomSearch
 
 @dataclass(frozen=True)
 class PausesAt(RandomSearch):
-    """Random search; a trial pauses after the epochs `at` and is resumed before a new one starts."""
+    """Random search; a trial pauses at the positions `at` and is resumed before a new one starts."""
 
     at: tuple[float, ...] = ()
 
@@ -24,14 +24,25 @@ class PausesAt(RandomSearch):
         return super().propose(state, history, rng)
 
     def judge(self, state, history, trial, rng):
-        if trial.epoch in self.at:
-            return Verdict(Action.PAUSE, f"a rung ends at {trial.epoch:g}")
+        problem = history.problem
+        reached = trial.epoch if problem.grid is None else problem.grid.position(trial.epoch)
+        if any(abs(reached - at) < 1e-9 for at in self.at):
+            return Verdict(Action.PAUSE, f"a rung ends at {reached:g}")
         return go_on("more")
 
 
 def pausing_study(
-    store=None, at=(2,), epochs=4, trials=1, metric="val_loss", keep=0, folder=None, disk_quota=None, **options
+    store=None,
+    at=(2,),
+    epochs=4,
+    trials=1,
+    metric="val_loss",
+    keep=0,
+    folder=None,
+    disk_quota=None,
+    unit="epoch",
+    **options,
 ):
-    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs)
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs, unit=unit)
     kept = Checkpointing(folder, keep, disk_quota)
     return Study(problem, PausesAt(trials, at=at), store=store, seed=0, checkpoints=kept, **options)

@@ -87,11 +87,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "multifidelity-taught": lambda: of.MultiFidelity(
         4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24, learn_from=[earlier()]
     ),
-    "guided-ladder": lambda: of.Guided(of.Ladder(2, 2, 2, min_trials_per_rung=2), initial=2, candidates=24),
-    "guided-hyperband": lambda: of.Guided(of.Hyperband(eta=2, rounds=9, resume=False), initial=2, candidates=24),
-    "halting-guided-ladder": lambda: of.Halting(
-        of.Guided(of.Ladder(2, 2, 2, min_trials_per_rung=2), initial=2, candidates=24), quick()
-    ),
+    "halting-ladder": lambda: of.Halting(of.Ladder(2, 2, 2, min_trials_per_rung=2), quick()),
     "halting-hyperband": lambda: of.Halting(of.Hyperband(eta=2, rounds=9), quick()),
     "halting-gpucb": lambda: of.Halting(of.GPUCB(initial=2), quick(), kappa=2.0, epoch_cost="seconds"),
 }

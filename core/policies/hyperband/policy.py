@@ -403,8 +403,7 @@ class Ladder(ByEngine):
         min_trials_per_rung: trials at the first rung before any goes on. Default: None, as many as cost four fifths of
             a full training, from 8 to 40.
         min_resource: epochs of the first rung, at least the study's min_epochs. Default: 1.
-        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as Hyperband's; `Guided(Ladder())` chooses
-            configurations by all that was seen. Default: "random".
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as Hyperband's. Default: "random".
 
     Raises:
         InvalidInput: for options outside these, and for a problem without a horizon.

@@ -30,7 +30,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, warn
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -508,6 +508,12 @@ class Remaining:
 
 
 # -- reasons
+
+
+def Guided(policy: Policy[Any] | None = None, *_: Any, **options: Any) -> MultiFidelity:
+    """The name of another search until version 0.2; neither the policy inside nor the options are used."""
+    warn("Guided is gone, because the default search is better. Write MultiFidelity().")
+    return MultiFidelity()
 
 
 def expected(scale: LogRegret | None, mean: float, deviation: float, ucb: float | None = None) -> dict[str, Any]:

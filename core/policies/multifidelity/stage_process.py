@@ -229,40 +229,6 @@ def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, fl
     return float(np.median(early if len(early) else v)), float(v.max())
 
 
-@dataclass(frozen=True, slots=True)
-class TargetScale:
-    """Targets of the model: 0 at the median of the first trials, 1 at the best so far, and nothing below -1.
-
-    So runs that diverge are as bad as any, by however much they do; were they the scale, all others would look equal.
-    The median is that of trials which were not chosen for their promise: among those that are, -1 would be close by.
-    """
-
-    sign: float  # of the goal
-    centre: float  # sign * value
-    width: float
-
-    @classmethod
-    def of(cls, values: Array, first: Array, sign: float) -> TargetScale | None:
-        """From measured values (n,), and those of them that the first trials had; None when none is finite."""
-        if (found := median_and_best(values, first, sign)) is None:
-            return None
-        centre, best = found
-        width = best - centre
-        return cls(sign, centre, width if width > 0 else max(abs(centre), 1.0))
-
-    def targets(self, values: Array) -> Array:
-        """Of measured values (n,); what is not finite is at the bottom."""
-        v = np.where(np.isfinite(values), self.sign * values, -np.inf)
-        with np.errstate(over="ignore"):  # divided by a small width
-            return np.clip((v - self.centre) / self.width, -1.0, _ABOVE)
-
-    def value(self, target: float) -> float:
-        return self.sign * (self.centre + self.width * target)
-
-
-_ABOVE = 10.0  # a first median and best that are nearly equal must not make the next value enormous
-
-
 def fitted(count: int, first: int) -> int:
     """The last number of rows at which hyperparameters were fitted."""
     m, (least, most) = first, _ROWS_BETWEEN_FITS

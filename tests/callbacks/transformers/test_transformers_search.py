@@ -155,7 +155,7 @@ def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said,
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"eval_strategy": "no"}, "eval_strategy='epoch'"), ({"num_train_epochs": 2.5}, "here these are 2.5")],
+    [({"eval_strategy": "no"}, "eval_strategy='epoch'"), ({"num_train_epochs": 2.5}, "not a whole number")],
 )
 def test_a_trainer_that_cannot_be_compared_is_told_how(options, said, tmp_path):
     with pytest.raises(InvalidInput, match=said):

@@ -16,7 +16,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status, to_json
 from haltune.log.history import History
-from haltune.policies import BOBOS, Guided, Halting, Hyperband, RandomSearch
+from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
 from haltune.policies.bobos.policy import declare
 from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
@@ -168,14 +168,6 @@ def test_a_pause_by_hyperband_is_no_stop_of_the_rule() -> None:
     assert 0 < told.unknown == sum(not study.trials[run.trial].complete for run in told.runs)
     assert told.saved == 0
     assert told.stops == told.unknown + told.of_stops.of
-
-
-def test_a_declaration_passes_through_a_policy_around() -> None:
-    policy = Guided(Halting(RandomSearch(), SOLVER, audit=1.0), initial=2, candidates=12)
-    study = ends_as_told(of_five(policy))
-    assert declared(study) == [0, 1, 2, 3, 4]
-    assert {t.status for t in study.trials} == {Status.COMPLETED}
-    assert study.audit().stops >= 2
 
 
 def test_what_a_policy_inside_audits_the_rule_around_lets_train_on() -> None:

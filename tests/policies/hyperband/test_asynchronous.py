@@ -17,7 +17,7 @@ from examples import many
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
-from haltune.policies import Guided, Hyperband, Ladder, MultiFidelity, SuccessiveHalving
+from haltune.policies import Hyperband, Ladder, MultiFidelity, SuccessiveHalving
 
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
@@ -80,7 +80,6 @@ def test_asha_in_seconds_counts_measured_time() -> None:
 
 FORMS: dict[str, Callable[[], Any]] = {
     "ladder": lambda: Ladder(2, 3, min_trials_per_rung=1),
-    "guided": lambda: Guided(Ladder(2, 3, min_trials_per_rung=1), initial=3, candidates=12),
     "promote": lambda: SuccessiveHalving(9, asynchronous=True),
     "stop": lambda: SuccessiveHalving(9, asynchronous="stop"),
     "hyperband": lambda: Hyperband(asynchronous=True),

@@ -17,7 +17,7 @@ from examples import many
 from haltune import Budget, Finish, Study
 from haltune.errors import InvalidInput
 from haltune.log.events import Reported, Resumed, Status
-from haltune.policies import GPUCB, Guided, Ladder
+from haltune.policies import GPUCB, Ladder
 from haltune.policies.from_spec import policy_from
 from haltune.policies.hyperband.brackets import Bracket, Rung
 
@@ -139,14 +139,12 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
     seed=st.integers(0, 10**6),
     bad=st.sampled_from([0.0, 0.2, 1.0]),
     min_trials_per_rung=st.sampled_from([1, 5, 12]),
-    guided=st.booleans(),
 )
 def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
-    steps: list[tuple[int, int, str]], seed: int, bad: float, min_trials_per_rung: int, guided: bool
+    steps: list[tuple[int, int, str]], seed: int, bad: float, min_trials_per_rung: int
 ) -> None:
     policy = Ladder(2, 3, 2, min_trials_per_rung=min_trials_per_rung)
-    make = (lambda: Guided(policy, initial=3, candidates=12)) if guided else (lambda: policy)
-    lab = Lab(make, rough(seed, bad), epochs=8, workers=4, budget=Budget(epochs=10**6))
+    lab = Lab(lambda: policy, rough(seed, bad), epochs=8, workers=4, budget=Budget(epochs=10**6))
     for number, other, action in steps:
         act(lab, number, other, action)
     for worker in lab.workers:

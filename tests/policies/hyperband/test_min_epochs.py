@@ -14,7 +14,7 @@ from worlds import SPACE, search, small_study
 from haltune import Budget, Maximize, Problem, Study, load_study
 from haltune.errors import InvalidInput
 from haltune.log.events import Resumed, Started, Status
-from haltune.policies import Guided, Hyperband, InfiniteHyperband, Ladder, MultiFidelity, SuccessiveHalving
+from haltune.policies import Halting, Hyperband, InfiniteHyperband, Ladder, MultiFidelity, SuccessiveHalving
 from haltune.store.memory import MemoryStore
 
 
@@ -130,7 +130,7 @@ def test_a_policy_without_the_option_names_the_studys() -> None:
 def test_a_log_with_the_old_names_opens_as_the_same_policy_without_a_warning(
     policy: Any, old: dict[str, str], around: bool, recwarn: pytest.WarningsRecorder
 ) -> None:
-    asked = Guided(policy, initial=2, candidates=24) if around else policy
+    asked = Halting(policy) if around else policy
     events = list(search(small_study(asked, trials=3)).events())
     first: Any = events[0]
     spec = {old.get(name, name): value for name, value in policy.spec.items()}
