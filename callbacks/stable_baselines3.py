@@ -64,6 +64,7 @@ class HaltuneCallback(Reporting):
     _base = "BaseCallback"
     _install = "stable-baselines3"
     _hint = "Call learn(trial.max_steps): the callback sets the step"
+    _counts = ("step",)
     _held = frozenset({"model", "parent", "locals", "globals"})
     model: Any  # these are set by Stable-Baselines3
     parent: Any
@@ -73,11 +74,6 @@ class HaltuneCallback(Reporting):
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, every: int | None = None
     ) -> None:
         super().__init__(trial, monitor, verbose)
-        if trial.unit != "step":
-            raise InvalidInput(
-                f"Stable-Baselines3 counts environment steps, and the study counts {trial.unit}s. Make it with "
-                "Study(..., max_steps=20_000)"
-            )
         self.every = every or max(1, (trial.horizon or 20_000) // 20)
 
     def _setup(self) -> None:
