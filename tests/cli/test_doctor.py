@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,6 @@ from worlds import POLICIES, problem
 from haltune import Float, Space, Study
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
-from haltune.cli.doctor import Finding
-from haltune.log.events import Ended, Status
 from haltune.log.problem import Problem
 from haltune.policies import RandomSearch
 
@@ -95,9 +92,8 @@ def test_a_healthy_search_is_well(doctor, tmp_path):
     assert "BAD" not in told
 
 
-@pytest.mark.parametrize("name", ["bobos", "hyperband"])
-def test_the_log_of_a_policy_with_a_model_replays(name, doctor, tmp_path):
-    study = a_study(tmp_path, 4, POLICIES[name](), problem=problem())
+def test_the_log_of_a_policy_with_a_model_replays(doctor, tmp_path):
+    study = a_study(tmp_path, 4, POLICIES["bobos"](), problem=problem())
     for trial in study:
         with trial:
             steady(trial)
@@ -122,14 +118,6 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
     assert [path.name for path in tmp_path.iterdir()] == ["digits.toml"]
 
 
-def test_a_study_file_whose_search_has_not_begun_in_a_file_of_others_is_well(doctor, tmp_path):
-    trained(tmp_path)
-    (tmp_path / "digits.toml").write_text(TOML.replace("[study]", '[study]\nname = "another"'))
-    told, code = doctor(tmp_path / "digits.toml")
-    assert code == 0
-    assert "--   store        the search 'another' of" in told
-
-
 def test_a_damaged_file_is_found(doctor, tmp_path):
     study = trained(tmp_path)
     study.session.replica.store.close()
@@ -151,19 +139,6 @@ def test_a_damaged_file_is_found(doctor, tmp_path):
     assert doctor(tmp_path / "none.db")[1] == 1
 
 
-def test_another_journal_is_found(doctor, tmp_path):
-    study = trained(tmp_path)
-    study.session.replica.store.close()
-    c = sqlite3.connect(tmp_path / "search.db")
-    c.execute("PRAGMA journal_mode=DELETE")
-    c.close()
-    with sqlite3.connect(tmp_path / "search.db") as c:
-        assert c.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
-    c.close()
-    told, _ = doctor(tmp_path / "search.db")  # to open a store is to set its journal
-    assert "its journal is WAL" in told
-
-
 def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     study = trained(tmp_path)
     study.session.replica.store.close()
@@ -176,33 +151,12 @@ def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     assert "it is not there; the next is event 3" in told
 
 
-def test_an_event_that_cannot_follow_those_before_it_is_found(doctor, tmp_path):
-    store = trained(tmp_path).store
-    stray = Ended(at=store.now(), trial=7, attempt=1, status=Status.COMPLETED)
-    last = store.append("study", [stray], seen=2**31 - 1, about=None)
-    told, code = doctor(tmp_path / "search.db")
-    assert code == 1
-    assert f"BAD  log          event {last} of the study 'study'" in told
-    assert "ended of trial 7, and there are 2 yet" in told
-
-
 def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypatch):
     trained(tmp_path)
     monkeypatch.setattr(RandomSearch, "propose", _others(RandomSearch.propose))
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
     assert "decisions 2 differ now, the first at event 2" in told
-
-
-def test_a_decision_that_is_only_put_in_other_words_is_none_that_differs(doctor, tmp_path, monkeypatch):
-    trained(tmp_path)
-    propose = RandomSearch.propose
-    monkeypatch.setattr(
-        RandomSearch, "propose", lambda *asked: replace(propose(*asked), reason="as another version says it")
-    )
-    told, code = doctor(tmp_path / "search.db")
-    assert code == 0
-    assert "decisions replayed to the same" in told
 
 
 def _others(propose):
@@ -226,14 +180,6 @@ def test_a_lost_worker_is_found(doctor, tmp_path):
     assert "-> start the search again" in told
 
 
-def test_a_worker_that_trains_is_well(doctor, tmp_path):
-    study = a_study(tmp_path)
-    study.ask()
-    told, code = doctor(tmp_path / "search.db")
-    assert code == 0
-    assert "trial 0, attempt 1 trains, heard of" in told
-
-
 def test_a_checkpoint_that_is_gone_is_found(doctor, tmp_path):
     study = a_study(tmp_path)
     trial = study.ask()
@@ -245,14 +191,6 @@ def test_a_checkpoint_that_is_gone_is_found(doctor, tmp_path):
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
     assert "the checkpoint of trial 0" in told
-
-
-def test_a_folder_where_nothing_can_be_written_is_found(doctor, tmp_path):
-    trained(tmp_path)
-    (tmp_path / "digits.toml").write_text(TOML.replace("[study]", '[study]\ncheckpoints = "search.db"'))
-    told, code = doctor(tmp_path / "digits.toml")
-    assert code == 1
-    assert "BAD  checkpoints" in told
 
 
 def test_what_a_log_cannot_keep_is_said_and_is_no_ailment(doctor, tmp_path):
@@ -271,14 +209,10 @@ def test_what_a_log_cannot_keep_is_said_and_is_no_ailment(doctor, tmp_path):
         ({}, "reports the same to the last bit", 0),
         ({"{STATE}": "{state:.3f}"}, "a pause changes the training: the value of epoch 2 is", 1),
         pytest.param({"SEED": "None"}, "two straight trainings differ", 1, marks=pytest.mark.slow),
-        pytest.param(
-            {"trial.epochs()": "range(trial.epoch + 1, 4)", "if stops": "if False"},
-            "trained on although it was told to stop", 1, marks=pytest.mark.slow,
-        ),
         pytest.param({"trial.save(": "id("}, "nothing was saved at the pause", 1, marks=pytest.mark.slow),
         ({"import random": "import no_such_package"}, "No module named 'no_such_package'", 1),
     ],
-    ids=["exact", "lossy", "unseeded", "deaf", "unsaved", "broken"],
+    ids=["exact", "lossy", "unseeded", "unsaved", "broken"],
 )  # fmt: skip
 def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_path):
     (tmp_path / "digits.toml").write_text(TOML)
@@ -292,37 +226,6 @@ def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_
     assert not (tmp_path / "search.db").exists()
     left = list(Path(tempfile.gettempdir()).glob("haltune-doctor-*"))
     assert [folder.exists() for folder in left] == [True] * code  # what the program printed, where that matters
-
-
-def test_a_rehearsal_that_is_interrupted_leaves_nothing(doctor, tmp_path, monkeypatch):
-    def interrupted(problem, command, folder, epochs):
-        (folder / "straight").mkdir()
-        yield Finding("resume", True, "so far")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("haltune.cli.doctor.rehearse", interrupted)
-    (tmp_path / "digits.toml").write_text(TOML)
-    assert doctor(tmp_path / "digits.toml", "--", "train.py")[1] == 130
-    assert list(Path(tempfile.gettempdir()).glob("haltune-doctor-*")) == []
-
-
-@pytest.mark.parametrize(("there", "named"), [("torch", None), ("tensorflow", None), ("torch", "jax")])
-def test_keras_is_tried_over_a_backend_that_is_there(there, named, monkeypatch):
-    tried = []
-    monkeypatch.setattr(frameworks, "_CALLBACKS", {"keras": ("keras", "keras")})
-    monkeypatch.setattr(frameworks.importlib.util, "find_spec", lambda name: name in ("keras", there) or None)
-    monkeypatch.setattr(
-        subprocess,
-        "run",
-        lambda words, env=None, **_: tried.append(env) or subprocess.CompletedProcess(words, 0, "", ""),
-    )
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    if named:
-        monkeypatch.setenv("KERAS_BACKEND", named)
-    found = next(frameworks.frameworks())
-    assert found.well
-    assert tried[0]["KERAS_BACKEND"] == (named or there)
-    assert ("KERAS_BACKEND=torch" in found.advice) == (there == "torch" and not named)
 
 
 @pytest.mark.slow

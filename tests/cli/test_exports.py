@@ -7,7 +7,6 @@ import math
 import sys
 from types import ModuleType
 
-import plotly.graph_objects
 import pytest
 from typer.testing import CliRunner
 
@@ -117,21 +116,6 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
     haltune("figure", path, "progress", "-o", tmp_path / "a.html")
     assert "Plotly.newPlot" in (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "ends in .html, .json, .png, .svg or .pdf" in haltune("figure", path, "progress", "-o", "a.gif", code=2)
-
-
-def test_an_image_is_as_high_as_its_figure_unless_it_is_said(log, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setitem(sys.modules, "kaleido", object())
-    monkeypatch.setattr(
-        plotly.graph_objects.Figure,
-        "write_image",
-        lambda self, out, **size: drawn.append(size | {"buttons": len(self.layout.updatemenus)}),
-    )
-    for what, more in (("timeline", ()), ("progress", ()), ("timeline", ("--height", 300))):
-        haltune("figure", log[0], what, "-o", tmp_path / "a.png", *more)
-    assert [size["height"] for size in drawn] == [122, 620, 300]
-    assert {size["width"] for size in drawn} == {1100}
-    assert {size["buttons"] for size in drawn} == {0}
 
 
 def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):

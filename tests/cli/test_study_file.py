@@ -1,7 +1,6 @@
 """A study file says everything about a search; what it does not say well is told with its line."""
 
 import json
-import math
 from contextlib import suppress
 
 import pytest
@@ -102,26 +101,12 @@ def test_a_file_is_read_as_it_says(file, tmp_path):
     assert study.options == {"seed": 4, "store": storage, "checkpoints": Checkpointing()}
 
 
-def test_what_is_left_out_has_a_default(file, tmp_path):
-    text = '[goal]\nminimize = "loss"\n[space]\nx = { float = [0, 1] }\n'
-    study = read(file(text=text))
-    assert study.policy == MultiFidelity()
-    assert study.problem.goal == Minimize("loss")
-    assert (study.problem.max_epochs, study.name, study.budget) == (None, "study", Budget())
-    assert study.store == f"sqlite:///{tmp_path / 'digits.db'}"
-
-
 def test_configurations_to_start_with_are_part_of_the_problem(file):
     first = '[[start]]\nlr = 1e-3\nkernel = "lr = 3"\n[[start]]\nlr = 0.1\nkernel = "lr = 3"\n\n[policy]'
     study = read(file(("[policy]", first)))
     assert [dict(config) for config in study.problem.start] == [
         {"lr": lr, "kernel": "lr = 3", "batch": 64} for lr in (1e-3, 0.1)
     ]
-
-
-def test_a_goal_may_count_the_best_epoch(file):
-    study = read(file(("bounds = [0, 1]", 'bounds = [0, 1]\nof = "best"')))
-    assert study.problem.goal == Maximize("val_acc", (0, 1), of="best")
 
 
 def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(file, tmp_path):
@@ -137,9 +122,7 @@ def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(fil
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("other.db", "sqlite:///{}/other.db"),
         ("sqlite:///runs/other.db", "sqlite:///{}/runs/other.db"),
-        ("sqlite:////var/other.db", "sqlite:////var/other.db"),
         ("/var/other.db", "sqlite:////var/other.db"),
         ("postgresql+psycopg://u:p@host/d", "postgresql+psycopg://u:p@host/d"),
     ],
@@ -151,15 +134,6 @@ def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(said, me
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     assert read("../digits.toml").store.replace("/below/..", "") == meant.format(tmp_path)
-
-
-def test_earlier_studies_are_beside_the_study_file_too(file, tmp_path):
-    said = 'learn_from = ["a.db", "postgresql://h/d", { store = "all.db", name = "digits" }]\nseed = 4'
-    study = read(file(("seed = 4", said), ('name = "BOBOS"', "")))
-    beside = f"sqlite:///{tmp_path}"
-    assert study.options["learn_from"] == [
-        f"{beside}/a.db", "postgresql://h/d", (f"{beside}/all.db", "digits")
-    ]  # fmt: skip
 
 
 def test_a_search_written_down_learns_from_an_earlier_one(file, tmp_path):
@@ -186,55 +160,21 @@ ERRORS = [
     ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
     ("max_epochs = 30", 'maximize = "val_acc"', 3, "unknown; it belongs under [goal]"),
     ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
-    ("max_epochs = 30", "max_epochs = 0", 3, "at least 1"),
     ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
-    ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "a list of configurations"),
-    ('name = "BOBOS"', 'name = "BOBOS"\nK1 = "x"', 22, "(K1='x'): a number, or None, not str"),
     ('name = "BOBOS"', 'name = "Halting"', 21, 'write it below, [policy.policy] and in it name = "RandomSearch"'),
-    (
-        'name = "BOBOS"',
-        'name = "Halting"\n[policy.policy]\nname = "Halting"',
-        23,
-        "[policy.policy.policy] and in it name",
-    ),
-    ("seed = 4", "seed = -4", 4, "a whole number, 0 or more"),
-    ("seed = 4", "store = 4", 4, "a text that is not empty"),
-    ("seed = 4", 'learn_from = "a.db"', 4, 'a list of stores such as ["earlier.db"]'),
     ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "where it holds several studies"),
-    ("seed = 4", 'learn_from = [""]', 4, "a list of stores"),
     ("seed = 4", 'checkpoints = { disk_quota = "lots" }', 4, "'20GB'"),
-    ("seed = 4", 'disk_quota = "lots"', 4, "'20GB'"),
-    ("seed = 4", "store = { lease = 0 }", 4, "more than 0"),
-    ("seed = 4", "store = { url = 4 }", 4, "a text that is not empty"),
     ("seed = 4", "store = { path = 'a.db' }", 4, "known are url, lease"),
-    ("seed = 4", 'patience = "long"', 4, "not 'long'"),
-    ('maximize = "val_acc"', 'maximise = "val_acc"', 7, "did you mean 'maximize'?"),
     ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
-    ('maximize = "val_acc"', "maximize = 3", 6, "a name such as 'val_loss'"),
     ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the first the smaller"),
-    ("bounds = [0, 1]", 'of = "top"', 8, "for its 'last' epoch, or for its 'best'"),
-    ("bounds = [0, 1]", "bounds = 1", 8, "two numbers"),
-    ("float = [1e-4, 1e-1]", "float = [1e-4]", 11, "two bounds, [low, high]"),
     ("float = [1e-4, 1e-1]", "float = [1e-1, 1e-4]", 11, "1e-1|0.1"),
-    ("float = [1e-4, 1e-1]", "float = [0, 1e-1]", 11, "above 0"),
     ("{ float = [1e-4, 1e-1], log = true }", "[1e-4, 1e-1]", 11, "may mean several things"),
     ("{ float = [1e-4, 1e-1], log = true }", "{ floats = [1e-4, 1e-1] }", 11, "say what it is"),
     ("log = true", "logs = true", 11, "did you mean 'log'?"),
-    ("log = true", 'log = "true"', 11, "true or false"),
-    ("{ choice = [\n", '{ choice = "rbf" }\nother = { choice = [\n', 12, "a list of the options"),
     ('kernel = "rbf"', 'kernel = "linear"', 16, "which 'kernel' never is"),
-    ('kernel = "rbf"', 'kernels = "rbf"', 16, "kernels"),
-    ('["degree", 9]', '["degre", 9]', 17, "degre"),
-    ("batch = 64", "batch = 2020-01-01", 18, "JSON cannot keep"),
     ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'; did you mean 'BOBOS'?"),
     ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "did you mean 'initial'?"),
-    ('name = "BOBOS"', 'name = "BOBOS"\nstopping = { K3 = 1 }', 22, "known are mode, first"),
-    ('name = "BOBOS"', 'name = "BOBOS"\nwrong_stop = 7', 22, "wrong_stop"),
-    ('name = "BOBOS"', 'name = "Halting"\npolicy = { name = "GPUB" }', 22, "did you mean 'GPUCB'?"),
     ('time = "30min"', 'time = "half an hour"', 24, "write a duration"),
-    ('time = "30min"', "trials = 30\nepoch = 4", 25, "did you mean 'epochs'?"),
-    ('time = "30min"', "money = 3", 23, "price"),
-    ('time = "30min"', "trials = -3", 24, "a positive number"),
     ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
 ]
 
@@ -360,41 +300,20 @@ def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data,
         read(path)
 
 
-def test_infinite_options_are_read(file):
-    assert read(file(('name = "BOBOS"', 'name = "BOBOS"\nkappa = inf'))).policy.kappa == math.inf
-
-
 # -- files that no editor of ours wrote ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", r"there is no table \[goal\]"),
         (GOOD.encode("utf-16"), "text in UTF-8"),
-        (GOOD.replace("rbf", "\xe9").encode("latin-1"), "text in UTF-8"),
-        (b"\0" * 99, "Invalid"),
         (b"a = " + b"[" * 50_000 + b"]" * 50_000, "nested too deep"),
-        (b"a." * 5000 + b"a = 1", "nested too deep"),
-        (b"a = " + b"9" * 5000, "digits"),
-        (b"a = 0x" + b"f" * 50_000, "line 1: a: a whole number of 200000 bits: they have 64"),
         (GOOD.replace("batch = 64", "batch = 9" + "9" * 40).encode(), "line 18: space.batch: a whole number of"),
-        (GOOD.replace("seed = 4", "seed = 4\nlease = 9" + "9" * 400).encode(), "line 5: study.lease: a whole number"),
-        (GOOD.replace('"30min"', "9" * 60).encode(), "line 24: budget.time: a whole number"),
         (GOOD.replace("seed = 4", 'store = "\\u0000"').encode(), "line 4: study.store: .*without the character 0"),
-        (GOOD.replace('"BOBOS"', '"BOBOS"\nstopping = "x"').encode(), "line 22: policy.stopping"),
-        (GOOD.replace('"BOBOS"', '"AutoBCT"\nprior = {}').encode(), "line 22: policy.prior"),
-        (GOOD.replace('"BOBOS"', '"EI"\ncost_model = [[1]]').encode(), "line 22: policy.cost_model"),
-        (GOOD.replace('"BOBOS"', '"TruVaR"\nkernel = {}').encode(), "line 22: policy"),
-        (
-            b'budget = "2 trials"\n' + GOOD.replace('[budget]\ntime = "30min"\n', "").encode(),
-            r"line 1: budget: a table \[budget\], not .2 trials., such as \[budget\] and below it trials = 20",
-        ),
         (
             GOOD.replace("seed = 4", 'seed = 4\nbudget = "2 trials"').encode(),
             r"line 5: study.budget: a table \[budget\]",
         ),
-        (b"study = 1\n" + GOOD[GOOD.index("[goal]") :].encode(), r"line 1: study: a table \[study\], not 1"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_a_sentence_with_its_place(content, says, tmp_path):
@@ -405,13 +324,7 @@ def test_a_file_that_cannot_be_meant_is_a_sentence_with_its_place(content, says,
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
-    path = tmp_path / "digits.toml"
-    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
-    assert read(path).problem.max_epochs == 30
-
-
-@pytest.mark.parametrize("path", ["", "no/such.toml", "a\0b.toml", "/", "/dev/null"])
+@pytest.mark.parametrize("path", ["", "a\0b.toml", "/"])
 def test_a_place_where_no_study_file_is_is_a_sentence(path):
     with pytest.raises(InvalidInput):
         read(path)
@@ -461,10 +374,7 @@ def test_several_goals_and_constraints_are_read(file):
     ("goal", "limits", "says"),
     [
         ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals of 'a'"),
-        ('[[goal]]\nmaximise = "a"', "", "maximise"),
         ('[goal]\nmaximize = "a"', "[constraints]\nparams = 5", "at_most = 5e6"),
-        ('[goal]\nmaximize = "a"', "[constraints]\nparams = { at_mots = 5 }", "at_mots"),
-        ('[goal]\nmaximize = "a"', "[constraints]\nparams = { at_most = nan }", "a finite number"),
     ],
 )
 def test_goals_and_constraints_that_cannot_be_meant_are_a_sentence(goal, limits, says, file):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from trainings import wait_for
@@ -186,10 +185,3 @@ def test_what_is_not_there_has_its_exit_code_and_a_sentence(folder):
         done = CliRunner().invoke(app, words)
         assert done.exit_code == code, (done.output, done.exception)
         assert told in done.stderr
-
-
-def test_the_program_trains_by_itself_too(folder):
-    (folder / "gate").touch()
-    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not Path("digits.db").exists()

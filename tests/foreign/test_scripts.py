@@ -22,11 +22,9 @@ PAGE = HERE.parents[1] / "docs" / "coming_from.md"
 SCRIPTS = {  # what each needs, and what it is called with
     "pytorch_argparse": (("torch",), ()),
     "lightning_cli": (("lightning", "jsonargparse"), ("fit",)),
-    "keras_convnet": (("keras", "torch"), ()),
     "keras_timeseries": (("keras", "torch"), ()),
     "transformers_lora": (("torch", "transformers", "accelerate", "peft"), ()),
     "xgboost_sklearn": (("xgboost", "sklearn"), ()),
-    "lightgbm_sklearn": (("lightgbm", "sklearn"), ()),
 }
 
 
@@ -98,14 +96,6 @@ def test_xgboost_behind_scikit_learn_keeps_its_own_early_stopping_and_its_best_t
     assert rounds >= study.best.epoch  # of which it is the best
 
 
-def test_lightgbm_behind_scikit_learn_keeps_its_own_early_stopping_and_its_best_trees(searched, tmp_path):
-    said, study = searched("lightgbm_sklearn", 12)
-    import lightgbm
-
-    assert said.count("accuracy:") >= 12
-    assert lightgbm.Booster(model_file=study.best.checkpoint).num_trees() >= study.best.epoch
-
-
 @pytest.mark.slow
 def test_keras_callbacks_of_a_timeseries_script_work_and_the_best_weights_come_back(searched, tmp_path):
     said, study = searched("keras_timeseries", 8)
@@ -116,14 +106,6 @@ def test_keras_callbacks_of_a_timeseries_script_work_and_the_best_weights_come_b
     )
     assert (tmp_path / "best_model.keras").exists()
     assert 0 <= float(re.search(r"Test accuracy ([\d.]+)", said)[1]) <= 1
-
-
-@pytest.mark.slow
-def test_keras_callbacks_of_a_convnet_script_work_and_the_best_model_comes_back(searched, tmp_path):
-    said, study = searched("keras_convnet", 8)
-    assert len(re.findall(r"^Epoch \d+/9", said, flags=re.MULTILINE)) == reports(study)
-    assert (tmp_path / "best_model.keras").exists()
-    assert float(re.search(r"Test accuracy: ([\d.]+)", said)[1]) > 0.25  # that of chance
 
 
 @pytest.mark.slow

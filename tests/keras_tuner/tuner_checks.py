@@ -1,7 +1,6 @@
 """Real searches of haltune's Tuner on a tiny net; run by test_keras_tuner."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -163,29 +162,6 @@ def test_a_training_of_the_users_own_may_return_what_it_came_to(give, tmp_path):
     assert t.oracle.get_best_trials()[0].score == t.study.best_value
 
 
-def test_a_run_that_begins_anew_counts_for_what_it_is_then(tmp_path):
-    tries = []
-
-    class Flaky(Worsens):
-        def fit(self, hp, model, *args, callbacks, **kwargs):
-            tries.append(1)
-
-            class Logs(keras.callbacks.Callback):
-                def on_epoch_end(self, epoch, logs=None):
-                    logs["val_loss"] = -9.0 if len(tries) == 1 else 1.0 + epoch
-
-                def on_epoch_begin(self, epoch, logs=None):
-                    if epoch == 1 and len(tries) == 1:
-                        raise ValueError("a bug")
-
-            return model.fit(*args, callbacks=[Logs(), *callbacks], **kwargs)
-
-    t = search(tuner(tmp_path, Flaky(), max_trials=1, max_retries_per_trial=1))
-    assert len(tries) == 2
-    assert scores(t) == {"0": 1.0}
-    assert t.study.best_value == 1.0
-
-
 def test_a_class_derived_from_it_may_be_no_network(tmp_path):
     class Square(Tuner):
         def run_trial(self, trial, *args, **kwargs):
@@ -201,16 +177,6 @@ def test_a_class_derived_from_it_may_be_no_network(tmp_path):
     assert [r.status for r in t.study.trials] == ["completed", "failed", "completed"]
     assert "a bug" in t.study.trials[1].error
     assert t.study.best_value == t.study.best_params["x"] ** 2
-
-
-@pytest.mark.parametrize("found", [None, "a text", {"loss": 0.1}])
-def test_what_a_training_of_the_users_own_cannot_return_is_said(found, tmp_path):
-    class Own(AsksLate):
-        def fit(self, hp, model, *args, **kwargs):
-            return found
-
-    with pytest.raises(keras_tuner.errors.FatalError, match="return"):
-        search(tuner(tmp_path, Own()))
 
 
 KILLED = """
@@ -245,21 +211,6 @@ def test_a_program_that_is_killed_and_started_again_trains_the_rest(tmp_path):
     )
 
 
-def test_a_search_that_is_broken_off_by_ctrl_c_trains_the_rest_of_the_run(tmp_path):
-    class Leaves(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 2 and not (tmp_path / "left").exists():
-                (tmp_path / "left").touch()
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        search(tuner(tmp_path, max_trials=2), callbacks=[Leaves()])
-    t = search(tuner(tmp_path, max_trials=2), callbacks=[Leaves()])
-    assert sorted(t.oracle.trials) == ["0", "1"]
-    assert [(r.status, len(r.values)) for r in t.study.trials] == [("completed", 4)] * 2
-    assert all(trial.status == "COMPLETED" for trial in t.oracle.trials.values())
-
-
 def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp_path):
     failed = []
 
@@ -281,59 +232,6 @@ def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp
     assert t.oracle.trials["1"].status == "COMPLETED"
 
 
-def test_what_always_fails_ends_the_search_as_keras_tuner_does(tmp_path):
-    class Fails(Worsens):
-        def fit(self, hp, model, *args, **kwargs):
-            raise ValueError("a bug")
-
-    with pytest.raises(RuntimeError, match="consecutive failures"):
-        search(tuner(tmp_path, Fails(), max_trials=5))
-
-
-def test_a_run_that_diverges_ends_early_and_is_no_best(tmp_path):
-    def diverges(hp):
-        model = build(hp)
-        if hp.get("lr") == first:
-            model.compile(keras.optimizers.SGD(1e30), "mse", metrics=["mae"])
-        return model
-
-    first = search(tuner(tmp_path / "a", max_trials=1)).study.best_params["lr"]
-    t = search(tuner(tmp_path / "b", diverges))
-    assert (t.study.trials[0].status, len(t.study.trials[0].values)) == ("stopped", 2)
-    assert math.isfinite(t.study.best_value)
-    assert t.get_best_hyperparameters()[0].get("lr") != first
-
-
-def test_the_seed_repeats_a_search_and_the_direction_says_what_is_better(tmp_path):
-    one, two = (search(tuner(tmp_path / name)).study.trials for name in "ab")
-    assert [(r.config, list(r.values)) for r in one] == [(r.config, list(r.values)) for r in two]
-    up = search(tuner(tmp_path / "c", objective=keras_tuner.Objective("val_height", "max"), hypermodel=Rises()))
-    assert up.study.best_value == max(max(r.values) for r in up.study.trials) == 4.0
-    assert up.oracle.get_best_trials()[0].score == up.study.best_value
-
-
-class Rises(Worsens):
-    """A metric that is better the larger it is."""
-
-    def fit(self, hp, model, *args, callbacks, **kwargs):
-        class Upwards(keras.callbacks.Callback):
-            def on_epoch_end(self, epoch, logs=None):
-                logs["val_height"] = 1.0 + epoch
-
-        return model.fit(*args, callbacks=[Upwards(), *callbacks], **kwargs)
-
-
-def test_known_hyperparameters_are_fixed_or_narrowed_beforehand(tmp_path):
-    hp = keras_tuner.HyperParameters()
-    hp.Fixed("lr", 0.05)
-    t = search(tuner(tmp_path, hyperparameters=hp, max_trials=1))
-    assert t.study.trials[0].config == {"lr": 0.05}
-    hp = keras_tuner.HyperParameters()
-    hp.Choice("width", [1, 2])
-    t = search(tuner(tmp_path / "b", hyperparameters=hp, max_trials=2, tune_new_entries=False))
-    assert all(set(r.config) == {"width"} for r in t.study.trials)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
@@ -346,12 +244,6 @@ def test_known_hyperparameters_are_fixed_or_narrowed_beforehand(tmp_path):
 def test_what_it_cannot_search_is_said(options, error, said, tmp_path):
     with pytest.raises(error, match=said):
         tuner(tmp_path, **options)
-
-
-def test_what_search_cannot_take_is_said(tmp_path):
-    with pytest.raises(InvalidInput, match="Leave epochs and initial_epoch out"):
-        search(tuner(tmp_path), epochs=7)
-    search(tuner(tmp_path, max_trials=1), epochs=4)
 
 
 def test_a_fit_that_hands_no_callbacks_on_is_told_of(tmp_path):

@@ -1,6 +1,7 @@
 """Whatever ends a worker, the search goes on, and the log says what happened."""
 
 import re
+from pathlib import Path
 
 import pytest
 from trainings import a_study, buggy, greedy, mortal, steady
@@ -12,69 +13,28 @@ from haltune.log.events import Ended, Expired, Status
 from haltune.study.replay import replay
 
 
-@pytest.fixture(scope="module")
-def survived(tmp_path_factory):
-    """A search in which one run in each way to die ended so, the first having gone well."""
-    study = a_study(tmp_path_factory.mktemp("survived"), 8, max_retries=1)
-    first = study.ask()
-    with first:
+def test_whatever_ends_a_worker_the_search_goes_on_and_the_log_says_what_happened(tmp_path):
+    """One run in each way to die ends so, the first having gone well."""
+    study = a_study(tmp_path, 8, max_retries=1)
+    with study.ask() as first:
         steady(first)
-    outcome = run(study, mortal, workers=2, retry_on=ConnectionError, progress=False, gpus=None)
-    return study, outcome
-
-
-def losses(study, trial):
-    return [e.reason for e in study.events() if isinstance(e, Expired) and e.trial == trial]
-
-
-def test_the_search_ends_as_if_no_worker_had_died(survived):
-    study, outcome = survived
-    assert outcome.over
+    assert run(study, mortal, workers=2, retry_on=ConnectionError, progress=False, gpus=None).over
     assert [str(t.status) for t in study.trials] == [
         "completed", "completed", "failed", "completed", "failed", "completed", "completed", "completed",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("trial", "why"), [(1, "killed by SIGSEGV (a fault in compiled code)"), (3, "ended with exit status 3")]
-)
-def test_a_run_whose_process_died_is_offered_again_and_the_log_says_how_it_died(survived, trial, why):
-    study, _ = survived
-    (reason,) = losses(study, trial)
-    assert why in reason
-    assert study.trials[trial].attempt == 2
-    assert list(study.trials[trial].epochs) == [1, 2, 3, 4]
-
-
-def test_a_run_that_dies_each_time_has_failed_after_its_last_retry(survived):
-    study, _ = survived
-    assert len(losses(study, 2)) == 2  # max_retries=1
+    losses = {n: [e.reason for e in study.events() if isinstance(e, Expired) and e.trial == n] for n in range(8)}
+    for trial, why in ((1, "killed by SIGSEGV (a fault in compiled code)"), (3, "ended with exit status 3")):
+        assert why in losses[trial][0]  # and is offered again
+        assert (study.trials[trial].attempt, list(study.trials[trial].epochs)) == (2, [1, 2, 3, 4])
+    assert len(losses[2]) == 2  # max_retries=1
     assert "SIGKILL (out of memory?)" in study.trials[2].error
-
-
-def test_an_exception_is_recorded_with_its_traceback_and_not_tried_again(survived):
-    study, _ = survived
-    (ended,) = [e for e in study.events() if isinstance(e, Ended) and e.trial == 4]
-    assert ended.status is Status.FAILED
-    assert ended.error == "ValueError: [bold]this learning rate[/] is no good"
+    (ended,) = [e for e in study.events() if isinstance(e, Ended) and e.trial == 4]  # not tried again
+    assert (ended.status, ended.error) == (Status.FAILED, "ValueError: [bold]this learning rate[/] is no good")
     assert "in mortal" in ended.traceback
-
-
-def test_an_exception_of_retry_on_and_an_exit_of_the_training_are_tried_again(survived):
-    study, _ = survived
-    assert losses(study, 5) == ["ConnectionError: the data server was away"]
-    assert losses(study, 6) == ["the training called sys.exit(2)"]
-
-
-def test_what_a_run_prints_is_in_a_file_of_its_trial_whose_name_the_log_gives(survived):
-    study, _ = survived
-    path = re.search(r"see (\S+)", study.trials[2].error)[1]
-    with open(path) as file:
-        assert file.read() == "trial 2 attempt 1 prints\ntrial 2 attempt 2 prints\n"
-
-
-def test_nothing_is_leased_when_the_launcher_returns_and_its_log_replays(survived):
-    study, _ = survived
+    assert losses[5] == ["ConnectionError: the data server was away"]  # of retry_on
+    assert losses[6] == ["the training called sys.exit(2)"]
+    printed = Path(re.search(r"see (\S+)", study.trials[2].error)[1]).read_text()
+    assert printed == "trial 2 attempt 1 prints\ntrial 2 attempt 2 prints\n"
     assert study.session.replica.store.leases(study.name) == []
     assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 

@@ -85,6 +85,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_
     assert set(reported.values()) == {1}  # no epoch was trained twice
 
 
+@pytest.mark.slow
 def test_interrupted_twice_it_leaves_at_once_and_the_same_program_goes_on(tmp_path):
     program = start(tmp_path)
     wait_for(lambda: len(trains(tmp_path)) == 2)

@@ -3,7 +3,6 @@
 import io
 
 import pytest
-from trainings import PROBLEM
 
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.launch.crew import progress_of
@@ -41,16 +40,3 @@ def test_the_table_shows_how_the_search_stands_and_what_each_worker_trains():
     assert row.split()[:6] == ["0", "1", "1", "of", "6", "0.25"]
     assert "idle" in text
     assert "[over]" in text
-
-
-def test_before_any_value_the_table_says_so():
-    study = Study(PROBLEM, RandomSearch(trials=1))
-    assert "no value yet" in shown(study, [(0, None)], None)
-
-
-def test_without_a_terminal_nothing_is_drawn(capsys):
-    study = Study(PROBLEM, RandomSearch(trials=2))
-    for wanted in (None, False):
-        with progress_of(study, wanted) as show:
-            show([(0, None)], None)
-    assert capsys.readouterr() == ("", "")

@@ -37,12 +37,11 @@ def test_a_search_of_four_workers_replays_to_the_same_decisions(name, tmp_path):
     check_the_log(study)
 
 
-@pytest.mark.parametrize(("first", "then", "trained"), [(4, 100, 18), (100, 4, 4)])
-def test_workers_heed_the_budget_that_the_study_has_by_now(first, then, trained, tmp_path):
-    study = a_study(tmp_path, 3, RandomSearch(trials=3), problem=problem(), budget=Budget(epochs=first))
-    study.budget = Budget(epochs=then)
+def test_workers_heed_the_budget_that_the_study_has_by_now(tmp_path):
+    study = a_study(tmp_path, 3, RandomSearch(trials=3), problem=problem(), budget=Budget(epochs=100))
+    study.budget = Budget(epochs=4)
     assert run(study, saving, workers=1, **QUIET).over
-    assert sum(t.epoch for t in study.trials) == trained
+    assert sum(t.epoch for t in study.trials) == 4
     assert max(t.attempt for t in study.trials) == 1
 
 
@@ -74,11 +73,8 @@ def test_each_worker_sees_one_device_and_shares_it_when_there_are_too_few(tmp_pa
     ("options", "teaches"),
     [
         ({"workers": 0}, "workers=0: how many runs train at a time, a whole number from 1"),
-        ({"workers": True}, "workers=True"),
         ({"gpus": "all"}, "gpus='all': 'auto', None, or a list"),
         ({"trial_timeout": "soon"}, "trial_timeout='soon': write a duration"),
-        ({"memory_limit": "much"}, "memory_limit"),
-        ({"retry_on": "OSError"}, "retry_on='OSError': exceptions such as"),
         ({"retry_on": KeyboardInterrupt}, "retry_on="),
     ],
 )
@@ -129,11 +125,3 @@ def test_a_function_is_optimized_by_several_workers_that_report_what_it_returns(
     assert study.optimize(squared, workers=2) is study
     assert [t.values[-1] for t in study.trials] == [t.config["x"] ** 2 for t in study.trials]
     assert [t.epoch for t in study.trials] == [1] * 4
-
-
-def test_several_workers_need_a_store_and_a_function_that_they_can_find(tmp_path):
-    with pytest.raises(NotSupported, match="memory"):
-        Study({"x": Float(-1.0, 1.0)}, "loss", budget="4 trials").optimize(squared, workers=2)
-    study = Study({"x": Float(-1.0, 1.0)}, "loss", tmp_path / "a.db", budget="4 trials")
-    with pytest.raises(InvalidInput, match=r"lambda.*at the top of a module"):
-        study.optimize(lambda trial: 0.0, workers=2)

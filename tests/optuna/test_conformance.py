@@ -74,25 +74,6 @@ def test_a_trial_of_nan_alone_is_pruned_and_others_that_are_nan_prune_nobody(pru
     assert told(study, math.nan, math.nan, math.nan)[-1]
 
 
-def test_a_step_that_is_reported_twice_counts_once(pruner):
-    study = optuna.create_study(direction="maximize", pruner=pruner)
-    for top in (0.8, 0.9):
-        ended(study, top)
-    trial = study.ask()
-    trial.report(0.5, 0)
-    with pytest.warns(UserWarning, match="already reported"):
-        trial.report(0.01, 0)
-    assert not trial.should_prune()
-
-
-def test_a_pruner_of_optunas_may_wrap_it(pruner):
-    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.PatientPruner(pruner, patience=2))
-    for top in (0.8, 0.9):
-        ended(study, top)
-    assert told(study, 0.01, 0.02, 0.03, 0.04, 0.05) == [False] * 5  # it gets better
-    assert told(study, 0.05, 0.05, 0.04, 0.03, 0.02)[-1]
-
-
 def test_with_several_objectives_nothing_is_pruned(pruner):
     study = optuna.create_study(directions=["maximize", "minimize"], pruner=pruner)
     with pytest.raises(NotImplementedError, match="multi-objective"):

@@ -13,13 +13,8 @@ def drawn(values, curves=1):
     return points(SimpleNamespace(values=np.asarray(values, dtype=float)), curves)
 
 
-@pytest.mark.parametrize("count", [1, 50, FINEST])
-def test_what_is_few_is_drawn_whole(count):
-    assert drawn(np.arange(count)).tolist() == list(range(count))
-
-
-@pytest.mark.parametrize("count", [FINEST + 1, 5_000, 99_999, 100_000])
-@pytest.mark.parametrize("curves", [1, 100, 3000])
+@pytest.mark.parametrize("count", [FINEST + 1, 100_000])
+@pytest.mark.parametrize("curves", [1, 3000])
 def test_of_more_no_more_than_the_share_is_drawn_each_peak_and_both_ends_among_it(count, curves):
     rng = np.random.default_rng(count)
     values = rng.standard_normal(count)
@@ -53,16 +48,6 @@ class Ranked:
 
     def ranked(self):
         return [[id] for id in np.argsort(-self._ranks).tolist()]
-
-
-def test_one_trial_more_changes_few_of_those_that_are_shown():
-    before = set(shown_trials(Ranked(1000), 200))
-    assert len(before) == 200
-    for count in range(1001, 1030):
-        now = set(shown_trials(Ranked(count), 200))
-        assert len(now) == 200
-        assert len(now - before) <= 2
-        before = now
 
 
 def test_those_that_are_not_the_best_are_shown_from_all_of_the_search():

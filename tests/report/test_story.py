@@ -1,7 +1,6 @@
 """The timeline: a line for each worker, whoever holds their trials, and where all of their time went."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from haltune import Float, Maximize, Minimize, Problem, Space
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Reported, Started, Status
 from haltune.log.history import History
-from haltune.report import progress
 from haltune.report.figures.results import shares, timeline_spec
 from haltune.report.story import Story
 
@@ -61,12 +59,6 @@ def test_each_second_of_a_worker_is_counted_once():
     assert math.fsum(found.values()) == pytest.approx(17.0)
 
 
-def test_shares_that_are_told_are_those_of_the_whole():
-    thirds = told(begun(0, 0.0), reported(0, 9.0, 1.0, seconds=6.0, validation=3.0), ended(0, 9.0))
-    note = timeline_spec(thirds)["layout"]["meta"]["note"]
-    assert sum(int(percent) for percent in re.findall(r"(\d+)%", note)) == 100
-
-
 def test_trials_that_a_launcher_holds_at_a_time_are_on_a_line_each():
     story = told(
         begun(0, 0.0), begun(1, 1.0),
@@ -83,21 +75,6 @@ def test_trials_that_a_launcher_holds_at_a_time_are_on_a_line_each():
     assert "2 workers" in spec["layout"]["meta"]["alt"]
     assert shares(story)["idle"] == pytest.approx(1.0)
     assert spec["layout"]["yaxis"]["categoryarray"] == [lines[0], lines[1]]
-
-
-def test_a_run_that_trains_keeps_its_line_while_others_begin():
-    story = told(begun(0, 0.0), reported(0, 1.0, 1.0, seconds=1.0), begun(1, 5.0))
-    (running,) = timeline_spec(story)["data"]
-    assert len(set(running["y"])) == 2
-
-
-def test_what_was_judged_in_a_stretch_is_told_of_it_once():
-    (bars,) = timeline_spec(one_after_another())["data"]
-    told_of = dict(zip(bars["ids"], (parts for _, parts in bars["customdata"]), strict=True))
-    assert told_of["trial-0"] == (
-        "1 epoch in 10 s: 4.0 s training, 2.0 s validation, 3.0 s deciding, 1.0 s starting up and the rest"
-    )
-    assert told_of["trial-1"] == "1 epoch in 4.0 s, after 2.0 s deciding: 4.0 s training"
 
 
 # -- the best so far is what the history itself would have told, after each event, whatever goe
@@ -122,11 +99,11 @@ def searched(name, goal, trials=14):
     return study
 
 
-GOALS = [Maximize("acc"), Minimize("loss"), Maximize("acc", of="best"), Minimize("loss", of="best")]
+GOALS = [Maximize("acc"), Minimize("loss", of="best")]
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=repr)
-@pytest.mark.parametrize("name", ["random", "halving", "hyperband", "bobos"])
+@pytest.mark.parametrize("name", ["random", "hyperband"])
 def test_it_is_the_best_of_the_history_after_each_event(name, goal):
     study = searched(name, goal)
     story, history, leaders = Story(study.problem), History(study.problem), set()
@@ -137,23 +114,3 @@ def test_it_is_the_best_of_the_history_after_each_event(name, goal):
         assert [(s.trial, s.value) for s in last] == ([(best.trial, best.value)] if best else [])
         leaders |= {s.trial for s in last}
     assert len(leaders) > 1
-
-
-@pytest.mark.parametrize("goal", GOALS, ids=repr)
-def test_the_line_ends_at_the_answer_though_a_run_that_does_not_count_saw_more(goal):
-    study = searched("random", goal)
-    results, line, dots = progress(study).data
-    assert line.y[-1] == study.best.value
-    assert dots.ids[-1] == f"trial-{study.best.trial}"
-    assert set(line.y) <= {v for t in study.trials for v in t.values if math.isfinite(v)}
-    came = {f"trial-{t.id}": v for t in study.trials if math.isfinite(v := t.result(study.problem.goal))}
-    assert dict(zip(results.ids, results.y, strict=True)) == came
-
-
-def test_where_nothing_that_counts_was_seen_it_says_so():
-    study = small_study(POLICIES["random"](), trials=2, verbose=0)
-    for trial in study:
-        with trial:
-            trial.report(math.nan)
-    assert Story(study.problem).fold(study.events()).steps == []
-    assert "No trial has reported a finite value yet" in progress(study).layout.annotations[0].text

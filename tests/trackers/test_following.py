@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from haltune import Budget, Float, Maximize, Study, load_study
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning
 from haltune.log.events import Status
 from haltune.policies import Halting, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
@@ -200,11 +199,3 @@ def test_a_teller_that_is_killed_holds_nobody_up(tmp_path):
         other.wait()
     assert teller.mine()
     teller.release()
-
-
-def test_the_thread_ends_with_the_block_and_a_time_that_is_none_is_an_error():
-    with pytest.raises(ZeroDivisionError), track(made(), Notes()):
-        raise ZeroDivisionError
-    assert "haltune-track" not in [thread.name for thread in threading.enumerate()]
-    with pytest.raises(InvalidInput, match="every=0"), track(made(), Notes(), every=0):
-        pass

@@ -112,17 +112,6 @@ def test_tensorboard_has_curves_hparams_and_reasons(study, tmp_path):
             assert words.tensor_proto.string_val[0].decode() == t.verdict.reason
 
 
-def test_files_are_written_where_a_tracker_was_made(study, tmp_path, monkeypatch):
-    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path)
-    tracker = TensorBoard("runs")
-    monkeypatch.chdir("elsewhere")
-    told(study, lambda: tracker)
-    assert (tmp_path / "runs" / "trial-0").is_dir()
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
 @pytest.mark.parametrize(("library", "tracker", "install"), [
     ("mlflow.tracking", lambda: MLflow("sqlite://"), installing("mlflow")), ("wandb", WandB, installing("wandb")),
     ("tensorboard.summary.writer.event_file_writer", lambda: TensorBoard("runs"), "pip install tensorboard"),

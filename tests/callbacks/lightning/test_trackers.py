@@ -5,7 +5,7 @@ import pytest
 from callback_fakes import PAUSE, FakeTrial
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.loggers import Logger  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402

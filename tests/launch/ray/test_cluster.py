@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,36 +162,6 @@ def test_checkpoints_are_carried_to_nodes_that_do_not_see_their_folder(nodes: An
     assert best.checkpoint is not None
     assert (Path(best.checkpoint) / "epoch").read_text() == str(EPOCHS)
     assert study.checkpoints.trials() == [best.trial]
-
-
-@pytest.mark.slow
-def test_a_trial_that_is_lost_too_often_has_failed(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
-
-    diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
-
-    def deeds() -> None:
-        os.kill(wait_for(lambda: fresh(diary, 0)).pid, signal.SIGKILL)
-
-    with meanwhile(deeds):
-        launcher.run(study, Climb(diary), workers=1, max_retries=0)
-    (failed,) = [t for t in study.trials if t.status is Status.FAILED]
-    assert "ended without a word" in str(failed.error)
-    assert sum(t.status is Status.COMPLETED for t in study.trials) == TRIALS - 1
-
-
-@pytest.mark.slow
-def test_an_error_of_the_training_ends_the_search_with_its_traceback(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
-
-    def broken(trial: Any) -> None:
-        raise ZeroDivisionError("my own mistake")
-
-    study = new_study(tmp_path)
-    with pytest.raises(TrainingFailed, match="my own mistake"):
-        launcher.run(study, broken, workers=2)
-    assert study.trials[0].status is Status.FAILED
-    assert study.history.running == 0
 
 
 @pytest.mark.slow
@@ -386,21 +355,3 @@ def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: A
     assert {node for node, _, _ in seen} <= {n.node_id for n in nodes.others}
     assert {device for _, device, _ in seen} == {"0"}
     assert max(int(together) for _, _, together in seen) > 1
-
-
-@pytest.mark.slow
-def test_a_trial_whose_node_died_before_it_began_is_given_back(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch.crew import Ending
-    from haltune.launch.ray import Room
-
-    nodes.kill(nodes.others[0].node_id)
-    nodes.fill(resources={"rare": 1.0})
-    place = Room(None, None, {"rare": 1.0}, tmp_path / "leave")
-    wait_for(place.ready)
-    nodes.kill(nodes.others[1].node_id)
-    place.begin(SimpleNamespace(id=0, attempt=1), tmp_path)  # type: ignore[arg-type]
-    assert wait_for(place.poll) == Ending()
-    assert not place.ready()
-    nodes.fill(resources={"rare": 1.0})
-    wait_for(place.ready)
-    place.close()

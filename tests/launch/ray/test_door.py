@@ -33,11 +33,6 @@ def test_without_ray_the_error_says_how_to_get_it(tmp_path: Path) -> None:
     assert python(code, tmp_path) == f"haltune.launch.ray needs Ray: {installing('ray')}"
 
 
-def test_nothing_of_haltune_brings_ray_unless_it_is_asked_for(tmp_path: Path) -> None:
-    code = "import sys, haltune, haltune.launch, haltune.cli; print('ray' in sys.modules)"
-    assert python(code, tmp_path) == "False"
-
-
 def test_the_launcher_and_ray_itself_are_two_modules(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
     code = (
@@ -56,16 +51,9 @@ def train(trial: Any) -> None:
     ("options", "words"),
     [
         ({"resources": {}}, "resources="),
-        ({"resources": {"CPU": 0}}, "resources="),
-        ({"resources": {"CPU": -1}}, "resources="),
         ({"resources": {"GPU": 1.5}}, "whole numbers"),
-        ({"resources": {"GPU": float("inf")}}, "resources="),
-        ({"resources": {"GPU": True}}, "resources="),
-        ({"resources": ["GPU"]}, "resources="),
         ({"workers": 0}, "workers=0"),
         ({"max_retries": -1}, "max_retries=-1"),
-        ({"max_restarts": 1.5}, "max_restarts=1.5"),
-        ({"retry_on": ["OSError"]}, "retry_on="),
         ({"trial_timeout": "soon"}, "trial_timeout"),
     ],
 )

@@ -15,7 +15,6 @@ from haltune.errors import InvalidInput
 from haltune.policies import Halting, RandomSearch
 from haltune.report import replay, summary
 from haltune.report.digest import digest
-from haltune.report.figures.curves import marks
 from haltune.report.figures.results import front_spec
 from haltune.report.page import page
 from haltune.study.messages import ended_line, lead_of, standing_line
@@ -50,18 +49,6 @@ def test_the_figure_has_the_front_and_all_others_in_their_places() -> None:
     assert (others["ids"], cut["ids"]) == (["trial-2"], ["trial-4"])
     assert "&lt;acc&gt; 0.5, ms 3" in front["customdata"][0][1]
     assert front["customdata"][0][0] == "Trial 0: trained in full, on the front"
-
-
-def test_what_was_cut_has_an_entry_of_its_own_in_the_legend_and_so_has_the_front() -> None:
-    study = searched()
-    trial: Any = study.ask()
-    trial.report({"<acc>": 0.2, "ms": 8.0, "mb": 1.0, "params": 1.0})
-    cut, others, front = front_spec(digest(study))["data"]
-    assert (cut["name"], cut["ids"]) == ("not trained in full", ["trial-4", "trial-5"])
-    assert len({trace["marker"]["color"] for trace in (cut, others, front)}) == 3
-    names = [trace["name"] for trace in marks(digest(study))]
-    assert "on the front (2 of them)" in names
-    trial.finish()
 
 
 def test_a_third_goal_has_a_panel_of_its_own() -> None:

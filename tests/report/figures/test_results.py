@@ -8,7 +8,6 @@ import pytest
 from told import tell_trial, told
 
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
-from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
 from haltune.report import contour, edf, progress
@@ -51,16 +50,6 @@ def test_a_run_that_trains_has_no_dot_yet_and_one_that_is_cut_a_hollow_one():
     assert (list(all_runs.ids), list(full.ids)) == (["trial-1", "trial-0"], ["trial-0"])
 
 
-@pytest.mark.parametrize("worst", [5.0, 1e6])
-def test_results_far_below_the_others_lie_outside_the_view(worst):
-    history = told(Problem(SPACE, Minimize("loss"), 1))
-    for n, value in enumerate([0.5, worst, *np.linspace(0.4, 0.1, 20).tolist()]):
-        tell_trial(history, [value], Status.COMPLETED, {"lr": 0.01 * (n + 1), "width": 8 + n, "kind": "a"})
-    low, high = edf(history).layout.xaxis.range
-    assert 0.0 < low < 0.1
-    assert 0.5 < high < 1.5
-
-
 def test_the_distribution_is_numpys():
     study = searched(20)
     (line,) = edf(study).data  # no run was cut
@@ -70,10 +59,6 @@ def test_the_distribution_is_numpys():
     alt = edf(study).layout.meta["alt"]
     assert alt.startswith(f"Half of 20 runs came to loss {np.sort(values)[10]:.4g} or better")
     assert (values <= np.sort(values)[10]).mean() >= 0.5
-
-
-def test_before_a_run_has_ended_the_distribution_says_so():
-    assert "No run has ended" in edf(told(Problem(SPACE, Maximize("acc"), 3))).layout.annotations[0].text
 
 
 def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names():
@@ -92,22 +77,3 @@ def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names
         assert button.args[1]["meta.alt"] == alone.layout.meta["alt"] == f"The loss expected over {across} and {along}."
         assert button.args[1]["xaxis.type"] == (alone.layout.xaxis.type or "linear")
     assert list(figure.data[0].x) == list(buttons[0].args[0]["x"][0])
-
-
-def test_of_very_many_trials_a_list_of_contours_shows_some_the_best_among_them():
-    history = told(Problem(SPACE, Minimize("loss"), 1))
-    for n in range(260):
-        config = {"lr": 10 ** (-4 * n / 260), "width": 8 + n % 50, "kind": "ab"[n % 2]}
-        tell_trial(history, [abs(n - 101) / 260], Status.COMPLETED, config)
-    dots = contour(history).data[1]
-    assert len(dots.ids) == 200
-    assert "trial-101" in dots.ids
-    assert len(contour(history, "lr", "width").data[1].ids) == 260
-
-
-def test_a_contour_of_one_name_takes_the_most_important_other():
-    study = searched(14)
-    assert contour(study, along="kind").layout.xaxis.title.text == "lr"
-    assert contour(study, "kind").layout.yaxis.title.text == "lr"
-    with pytest.raises(InvalidInput, match="two of the parameters"):
-        contour(study, "lr", "lr")

@@ -11,10 +11,10 @@ import pytest
 from notebooks import notebook
 from told import a_search, tell_trial, told
 
-from haltune import Budget, Choice, Constant, Float, Int, Maximize, Minimize, Problem, Space, Study
+from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
 from haltune.log.events import Status
 from haltune.policies import Ladder, RandomSearch
-from haltune.report import contour, write
+from haltune.report import write
 from haltune.report.console import Cell
 from haltune.report.watch.app import Board, Location, application
 from haltune.report.watch.serve import server
@@ -93,31 +93,10 @@ def many(others=None):
     return history
 
 
-def a_study():
-    """Six runs in full."""
-    space = Space({"lr": Float(0.01, 1.0)})
-    study = Study(Problem(space, Maximize("acc", (0, 1)), 3), RandomSearch(trials=6), seed=0, verbose=0)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report(trial.config["lr"] * epoch / 3)
-    return study
-
-
 def rows(page):
     """The numbers of the trials that are seen in the table, from top to bottom."""
     return page.eval_on_selector_all(
         ".trials tbody tr:not(.why)", "rows => rows.map(row => +row.dataset.trial.slice(6))"
-    )
-
-
-def wait_for_rows(page, expected):
-    """Until these trials alone are seen, in whatever order: what is chosen is drawn with the next picture."""
-    page.wait_for_function(
-        "expected => { const seen = [...document.querySelectorAll('.trials tbody tr:not(.why)')]"
-        ".map(row => +row.dataset.trial.slice(6)).sort((a, b) => a - b); "
-        "return seen.length === expected.length && seen.every((n, i) => n === expected[i]); }",
-        arg=list(expected),
     )
 
 
@@ -169,39 +148,6 @@ def test_any_two_parameters_have_their_contour_chosen_by_the_keyboard_too(opened
     assert picture.locator("rect").count() > 5  # cells that the trials do not show are empty
 
 
-def test_each_result_is_a_dot_that_leads_to_its_row(opened):
-    page = opened(a_study)
-    for name, words in (("progress", "trained in full"), ("edf", "trained in full")):
-        figure = page.locator(f"figure[data-figure={name}]")
-        figure.scroll_into_view_if_needed()
-        figure.locator("svg[role=img]").focus()
-        page.keyboard.press("ArrowRight")
-        told_of = figure.locator(".tip").inner_text()
-        assert words in told_of
-        page.keyboard.press("Enter")
-        trial = told_of.split(":")[0].replace("Trial ", "trial-")
-        assert page.locator(f"tr.why.open[data-trial={trial}]").count() == 1
-        page.keyboard.press("Escape")
-
-
-def test_figures_are_described_and_fill_the_width_and_panels_stand_at_one_height(opened):
-    page = opened(many)
-    told_of = page.eval_on_selector_all("figure svg[role=img]", "all => all.map(svg => svg.getAttribute('aria-label'))")
-    assert len(told_of) >= 5
-    assert all(len(text) > 20 for text in told_of)
-    wide = page.locator("figure[data-figure=curves]").bounding_box()["width"]
-    places = page.eval_on_selector_all("#figures > figure", "cards => cards.map(c => [c.offsetTop, c.offsetWidth])")
-    for top, width in places:
-        assert sum(other == top for other, _ in places) == (1 if width > 0.9 * wide else 2)
-    page.locator("figure[data-figure=slices]").scroll_into_view_if_needed()
-    page.wait_for_selector("figure[data-figure=slices] .panel svg .grid", state="attached")
-    tops = page.eval_on_selector_all(
-        "figure[data-figure=slices] .panel > svg[role=img]",
-        "all => all.map(svg => Math.min(...[...svg.querySelectorAll('.grid')].map(line => line.y1.baseVal.value)))",
-    )
-    assert tops == pytest.approx([tops[0]] * 3)
-
-
 def test_trials_stand_best_first_and_are_sorted_and_filtered(opened):
     history = many()
     page = opened(many)
@@ -251,38 +197,6 @@ def test_brushing_parallel_coordinates_filters_the_whole_page(opened):
     assert len(rows(page)) == 30
 
 
-def test_parameters_are_brushed_whatever_they_are_called(opened):
-    names = ("constructor", "__proto__", "toString")
-    history = told(Problem(Space({name: Float(0.0, 1.0) for name in names}), Maximize("valueOf", (0, 1)), 2))
-    for n in range(8):
-        tell_trial(history, [n / 8], config=dict.fromkeys(names, n / 8), metrics={"hasOwnProperty": [0.5]})
-    page = opened(history)
-    axes = page.locator("figure[data-figure=parallel] .axis-hit")
-    assert axes.count() == 4
-    axes.nth(1).scroll_into_view_if_needed()
-    box = axes.nth(1).bounding_box()
-    page.mouse.move(box["x"] + 14, box["y"] + box["height"] / 2 + 8)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 14, box["y"] + box["height"] - 2, steps=4)
-    page.mouse.up()
-    wait_for_rows(page, [0, 1, 2, 3])
-
-
-def test_arrow_keys_choose_along_an_axis_and_escape_lets_go(opened):
-    page = opened(many)
-    page.locator("figure[data-figure=parallel] .axis-hit").nth(1).focus()  # width, from 8 to 64
-    for _ in range(5):
-        page.keyboard.press("ArrowUp")
-    lowest = 8 - 0.02 * 56 + 5 / 20 * 1.04 * 56
-    wait_for_rows(page, [n for n in range(30) if 8 + n >= lowest])
-    for _ in range(8):
-        page.keyboard.press("ArrowDown")
-    highest = 64 + 0.02 * 56 - 8 / 20 * 1.04 * 56
-    wait_for_rows(page, [n for n in range(30) if lowest <= 8 + n <= highest])
-    page.keyboard.press("Escape")
-    wait_for_rows(page, range(30))
-
-
 @pytest.fixture
 def touched(browser, tmp_path):
     """Opens a page on a phone."""
@@ -312,26 +226,6 @@ def test_a_finger_is_told_the_reason_and_opens_the_row_where_it_points_again(tou
     assert "P(beats 0.9) = 0.01 at epoch 2" in tip.inner_text()
     page.touchscreen.tap(x, y)
     page.wait_for_selector("tr.why.open[data-trial=trial-1]")
-
-
-def test_a_finger_that_drags_along_an_axis_chooses_and_does_not_scroll(touched):
-    page = touched(many)
-    axis = page.locator("figure[data-figure=parallel] .axis-hit").nth(1)
-    axis.evaluate("axis => axis.scrollIntoView({block: 'center', behavior: 'instant'})")
-    box, scrolled = axis.bounding_box(), page.evaluate("scrollY")
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] - 20
-    hand = page.context.new_cdp_session(page)
-
-    def move(kind, *points):
-        hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for y in points]})
-
-    move("touchStart", y)
-    for step in range(1, 9):
-        move("touchMove", y - 15 * step)
-    move("touchEnd")
-    page.wait_for_function("document.querySelector('.filters output').textContent !== ''")
-    assert 0 < len(rows(page)) < 30
-    assert page.evaluate("scrollY") == scrolled
 
 
 def test_a_row_opens_its_receipt_and_says_whether_it_is_open(opened):
@@ -534,34 +428,6 @@ def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watc
     assert "4 of 4" in page.locator("tr[data-trial=trial-0]:not(.why)").inner_text()
 
 
-def test_a_space_that_is_widened_has_its_new_column_on_the_pages_that_are_open(watched):
-    study, served, context = watched
-    with study.ask() as trial:
-        trial.report(0.5, seconds=1.0)
-    page, wider = visit(context, served, []), Space({"lr": Float(0.01, 2.0), "seed": Constant(1)})
-    more = Study(
-        Problem(wider, study.problem.goal, 4), RandomSearch(), study.store.url, budget=Budget(trials=50), verbose=0
-    )
-    with more.ask() as trial:
-        trial.report(0.6, seconds=1.0)
-    page.get_by_role("button", name="seed", exact=True).click()
-    page.wait_for_function("() => document.querySelectorAll('.trials tbody tr:not(.why)').length === 2")
-    heads = page.locator("thead th").count()
-    for row in page.locator(".trials tbody tr:not(.why)").all():
-        assert row.locator("td").count() == heads
-
-
-def test_tabs_are_told_that_their_server_was_started_again_under_another_address(watched):
-    study, served, context = watched
-    with study.ask() as trial:
-        trial.report(0.1, seconds=1.0)
-        pages = [visit(context, served, []) for _ in range(2)]
-        served.end()
-        served.begin("another-token")
-        for page in pages:
-            shows(page, "haltune watch was started again: open the address that it printed")
-
-
 def test_a_page_that_followed_a_search_draws_what_a_new_one_does(watched):
     study, served, context = watched
     page, said = visit(context, served, []), []
@@ -614,34 +480,6 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]
 
 
-def test_a_button_is_there_while_it_would_change_something(watched):
-    study, served, context = watched
-    trial = study.ask()
-    trial.report(0.5, seconds=1.0)
-    page = visit(context, served, [])
-    page.on("dialog", lambda dialog: dialog.accept())
-
-    def offers(place, *words):
-        seen = "[...document.querySelectorAll(place)].filter((b) => !b.hidden).map((b) => b.textContent).join()"
-        page.wait_for_function(f"([place, words]) => {seen} === words.join()", arg=[f"{place} [data-do]", words])
-
-    why = "tr.why[data-trial=trial-0]"
-    page.locator("tr[data-trial=trial-0]:not(.why)").click()
-    offers(".bar", "Enqueue…", "Budget…", "Stop")
-    offers(why, "End this run", "Pause this run")
-    page.get_by_role("button", name="Pause this run").click()
-    offers(why, "End this run", "Continue")
-    trial.report(0.6, seconds=1.0)
-    trial.finish()  # it is set aside
-    offers(why, "Continue")
-    page.get_by_role("button", name="Continue").click()
-    offers(why)
-    page.get_by_role("button", name="Stop", exact=True).click()
-    offers(".bar", "Enqueue…", "Budget…", "Resume")
-    page.get_by_role("button", name="Resume", exact=True).click()
-    offers(".bar", "Enqueue…", "Budget…", "Stop")
-
-
 def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     study, served, context = watched
     with study.ask() as trial:
@@ -659,19 +497,6 @@ def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     page.get_by_role("button", name="Budget").click()
     page.keyboard.press("Escape")
     page.locator("dialog").wait_for(state="detached")
-
-
-def test_the_list_of_studies_fits_a_phone(watched):
-    study, served, context = watched
-    with study.ask() as trial:
-        trial.report(0.5, seconds=1.0)
-    page = context.new_page()
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.goto(served.address.removesuffix("0/"))
-    for cell in page.locator("td").all():
-        box = cell.bounding_box()
-        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
-    assert page.locator(".studies").evaluate("list => list.scrollWidth <= list.clientWidth")
 
 
 def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_path):
@@ -708,86 +533,12 @@ def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_pat
     served.end()
 
 
-def test_who_points_at_a_button_of_a_row_keeps_it_while_the_row_changes(watched):
-    study, served, context = watched
-    with study.ask() as trial:
-        trial.report(0.1234, seconds=1.0)
-        page = visit(context, served, [])
-        page.locator("tr[data-trial=trial-0]:not(.why)").click()
-        page.get_by_role("button", name="End this run").focus()
-        trial.report(0.4321, seconds=1.0)
-        shows(page, "0.4321 highest acc")
-        assert page.evaluate("document.activeElement.textContent") == "End this run"
-        page.keyboard.press("Enter")
-        shows(page, "trial 0 ends after the epoch under way")
-        assert page.locator("tr.why[data-trial=trial-0] pre").is_visible()
-        trial.report(0.5, seconds=1.0)
-    page.wait_for_function("() => document.querySelector('tr[data-trial=trial-0]').dataset.kind === 'stopped'")
-    assert page.locator("tr.why .asks button:visible").count() == 0
-
-
-def test_trials_that_are_shown_no_more_leave_the_page(watched, monkeypatch):
-    monkeypatch.setattr("haltune.report.page.items.MOST_TRIALS", 3)
-    study, served, context = watched
-    said, page = [], None
-    for n in range(6):
-        with study.ask() as trial:
-            trial.report(0.1 + n / 100, seconds=1.0)
-        page = page or visit(context, served, said)
-    shows(page, "0.15 highest acc")
-    page.wait_for_function("() => document.querySelectorAll('.trials tbody tr:not(.why)').length === 3")
-    assert said == []
-
-
-def test_every_parameter_is_named_beside_its_importance(opened):
-    names = [f"parameter {n}" for n in range(9)]
-    history = told(Problem(Space({name: Float(0.0, 1.0) for name in names}), Maximize("acc", (0, 1)), 2))
-    for n in range(12):
-        config = {name: (n * (k + 3) % 13) / 13 for k, name in enumerate(names)}
-        tell_trial(history, [0.4, 0.3 + config["parameter 0"] / 2], Status.COMPLETED, config)
-    page = opened(history)
-    assert set(names) <= set(page.locator("figure[data-figure=importance] .panel svg text").all_text_contents())
-
-
-def test_parameters_that_exclude_each_other_have_their_slices_and_no_contour(opened):
-    space = Space(
-        {"kind": Choice(["a", "b"]), "left": Float(0.0, 1.0, when={"kind": "a"}),
-         "right": Float(0.0, 1.0, when={"kind": "b"})}
-    )  # fmt: skip
-    history = told(Problem(space, Maximize("acc", (0, 1)), 2))
-    for n in range(14):
-        name = ("left", "right")[n % 2]
-        value = (n * 5 % 14) / 14
-        tell_trial(history, [0.4, 0.2 + value / 2], Status.COMPLETED, {"kind": "ab"[n % 2], name: value})
-    page = opened(history)
-    pairs = page.locator("figure[data-figure=contour] select option").all_text_contents()
-    assert {frozenset(pair.split(" and ")) for pair in pairs} == {
-        frozenset(("kind", "left")), frozenset(("kind", "right"))
-    }  # fmt: skip
-    apart = contour(history, "left", "right").layout.annotations[0].text
-    assert apart == "no trial with a value has both left and right"
-    bands = "figure[data-figure=slices] .panel > svg path[stroke=none][d^=M]"
-    page.wait_for_function(f"document.querySelectorAll('{bands}').length >= 2")
-
-
-def test_what_only_just_is_a_number_is_drawn_and_told_as_one(opened):
-    history = told(Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), 3))
-    for n in range(6):
-        tell_trial(history, [1e300 if n == 2 else 2.0 + n, 1e-300, 1.0 + n], config={"lr": n / 6})
-    page = opened(history)
-    page.locator("figure[data-figure=curves]").get_by_role("button", name="log").click()
-    texts = page.locator("figure[data-figure=curves] .panel svg text").all_text_contents()
-    assert any(text.startswith("1e") for text in texts)
-    assert not [text for text in texts if "Inf" in text or "NaN" in text]
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened, width):
+def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened):
     long = "optimizer_learning_rate_of_the_second_stage_after_the_warm_up_of_the_encoder_network"
     history = told(Problem(Space({long: Float(0.0, 1.0), f"{long}_2": Float(0.0, 1.0)}), Maximize("a" * 90), 2))
     for n in range(12):
         tell_trial(history, [n / 12], config={long: n / 12, f"{long}_2": (n * 7 % 12) / 12})
-    page = opened(history, width)
+    page = opened(history, width=390)
     out = page.evaluate(
         """() => [...document.querySelectorAll(".panel > svg[role=img]")].flatMap((svg) => {
           const box = svg.getBoundingClientRect();
@@ -799,20 +550,6 @@ def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened, width):
     )
     assert out == []
     assert long in page.locator("figure[data-figure=slices] title").all_text_contents()
-
-
-def test_it_is_printed_light_and_for_the_width_of_a_sheet_whatever_is_on_the_screen(opened):
-    page = opened(many, scheme="dark")
-    shown = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    width = "document.querySelector('figure[data-figure=curves] svg[role=img]').viewBox.baseVal.width"
-    assert page.evaluate(width) <= 720
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)" != shown
-    page.emulate_media(media="screen")
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(width) > 1000
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == shown
 
 
 # -- in a notebook's cell --------------------------------------------------------------------------
@@ -882,20 +619,6 @@ def test_trials_that_are_chosen_stand_side_by_side(opened):
     assert sorted(figure.locator(".key-entry").all_inner_texts()) == ["trial 12", "trial 14"]
 
 
-def test_no_more_trials_stand_side_by_side_than_are_told_apart(opened):
-    page = opened(many)
-    best = rows(page)[:7]
-    for trial in best[:6]:
-        page.get_by_label(f"Compare trial {trial}", exact=True).check()
-    last = page.get_by_label(f"Compare trial {best[6]}", exact=True)
-    last.click()
-    assert not last.is_checked()
-    assert "At most 6" in page.locator(".chosen").inner_text()
-    page.get_by_role("button", name="Clear").click()
-    assert page.locator(".trials td input:checked").count() == 0
-    assert not page.get_by_role("region", name="Trials side by side").is_visible()
-
-
 def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
     page = opened(many)
     for trial in (20, 3):
@@ -942,33 +665,3 @@ def test_the_rows_that_are_shown_are_saved_as_csv(opened):
     assert {row["reason"] for row in saved} == {"because"}
     assert "configuration" not in saved[0]
     assert download.value.suggested_filename.endswith(".csv")
-
-
-def test_without_their_reasons_rows_are_a_line_each(opened):
-    page = opened(many)
-    reasons = page.locator("tr.why .because").filter(has_text="too slow", visible=True)
-    assert reasons.count() == 10
-    page.get_by_role("button", name="Reasons").click()
-    assert reasons.count() == 0
-    page.locator("tr[data-trial=trial-7]:not(.why)").click()
-    assert page.locator("tr.why[data-trial=trial-7] pre").is_visible()
-
-
-def test_a_run_that_is_compared_grows_there_and_stays_chosen(watched):
-    study, served, context = watched
-    study.enqueue({"lr": 0.25})
-    study.enqueue({"lr": 0.5})
-    said = []
-    with study.ask() as first, study.ask() as second:
-        first.report(0.1, seconds=1.0)
-        second.report(0.2, seconds=1.0)
-        page = visit(context, served, said)
-        for trial in (0, 1):
-            page.get_by_label(f"Compare trial {trial}", exact=True).check()
-        assert beside(page)[0]["lr"] == ["0.25", "0.5"]
-        second.report(0.375, seconds=1.0)
-        page.locator(".comparison td").get_by_text("0.375").wait_for()
-        assert page.get_by_label("Compare trial 1", exact=True).is_checked()
-        first.finish()
-        second.finish()
-    assert said == []

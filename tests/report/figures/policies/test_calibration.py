@@ -4,7 +4,7 @@ import pytest
 from scipy.stats import beta
 from told import told
 
-from haltune import Float, Maximize, Minimize, Problem, Space
+from haltune import Float, Maximize, Problem, Space
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Reported, Started, Status
 from haltune.report.figures.decisions import calibration_spec, grouped
@@ -57,11 +57,6 @@ def test_the_intervals_are_exact():
     runs = [audited([0.3] * 3, 0.6 if n < 2 else 0.1) for n in range(7)]
     (span,) = calibration_spec(*groups(*runs))["layout"]["shapes"]
     assert (span["y0"], span["y1"]) == pytest.approx((beta.ppf(0.025, 2, 6), beta.ppf(0.975, 3, 5)), abs=1e-6)
-
-
-def test_a_smaller_value_wins_where_the_metric_is_minimised():
-    (group,) = grouped(*groups(audited([0.3] * 3, 0.2), audited([0.3] * 3, 0.9), goal=Minimize("loss", (0, 1))))
-    assert (group.won.count, group.won.of) == (1, 2)
 
 
 def test_only_audited_runs_whose_end_is_known_count():

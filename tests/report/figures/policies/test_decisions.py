@@ -8,7 +8,7 @@ import pytest
 
 from haltune import Budget, Float, HaltuneError, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.log.events import Reported
-from haltune.policies import BOBOS, Halting, RandomSearch
+from haltune.policies import Halting, RandomSearch
 from haltune.policies.bobos.policy import Stopper
 from haltune.report import decisions
 from haltune.report.figures.decisions import decided, telling
@@ -74,18 +74,6 @@ def test_the_figure_walks_through_the_values_and_their_means_of_the_run_that_was
     assert figure.layout.meta["title"] == f"Why trial {event.trial} was stopped"
 
 
-def test_where_the_metric_falls_the_picture_stands_as_the_metric_does():
-    study = searched(-1.0)
-    figure = decisions(study)
-    event = telling(study.events())
-    curve = next(t for t in figure.data if t.name == f"trial {event.trial}")
-    assert list(curve.y) == pytest.approx(study.trials[event.trial].values)
-    heat = next(t for t in figure.data if t.type == "heatmap")
-    assert list(heat.y) == sorted(heat.y)
-    worst = [row for row in heat.z if row[0] is not None][-1]
-    assert worst[0] <= 0  # the largest error is where it stops
-
-
 def test_a_trial_may_be_chosen_and_one_that_was_not_judged_so_is_refused():
     study = searched()
     chosen = judged(study)[0].trial
@@ -97,9 +85,3 @@ def test_a_trial_may_be_chosen_and_one_that_was_not_judged_so_is_refused():
 def test_a_search_that_decides_otherwise_is_refused():
     with pytest.raises(HaltuneError, match="Halting"):
         decisions(searched(policy=RandomSearch()))
-
-
-def test_before_anything_was_judged_so_it_is_said():
-    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), EPOCHS)
-    study = Study(problem, BOBOS(), seed=3, budget=Budget(trials=12), verbose=0)
-    assert "Nothing was decided" in decisions(study).layout.annotations[0].text

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.policies import BOBOS, Hyperband, Ladder, SuccessiveHalving
+from haltune.policies import BOBOS, Hyperband, SuccessiveHalving
 from haltune.report import rungs
 from haltune.report.digest import digest, story_of
 from haltune.report.figures.decisions import rung_entries, rungs_spec
@@ -66,14 +66,6 @@ def test_the_columns_are_the_rungs_and_the_best_of_each_stand_on_the_left():
     assert [a.text for a in figure.layout.annotations] == ["3 of 9", "1 of 3", "1"]
 
 
-def test_while_a_rung_fills_all_wait_and_once_it_is_full_only_its_winners():
-    assert {p.fate for p in found(searched(SuccessiveHalving(9), end=5))} == {"waits"}
-    study = searched(SuccessiveHalving(9), end=9)
-    waiting = {p.row.record.id for p in found(study) if p.fate in ("waits", "on")}
-    best = sorted(study.trials, key=lambda t: -curve(t.config, 1))[:3]
-    assert waiting == {t.id for t in best}
-
-
 def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
     study = searched(Hyperband(), trials=17)
     first = {}
@@ -84,12 +76,6 @@ def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
     later = sum(rung > 1.0 for rung in first.values())
     note = rungs_spec(story_of(study), digest(study))["layout"]["meta"]["note"]
     assert f" {later} runs were compared first at a later rung" in note
-
-
-def test_where_validation_comes_seldom_a_run_stands_at_the_highest_rung_that_it_passed():
-    study = searched(Ladder(min_trials_per_rung=2), trials=6, every=4)
-    assert {(p.rung, p.epoch) for p in found(study)} <= {(3.0, 4.0), (9.0, 9.0), (1.0, 4.0)}
-    assert all(p.value == curve(p.row.record.config, p.epoch) for p in found(study))
 
 
 @pytest.mark.parametrize("make", [lambda: searched(BOBOS(), trials=3)])
