@@ -15,7 +15,7 @@ LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report b
 # the XGBoost for GPUs, whose files stand where those of the one for CPUs do
 BARE_dev := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype python-fasthtml \
 	beautifulsoup4 soupsieve itsdangerous python-multipart oauthlib \
-	syne-tune dill
+	syne-tune dill stable-baselines3 gymnasium farama-notifications
 # an example's own network needs no annotations; what it hands to haltune is checked
 EXAMPLES := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-subclassing-any
 # one install at a time, when two targets are started at once

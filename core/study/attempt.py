@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from haltune.display import facts, one_line, settings
+from haltune.display import facts, numeral, one_line, settings, several_of
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status, verdict_from_json, verdict_to_json
@@ -79,6 +79,7 @@ class Attempt:
     epoch: float  # the last one reported; where this attempt begins
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
+    unit = "epoch"  # what the study counts
     _patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
 
     @classmethod
@@ -91,12 +92,12 @@ class Attempt:
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
-        until = "" if self.until is None else f"{self.until:g}"
+        until = "" if self.until is None else numeral(self.until)
         verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
         return facts(
             f"Trial {self.id}, attempt {self.attempt}",
-            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
-             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
+            [("configuration", settings(self.config)), (f"{several_of(self.unit)} reported", numeral(self.epoch)),
+             (f"trains to {self.unit}", until), ("verdict", verdict), ("ended", self.ended or ""),
              ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 

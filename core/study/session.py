@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from haltune._utils.checks import number
 from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
-from haltune.display import one_line, plural
+from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Verdict, Wait
@@ -308,7 +308,7 @@ class Session:
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """Append a report with its verdict; see Trial.report."""
         verdict = self._do(
-            f"{attempt.label} reports epoch {report.epoch:g}",
+            f"{attempt.label} reports {self.log.problem.at(report.epoch)}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
             _verdict_converts, verdict_from_json, attempt, attempt._patient,
         )  # fmt: skip
@@ -536,9 +536,9 @@ def _remark(replica: Replica, attempt: Attempt, status: Status | None, appended:
             then = "from now on the search stops runs for good where it would pause them"
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
-                "trial %d is paused and nothing was saved after epoch %g: %s. Save it: trial.save(write), "
+                "trial %d is paused and nothing was saved after %s: %s. Save it: trial.save(write), "
                 "TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
-                attempt.id, attempt.epoch, then,
+                attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:
         _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(record, attempt))
@@ -576,7 +576,7 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
 def _taken_up(record: TrialRecord, attempt: Attempt) -> str:
     """What the same program makes of a trial that was interrupted."""
     if record.checkpoint_epoch:
-        return f"the same program continues after epoch {record.checkpoint_epoch:g}, its last checkpoint"
+        return f"the same program continues after {record.unit} {numeral(record.checkpoint_epoch)}, its last checkpoint"
     anew = "the same program offers it again, and it begins anew"
     if not attempt.epoch:
         return anew

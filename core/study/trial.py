@@ -104,7 +104,7 @@ class Trial(Attempt, KnowsAttributes):
         return self.tags.get("level")
 
     def __repr__(self) -> str:
-        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
+        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:.7g}, config={self.config})"
 
     @answering
     def report(
