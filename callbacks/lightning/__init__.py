@@ -4,8 +4,9 @@ It reports after every validation of a fit, several an epoch or one in several e
 training only is reported at the end of each training epoch. An epoch is reported at its very end, with every metric
 that was logged in it. It reports nothing in sanity checks, fast_dev_run, the Tuner's own fits, `validate` and `test`.
 
-A paused trial is saved at the end of an epoch, and resumes exactly in a fit with `ckpt_path=trial.checkpoint`. With
-several processes rank 0 reports, and all obey.
+A paused trial is saved where it reports, at the end of an epoch or within one, and resumes exactly in a fit with
+`ckpt_path=trial.checkpoint`. Within an epoch the resumed fit takes the first batches of the epoch again, without
+training on them, unless the loader has a state. With several processes rank 0 reports, and all obey.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..interruption import Interruption
 from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks
 from . import checkpoint, checks
-from .checks import at_boundary, epochs_done, silent
+from .checks import at_boundary, silent
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as _Base
@@ -103,6 +104,9 @@ class _Last:
     def __init__(self, owner: HaltuneCallback) -> None:
         self.owner = owner
 
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self.owner.validation_ends(trainer)
+
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         self.owner.epoch_ends(trainer)
 
@@ -148,12 +152,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     _homes = ("lightning.pytorch", "pytorch_lightning")
     _install = "lightning"
     _hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
+    _counts = ("epoch", "step")
     _held = frozenset({"log", "log_dict"})  # methods of the module, set by the Trainer
 
     def _setup(self) -> None:
         self._fresh = FreshMetrics(self.monitor)
         self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
         self._to_save: list[Any] = []  # the same, while this callback saves
+        self._of: int | None = None  # the trial whose checkpoint was loaded
+        # random states when the loader of the epoch under way was started, and if later when it gave its first batch
+        self._epoch_start: list[Any] = []
         self._start()
 
     def _start(self) -> None:
@@ -163,6 +171,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._trained: float | None = None  # epochs trained when the last one ended
         self._validations = 0
         self._ends = False  # this callback stopped the Trainer
+        self._saved = False  # the state to resume from, within an epoch
 
     # the hooks, in the order Lightning calls them
 
@@ -176,7 +185,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage != "fit":
             return
         leave_group_at_exit()
-        self._loaded = []  # what a `validate` loaded is not this fit's
+        self._loaded, self._of = [], None  # what a `validate` loaded is not this fit's
         epochs = trainer.max_epochs
         # before callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -192,6 +201,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.checkpoint:
             checkpoint.prepare(trainer, pl_module)
 
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        if not silent(trainer):
+            self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
+
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         if trainer.is_global_zero:
             self._reporter.foresee(trainer.callback_metrics)
@@ -205,11 +218,34 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
             if trainer.reload_dataloaders_every_n_epochs:  # which draw before the epoch starts
                 self._restore(trainer)
+            loop = trainer.fit_loop.epoch_loop
+            run = loop.run
+
+            def run_epoch(fetcher: Any) -> None:
+                self._batches_start(trainer)
+                run(fetcher)
+
+            loop.run = run_epoch
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
-            self._restore(trainer)
+            if not getattr(trainer.fit_loop, "restarted_mid_epoch", False):
+                self._restore(trainer)
             self._fresh.before(TRAINING, trainer.callback_metrics)
+
+    def _batches_start(self, trainer: Any) -> None:
+        """An epoch takes its first batch, after all hooks of its start; or the next one in a fit that resumes."""
+        if self._loaded:
+            self._restore(trainer)
+        else:
+            now = checkpoint.capture(trainer)
+            first = not (self._epochs or trainer.current_epoch)
+            self._epoch_start = [*self._epoch_start, now] if first else [now]
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        horizon = self.trial._horizon
+        if horizon is not None and not silent(trainer) and (checks.position(trainer, self.trial.unit) or 0) >= horizon:
+            self._ends = trainer.should_stop = True  # so that Lightning validates now
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -221,14 +257,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.clock.validated()
             self._validations += 1
             self._find(trainer, VALIDATION)
-            if not at_boundary(trainer):  # else the epoch's last metrics are still to come
-                self._report(trainer, VALIDATION)
+
+    def validation_ends(self, trainer: Any) -> None:
+        """on_validation_end, after all others."""
+        if not silent(trainer) and not at_boundary(trainer):  # else the epoch's last metrics are still to come
+            self._report(trainer, VALIDATION)
 
     def epoch_ends(self, trainer: Any) -> None:
         """on_train_epoch_end, after all others."""
         if not silent(trainer):
             self._epochs += 1
-            self._trained = epochs_done(trainer)
+            self._trained = checks.position(trainer, self.trial.unit)
             self._find(trainer, TRAINING)
             self._report(trainer, TRAINING, self._trained)
 
@@ -237,8 +276,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = _ranks(trainer)
             logged = dict(trainer.callback_metrics)
             ranks.decide(lambda: self._check_end(trainer, logged))
-            checkpoint.save(trainer, self._reporter, ranks, lambda: self._remember(trainer, ranks))
-            self._to_save = []
+            if not self._saved:
+                self._save(trainer, ranks)
             if ranks.rank == 0:
                 _tell_loggers(trainer, self._reporter)
                 self._reporter.end_of_fit()
@@ -275,7 +314,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return state | ({"random": self._to_save} if self._to_save else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if state_dict.get("trial") == self.trial.id:
+        self._of = state_dict.get("trial")
+        if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads in between
 
@@ -292,33 +332,47 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _leave_list(self, trainer: Any) -> None:
         """Put the Trainer's callbacks back in the user's order."""
+        vars(trainer.fit_loop.epoch_loop).pop("run", None)
         others = [c for c in trainer.callbacks if c is not self]
         if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
             others = left
             trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
 
-    def _remember(self, trainer: Any, ranks: Agreement) -> None:
-        self._to_save = ranks.gather(checkpoint.capture(trainer))
+    def _save(self, trainer: Any, ranks: Agreement) -> None:
+        def remember() -> None:
+            state = checkpoint.capture(trainer)
+            self._to_save = ranks.gather(state if at_boundary(trainer) else state | {"start": self._epoch_start})
+
+        checkpoint.save(trainer, self._reporter, ranks, remember)
+        self._to_save = []
 
     def _restore(self, trainer: Any) -> None:
         """Continue with the random numbers of a checkpoint, once."""
         states, self._loaded = self._loaded, []
         if trainer.global_rank < len(states):
-            checkpoint.restore(trainer, states[trainer.global_rank])
+            state = states[trainer.global_rank]
+            if "start" in state:
+                self._epoch_start = state["start"]
+                checkpoint.reach(trainer, self._epoch_start)
+            checkpoint.restore(trainer, state)
 
     def _begin(self, trainer: Any) -> bool:
         """True when the fit has nothing to do."""
         reporter, trial = self._reporter, self.trial
-        reporter.begin(self._planned, trainer.lightning_module)
+        planned = checks.planned_steps(trainer) if trial.unit == "step" else self._planned
+        reporter.begin(planned, trainer.lightning_module)
+        checks.check_loaded(trainer, trial, self._of)
         checks.check_start(trainer, trial)
-        if not reporter.ended and trial.checkpoint and trainer.current_epoch < int(trial.epoch):
+        starts = trainer.global_step if trial.unit == "step" else trainer.current_epoch
+        if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
             reporter.warn_once(
                 "repeat",
-                f"Trial {trial.id} continues after epoch {trial.epoch:g}, but this fit starts at epoch "
-                f"{trainer.current_epoch} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
+                f"Trial {trial.id} continues after {trial.unit} {trial.epoch:g}, but this fit starts at {trial.unit} "
+                f"{starts} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
             )
-        if (sentence := checks.advice(trainer, trial)) is not None:
-            reporter.advise(sentence)
+        for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
+            if sentence is not None:
+                reporter.advise(sentence)
         return reporter.verdict is not None
 
     def _find(self, trainer: Any, phase: str) -> None:
@@ -326,7 +380,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         value = self._fresh.take(phase, logged)
         if value is not None:
             others = {n: logged[n] for n in self._reporter.measures.others if n in logged}
-            self._found = _Found(value, epochs_done(trainer), self._reporter.clock.lap(), others)
+            where = checks.position(trainer, self.trial.unit)
+            self._found = _Found(value, where, self._reporter.clock.lap(), others)
 
     def _report(self, trainer: Any, phase: str, over: float | None = None) -> None:
         """Report what was found on rank 0, and stop on all ranks; every rank comes here. over: see `Reporter.heed`."""
@@ -334,8 +389,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         logged = dict(trainer.callback_metrics)  # the reading may be a collective, so all ranks read
         ranks, reporter = _ranks(trainer), self._reporter
 
+        exact = at_boundary(trainer) or checks.resumes_within(trainer)
+        if over is None and found is not None and exact:
+            over = found.epoch
+
         def question() -> tuple[bool, bool]:
-            """Whether the fit should end, and whether for a pause."""
+            """Whether the fit should end, and whether its state is to be saved first."""
             if found is not None and found.epoch is None:
                 reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
             elif found is not None and found.epoch is not None:
@@ -350,13 +409,23 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 patience = 1 if nearest(self.monitor, logged, 0.9) else _EPOCHS_WITHOUT_VALUE
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(logged, f"in {epochs}", patience)
-            return reporter.over, reporter.pausing
+            if reporter.pausing and not exact:
+                reporter.advise(
+                    "This fit cannot resume exactly from where trials pause: before min_epochs, within accumulated "
+                    "batches, or with ReduceLROnPlateau by steps. They pause where they can next, at the latest at the "
+                    "end of the epoch.",
+                    "within",
+                )
+            return reporter.over, reporter.saves
 
-        stops, pauses = ranks.decide(question)
-        # a pause waits for the end of the epoch: from within one a fit cannot be resumed exactly
-        if stops and (not pauses or at_boundary(trainer)):
+        stops, saves = ranks.decide(question)
+        if stops and saves and exact and phase == VALIDATION:
+            self._save(trainer, ranks)
+            stops, self._saved = ranks.decide(lambda: (reporter.over, reporter.saves))  # unless it could not be saved
+            saves = False
+        if stops and (not saves or exact):
             self._ends = trainer.should_stop = True
-        if found is not None and self.trial.goal.of == "best":
+        if found is not None and self.trial._goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:

@@ -213,10 +213,38 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
         loop._resuming_from_checkpoint = loop._restarting = loop.epoch_loop.restarting = False
 
 
+def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
+    """Bring the loader to the batch after the checkpoint, within an epoch: take those before it as the epoch did.
+
+    starts: the random states when the loader was started, and if later at its first batch. Lightning itself restores
+    loaders that have a state.
+    """
+    loop, done = trainer.fit_loop, trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    if loop._combined_loader is None or loop._combined_loader._state_dicts():
+        return
+    fetcher = loop._data_fetcher
+    for i, start in enumerate(starts):
+        randomness.restore(start)
+        for name, generator in _generators(trainer):
+            if name in start["loaders"]:
+                generator.set_state(randomness.tensor_of(start["loaders"][name]))
+            else:
+                generator.manual_seed(generator.initial_seed())  # made by the module, after the state was captured
+        if i == 0:
+            iter(fetcher)
+    for _ in range(done):
+        next(fetcher)
+    fetcher.fetched -= done  # Lightning adds them
+
+
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
     """(where, generator) of the loaders and samplers that have their own, each generator once."""
     seen: set[int] = set()
-    for phase, loaders in (("train", trainer.train_dataloader), ("val", trainer.val_dataloaders)):
+    source = trainer.fit_loop._data_source
+    train = trainer.train_dataloader
+    if train is None and not source.is_module():  # before the fit makes its loaders
+        train = source.instance
+    for phase, loaders in (("train", train), ("val", trainer.val_dataloaders)):
         for i, loader in enumerate(_leaves(loaders)):
             batches = getattr(loader, "batch_sampler", None)
             owners = {

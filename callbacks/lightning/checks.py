@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from haltune.display import amount
@@ -11,6 +12,7 @@ from haltune.study import Trial
 
 from ..ranks import Agreement
 
+_NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
@@ -36,6 +38,33 @@ def epochs_done(trainer: Any) -> float | None:
     if not math.isfinite(batches) or progress.current.ready == 0:
         return None
     return float(trainer.current_epoch + progress.current.ready / batches)
+
+
+def position(trainer: Any, unit: str) -> float | None:
+    """Where the fit is in a study's unit: epochs, see `epochs_done`, or steps of the optimizer."""
+    return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
+
+
+def planned_steps(trainer: Any) -> float | None:
+    """Steps of the optimizer that the fit plans; None if unknown."""
+    if trainer.max_steps > -1:
+        return float(trainer.max_steps)
+    steps = math.inf if trainer.max_epochs in (None, -1) else trainer.estimated_stepping_batches
+    return float(steps) if math.isfinite(steps) else None
+
+
+def resumes_within(trainer: Any) -> bool:
+    """True if a fit that is saved at this validation, within an epoch, resumes exactly.
+
+    Not before the gradients of accumulated batches are used, not with a schedule that steps after the validation, not
+    if the module takes batches from the loader by itself, not before min_epochs, and not before Lightning 2.5.
+    """
+    loop = trainer.fit_loop
+    if not hasattr(loop, "restarted_mid_epoch") or not loop._can_stop_early:
+        return False
+    plateau = any(c.reduce_on_plateau and c.interval == "step" for c in trainer.lr_scheduler_configs)
+    takes = type(loop._data_fetcher).__name__ == "_DataLoaderIterDataFetcher"
+    return not (loop.epoch_loop._should_accumulate() or plateau or takes)
 
 
 def sharded(trainer: Any) -> bool:
@@ -72,11 +101,13 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     if horizon is None:
         return
     if trial.until is not None and trial.until < horizon and sharded(trainer):
         raise cannot_save(trainer)
+    if trial.unit != "epoch":
+        return
     batches = trainer.num_training_batches
     steps = math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
     if (
@@ -89,9 +120,9 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raise NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     epochs = trainer.current_epoch if trained is None else trained
-    if horizon is None or epochs >= horizon:
+    if horizon is None or epochs >= horizon or trial.unit != "epoch":
         return
     if -1 < trainer.max_steps <= trainer.global_step:
         raise _too_short(f"max_steps={trainer.max_steps}", epochs, horizon)
@@ -108,10 +139,31 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
     )
 
 
+def requeues(trainer: Any) -> str | None:
+    """Return a sentence if Lightning itself requeues the SLURM job at SIGUSR1."""
+    environment = getattr(trainer._accelerator_connector, "cluster_environment", None)
+    if not getattr(environment, "auto_requeue", False):
+        return None
+    return (
+        "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its "
+        f"file hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
+    )
+
+
+def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
+    """Raise NotSupported where Lightning loaded what it saved for a requeue in another trial, `of`."""
+    path = os.path.basename(str(trainer.ckpt_path or ""))
+    if of not in (None, trial.id) and path.startswith("hpc_ckpt"):
+        raise NotSupported(
+            f"Lightning loaded {path}, which it saved in trial {of} to requeue its SLURM job, into trial {trial.id}. "
+            f"Delete it. {_NO_REQUEUE}."
+        )
+
+
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a sentence if early stopping can end the training before the first rung."""
-    until, horizon = trial.until, trial.horizon
-    if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon):
+    until, horizon = trial.until, trial._horizon
+    if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon) or trial.unit != "epoch":
         return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:
         # the first check always improves; then patience more may not, one at least

@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
-from haltune.display import numeral, plural
+from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 from haltune.space import Space
@@ -346,8 +346,9 @@ class Budget(KnowsArguments):
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
             Default: None.
         worker_time: The same, summed over workers. Default: None.
-        money: Worker time at `price`, in the units of it. Default: None.
-        price: Of one worker for an hour; no limit by itself. Default: None.
+        money: Worker time at the price of each worker, in the units of it. Default: None.
+        price: Of a worker for an hour if it has none of its own; no limit by itself. A worker's own is in its
+            environment, HALTUNE_PRICE, or `study.optimize(train, price=)`. Default: None.
         cost: The sum of what trials report as `cost`, in its own units. Default: None.
 
     A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
@@ -357,7 +358,7 @@ class Budget(KnowsArguments):
     a rung.
 
     Raises:
-        InvalidInput: For a limit that is not positive, a duration that is none, and money without a price.
+        InvalidInput: For a limit that is not positive, and a duration that is none.
 
     Example:
         >>> Budget(time="1h30m", trials=50).time
@@ -388,8 +389,6 @@ class Budget(KnowsArguments):
                 raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
             if name.startswith("trials") and limit % 1 > 0:  # not of infinity, which has no remainder
                 raise InvalidInput(f"Budget({name}={limit!r}): a whole number, or None for no limit")
-        if self.money is not None and self.price is None:
-            raise InvalidInput("a budget of money needs price=, the cost of one worker for an hour")
 
     @property
     def unlimited(self) -> bool:
@@ -550,8 +549,9 @@ class Problem(KnowsArguments):
         See haltune.log.points.
         """
         every, goal = self.every or 1.0, self.goal
+        unit = "report" if self.every is None and self.unit != "epoch" else self.unit  # until the distance is known
         plain = goal.smooth is None and goal.rank_by is None
-        if self.grid is not None or (every == 1.0 and plain):
+        if self.grid is not None or (every == 1.0 and plain and unit == self.unit):
             return self
         seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
@@ -559,6 +559,7 @@ class Problem(KnowsArguments):
         return replace(
             self,
             goal=seen,
+            unit=unit,
             max_epochs=grid.last,
             min_epochs=min(least, grid.last or least),
             judge_every=None,
@@ -570,13 +571,27 @@ class Problem(KnowsArguments):
         return option if self.grid is None else max(1.0, float(round(self.grid.points(option))))
 
     def amount(self, epochs: float) -> str:
-        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
-        count = epochs if self.grid is None else self.grid.position(epochs)
-        return plural(count, self.unit)
+        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2M tokens."""
+        count = self.in_unit(epochs)
+        return f"{numeral(count)} {self.unit if count == 1 else self.units}"
 
     def at(self, epoch: float) -> str:
         """A position in words, in the study's unit: epoch 9, epoch 0.35, step 1200."""
-        return f"{self.unit} {numeral(epoch if self.grid is None else self.grid.position(epoch))}"
+        return f"{self.unit} {numeral(self.in_unit(epoch))}"
+
+    def reached(self, epoch: float) -> str:
+        """How far a training is: 3 of 12, 0.35 of 1, 1200 of 2000, or 3 without max_epochs."""
+        end = f" of {numeral(self.in_unit(self.max_epochs))}" if self.max_epochs else ""
+        return f"{numeral(self.in_unit(epoch))}{end}"
+
+    def in_unit(self, epoch: float) -> float:
+        """A position in the study's unit, also if this is the policy's problem, which counts points."""
+        return epoch if self.grid is None else self.grid.position(epoch)
+
+    @property
+    def units(self) -> str:
+        """What a training counts, in the plural."""
+        return several_of(self.unit)
 
     @property
     def goals(self) -> tuple[Goal, ...]:
