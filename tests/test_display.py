@@ -17,7 +17,7 @@ import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.cli.common import as_json
-from haltune.display import amount, chance, of_epochs, one_line, plural, short, visible
+from haltune.display import amount, chance, numeral, one_line, plural, short, visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.crew import progress_of
 from haltune.policies import RandomSearch
@@ -33,7 +33,8 @@ rich_console = pytest.importorskip("rich.console")
     [
         (plural(1.0, "epoch"), "1 epoch"), (plural(2.5, "epoch"), "2.5 epochs"),
         (plural(1_266_704, "epoch"), "1,266,704 epochs"), (plural(3, "study", "studies"), "3 studies"),
-        (of_epochs(3.0, 12), "3 of 12"), (of_epochs(2.5, None), "2.5"), (amount(1, "of cost"), "1 of cost"),
+        (numeral(0.1 + 0.05), "0.15"), (numeral(12_345), "12,345"),
+        (numeral(10 * 2**20), "10.49M"), (amount(1, "of cost"), "1 of cost"),
         (short(0.91344), "0.9134"), (short(1.23e-05, 3), "1.23e-05"), (short(-13310.4), "-13310"),
         (short(float("nan")), "nan"), (chance(0.0383, 4000), "= 0.04"), (chance(0.0, 4000), "< 0.0008"),
         (chance(0.9986, 4000), "> 0.99"),
@@ -196,15 +197,3 @@ def test_a_study_shows_its_trials_and_how_it_stands(study):
     assert " 3 of 4 trials, 5 epochs, " in shown
     assert re.search(r" 0 +trained in full +3 +0\.5 +opt", shown)
     assert re.search(r" 1 +failed +1 +0\.125 ", shown)
-
-
-def test_trials_and_the_best_show_what_they_are(study):
-    full, failed, _ = study.trials
-    assert "Trial 0: completed at epoch 3" in no_markup(full._repr_html_())
-    assert "drawn at random" in full._repr_html_()
-    assert "ValueError: [red]error" in no_markup(failed._repr_html_())
-    assert "Best value 0.5 (trial 0, epoch 3)" in no_markup(study.best._repr_html_())
-    trial = study.ask()
-    assert "Trial 3, attempt 1" in no_markup(trial._repr_html_())
-    trial.report(0.5)
-    assert re.search("epochs reported +1 ", no_markup(trial._repr_html_()))

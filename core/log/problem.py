@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
-from haltune.display import numeral, plural
+from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 from haltune.space import Space
@@ -549,8 +549,9 @@ class Problem(KnowsArguments):
         See haltune.log.points.
         """
         every, goal = self.every or 1.0, self.goal
+        unit = "report" if self.every is None and self.unit != "epoch" else self.unit  # until the distance is known
         plain = goal.smooth is None and goal.rank_by is None
-        if self.grid is not None or (every == 1.0 and plain):
+        if self.grid is not None or (every == 1.0 and plain and unit == self.unit):
             return self
         seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
@@ -558,6 +559,7 @@ class Problem(KnowsArguments):
         return replace(
             self,
             goal=seen,
+            unit=unit,
             max_epochs=grid.last,
             min_epochs=min(least, grid.last or least),
             judge_every=None,
@@ -569,13 +571,27 @@ class Problem(KnowsArguments):
         return option if self.grid is None else max(1.0, float(round(self.grid.points(option))))
 
     def amount(self, epochs: float) -> str:
-        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
-        count = epochs if self.grid is None else self.grid.position(epochs)
-        return plural(count, self.unit)
+        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2M tokens."""
+        count = self.in_unit(epochs)
+        return f"{numeral(count)} {self.unit if count == 1 else self.units}"
 
     def at(self, epoch: float) -> str:
         """A position in words, in the study's unit: epoch 9, epoch 0.35, step 1200."""
-        return f"{self.unit} {numeral(epoch if self.grid is None else self.grid.position(epoch))}"
+        return f"{self.unit} {numeral(self.in_unit(epoch))}"
+
+    def reached(self, epoch: float) -> str:
+        """How far a training is: 3 of 12, 0.35 of 1, 1200 of 2000, or 3 without max_epochs."""
+        end = f" of {numeral(self.in_unit(self.max_epochs))}" if self.max_epochs else ""
+        return f"{numeral(self.in_unit(epoch))}{end}"
+
+    def in_unit(self, epoch: float) -> float:
+        """A position in the study's unit, also if this is the policy's problem, which counts points."""
+        return epoch if self.grid is None else self.grid.position(epoch)
+
+    @property
+    def units(self) -> str:
+        """What a training counts, in the plural."""
+        return several_of(self.unit)
 
     @property
     def goals(self) -> tuple[Goal, ...]:

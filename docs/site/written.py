@@ -43,7 +43,7 @@ CHECKPOINTS = {
 }
 BUDGET = {
     "trials": "trials that start",
-    "trials_without_gain": "trials in a row that end or pause without becoming the best",
+    "trials_without_gain": "trials that end or pause, one after the other, without a better result",
     "epochs": "epochs of all trials",
     "time": 'wall-clock time, such as `"2h"`',
     "worker_time": "time of all workers together",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, problem
 
-from haltune import Budget, Problem, Study, Trial
+from haltune import Budget, Problem, Study, Trial, report
+from haltune.display import numeral
 from haltune.errors import InvalidInput
 from haltune.log.events import JudgedEvery, Reported
 from haltune.log.policy import Fold
 from haltune.log.problem import Grid
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch
+from haltune.policies.multifidelity.prior_studies import EarlierStudy
+from haltune.report import summary
+from haltune.report.figures.decisions import rungs
 from haltune.store.memory import MemoryStore
+from haltune.study.explain import outlook
 from haltune.study.replay import replay
 from haltune.study.session import clocked
 
@@ -186,3 +192,73 @@ def test_a_process_that_opens_the_log_later_has_the_same_state() -> None:
     assert repr(live.state) == repr(again.state)
     assert live.judged.problem.max_epochs == EPOCHS
     assert [t.epoch for t in live.judged.trials] == [t.epoch / every for t in live.history.trials]
+
+
+def near(found: Any, expected: Any) -> None:
+    """Figures agree: positions in their units, numbers up to the last bits of a division."""
+    if isinstance(expected, dict):
+        for key in expected.keys() & found.keys():
+            near(found[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            near(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-9, nan_ok=True)
+    elif not isinstance(expected, str):
+        assert found == expected
+
+
+@pytest.fixture(scope="module", params=UNITS)
+def pair(request: pytest.FixtureRequest) -> tuple[Study, Study, float]:
+    """A BOBOS study in epochs, and the same one in another unit."""
+    posed, every = of(request.param)
+    policy = POLICIES["bobos-audit"]
+    return searched(policy(), problem(), 1.0, 12), searched(policy(), posed, every, 12), every
+
+
+def test_models_say_the_same_in_every_unit(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, _ = pair
+    for figure in (report.importance, report.slices, report.contour):
+        for one, same in zip(figure(other).data, figure(epochs).data, strict=True):
+            near(one.to_plotly_json(), same.to_plotly_json())
+    recommended = [study.recommend() for study in (other, epochs)]
+    assert recommended[0] is not None
+    assert recommended[1] is not None
+    assert recommended[0].config == recommended[1].config
+    assert outlook(other.history, True).probability == outlook(epochs.history, True).probability
+
+
+def test_a_decision_is_drawn_at_its_positions(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, every = pair
+    shown = zip(report.decisions(other).data, report.decisions(epochs).data, strict=True)
+    for one, same in shown:
+        assert [x and x / every for x in one.x] == pytest.approx(list(same.x))
+        near(list(one.y), list(same.y))
+
+
+def test_an_audit_counts_in_the_unit(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, every = pair
+    found, known = other.audit(), epochs.audit()
+    assert (found.stops, found.wrong, found.K1) == (known.stops, known.wrong, known.K1)
+    assert (found.cost / every, found.saved / every) == pytest.approx((known.cost, known.saved))
+    assert re.search(rf"[0-9.M]+ {other.history.problem.unit}s? in the other trials", str(found))
+
+
+def test_a_study_in_another_unit_teaches_the_same(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, _ = pair
+    taught = [EarlierStudy.of(study).to_json() for study in (other, epochs)]
+    near(taught[0], taught[1])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_reasons_and_tables_say_the_unit(unit: str) -> None:
+    posed, every = of(unit)
+    study = searched(POLICIES["hyperband"](), posed, every)
+    one, several = study.history.problem.unit, f"{study.history.problem.unit}s"
+    said = "\n".join([study._repr_html_(), summary(study), *map(study.explain, range(len(study.trials)))])
+    assert f"{several} ({every * EPOCHS:g}" not in said
+    assert (one == "epoch") == ("epoch" in said)
+    assert one in study.frame().columns
+    assert "0000000" not in said
+    assert list(rungs(study).layout.xaxis.ticktext) == [numeral(every * n) for n in (1, 3, 6)]
