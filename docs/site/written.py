@@ -47,8 +47,8 @@ BUDGET = {
     "epochs": "epochs of all trials",
     "time": 'wall-clock time, such as `"2h"`',
     "worker_time": "time of all workers together",
-    "money": "worker time times `price`",
-    "price": "price of an hour of a worker",
+    "money": "worker time times the worker's price",
+    "price": "price of an hour of a worker that has none of its own (`HALTUNE_PRICE`)",
     "cost": "sum of the costs that trials report",
 }
 
