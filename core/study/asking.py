@@ -127,7 +127,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
 def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
     """What the policy says. full: why no trial is started any more."""
     began, history = clock(), replica.history
-    move = propose(replica)
+    move = propose(replica.fold)
     deciding = clock() - began
     if isinstance(move, Start):
         if "warning" in move.evidence:

@@ -97,7 +97,7 @@ def _verdict(
     budget = history.wishes.extended(budget)
     if (reason := history.exhausted(budget, r.id, now, epoch - r.epoch, report.cost or 0.0)) is not None:
         return stop(reason, **{CUT: "not asked"})
-    return judge(replica, r.id, report)
+    return judge(replica.fold, r.id, report)
 
 
 def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
