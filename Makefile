@@ -15,7 +15,7 @@ LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report b
 # the XGBoost for GPUs, whose files stand where those of the one for CPUs do
 BARE_dev := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype python-fasthtml \
 	beautifulsoup4 soupsieve itsdangerous python-multipart oauthlib \
-	syne-tune dill
+	syne-tune dill stable-baselines3 gymnasium farama-notifications
 # an example's own network needs no annotations; what it hands to haltune is checked
 EXAMPLES := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-subclassing-any
 # one install at a time, when two targets are started at once
@@ -83,12 +83,14 @@ else
 	@$(MAKE) --no-print-directory -j2 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks
 endif
 
-# Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others.
-FRAMEWORKS := tests/callbacks tests/keras_tuner tests/foreign tests/test_pages.py tests/test_docstrings_of_doors.py
+# Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those
+# take a file each, so that what its tests share is made once, and the files of tests/conftest.py's LONGEST first.
+FRAMEWORKS := tests/callbacks tests/keras_tuner tests/foreign tests/launch/test_distributed_program.py \
+	tests/test_pages.py tests/test_docs.py tests/test_readme.py tests/test_docstrings_of_doors.py
 with-frameworks:
 	$(PY) -m pytest -q $(CHOSEN) $(FRAMEWORKS)
 without-frameworks:
-	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
+	$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
 
 bench claims: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \

@@ -50,6 +50,7 @@ def run(
     trial_timeout: Annotated[str | None, typer.Option(help="a run may take so long, such as 30min")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="a run may take so much memory, such as 8GB")] = None,
     logs: Annotated[Path | None, typer.Option(help="the folder for what runs print; else beside the store")] = None,
+    price: Annotated[float | None, typer.Option(help="what a worker costs for an hour; else HALTUNE_PRICE")] = None,
     fresh: Fresh = False,
 ) -> None:
     """Train a search's trials: [bold]haltune run --study digits.toml -- python train.py[/]
@@ -59,7 +60,9 @@ def run(
     """
     with errors():
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
-        _train(read(study).open(), command, workers, gpus, **limits)
+        opened = read(study).open()
+        opened.session.set_price(price)
+        _train(opened, command, workers, gpus, **limits)
 
 
 def resume(

@@ -47,7 +47,8 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
         "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
         "epochs": spent.epochs, "trained_again": trained_again(history),
         "saved": savings.epochs, "ended_sooner": savings.itself,
-        "time": spent.time, "worker_time": spent.worker_time, "deciding": spent.deciding,
+        "time": spent.time, "worker_time": spent.worker_time,
+        "money": spent.money(history.wishes.extended(history.recorded).price), "deciding": spent.deciding,
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best_data(top),
         "workers": [
             {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed,

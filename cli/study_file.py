@@ -215,7 +215,7 @@ class _Reader:
         budget = self.table("budget")
         self.known(("budget",), budget, [f.name for f in fields(Budget)])
         for name, limit in budget.items():
-            self.at(("budget", name), Budget, **({name: limit} | ({"price": 1.0} if name == "money" else {})))
+            self.at(("budget", name), Budget, **{name: limit})
         return StudyFile(self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study))
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:

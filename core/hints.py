@@ -62,7 +62,6 @@ ARGUMENTS: Rows = (
     ("Study.enqueue", "params *", "a configuration is one dict: study.enqueue({'lr': 0.01, 'width': 32})"),
     ("Study.tell", "values", "value=, one number, or several by their names"),
     ("Study.tell", "state", "trial.finish(status)"),
-    ("Trial.report", "step", "epoch=, which counts from 1: epoch=step + 1"),
     ("Trial.report", "*", "trial.report(value), the goal's metric alone; others by metrics={'loss': 0.3}"),
     ("HaltuneCallback", "mode direction", _GOAL),
     ("HaltuneCallback", "metric metrics", "monitor="),

@@ -99,6 +99,9 @@ def kept(found: KeptCheckpoints) -> str:
 def spending(facts: Digest) -> str:
     epochs = plural(round(facts.trained, 1), "epoch")
     trained = f"{epochs} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
+    budget = facts.history.wishes.extended(facts.history.recorded)
+    if paid := facts.history.spent.money(budget.price):
+        trained += f", for {short(paid)} of money"
     savings, told = facts.savings, [trained]
     if savings.epochs:
         told.append(

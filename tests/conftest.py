@@ -59,6 +59,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+# what takes longest, so that no worker is left alone with it: servers, processes, browsers, builds
+LONGEST = [
+    "ranks/test_ranks.py", "chaos/test_outages.py", "chaos/test_killed_workers.py", "report/page/test_browser.py",
+    "test_site.py", "ranks/test_readings.py", "launch/ray/test_cluster.py", "test_packaging.py", "laws/test_laws.py",
+    "chaos/test_chaos.py", "test_examples.py", "test_notebooks.py", "launch/test_scripts.py", "launch/test_run.py",
+]  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {Path(__file__).parent / file: n for n, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
 BEFORE = pytest.StashKey[set[str]]()
 SEARCHES = {Path(__file__).parent / room for room in ("laws", "policies")}
 

@@ -196,15 +196,3 @@ def test_a_study_shows_its_trials_and_how_it_stands(study):
     assert " 3 of 4 trials, 5 epochs, " in shown
     assert re.search(r" 0 +trained in full +3 +0\.5 +opt", shown)
     assert re.search(r" 1 +failed +1 +0\.125 ", shown)
-
-
-def test_trials_and_the_best_show_what_they_are(study):
-    full, failed, _ = study.trials
-    assert "Trial 0: completed at epoch 3" in no_markup(full._repr_html_())
-    assert "drawn at random" in full._repr_html_()
-    assert "ValueError: [red]error" in no_markup(failed._repr_html_())
-    assert "Best value 0.5 (trial 0, epoch 3)" in no_markup(study.best._repr_html_())
-    trial = study.ask()
-    assert "Trial 3, attempt 1" in no_markup(trial._repr_html_())
-    trial.report(0.5)
-    assert re.search("epochs reported +1 ", no_markup(trial._repr_html_()))

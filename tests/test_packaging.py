@@ -184,16 +184,6 @@ def test_the_source_distribution_holds_every_file_of_the_repository(copy: Path, 
     assert files(unpacked) - made == files(copy)
 
 
-@pytest.mark.slow
-def test_the_source_distribution_passes_its_tests_with_the_wheel(installed: Path, unpacked: Path) -> None:
-    """From the files alone: the packages that lie beside the tests are the wheel's."""
-    link_installed(["pytest", "hypothesis", "packaging", "scikit-learn"], installed)
-    python = python_of(environment_of(installed))
-    rooms = ["tests/gp", "tests/space", "tests/log"]
-    told = run(python, "-m", "pytest", "-q", "-m", "not slow", *rooms, cwd=unpacked)
-    assert re.search(r"^\d{3,} passed", told, re.MULTILINE), told
-
-
 TYPED = """
 from typing import assert_type
 

@@ -35,6 +35,11 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "loops/plain.md": ([], {'"12 trials"': '"3 trials"'}),
     "loops/boosting.md": (["xgboost", "lightgbm", "catboost"], {"max_epochs=60": "max_epochs=6", **FEW}),
     "loops/others.md": (["torch", "fastai", "accelerate", "sklearn", "skops"], {'"6 trials"': '"2 trials"'}),
+    "loops/reinforcement.md": (
+        ["stable_baselines3"],
+        {"20_000": "256", "eval_freq=1000": "eval_freq=64", "20 trials": "1 trial"},
+    ),
+    "howto/schedules.md": (["torch"], {}),
     "scale/distributed.md": ([], {}),
     "scale/spot.md": ([], {}),
 }  # fmt: skip

@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from documents import PAGES, ROOT, blocks
+from documents import ROOT, blocks
 
 import haltune
 import haltune.policies
@@ -24,14 +24,6 @@ def test_the_whole_program_searches_and_gives_the_best_net_back(tmp_path, monkey
     assert len(study.trials) == 2
     assert names["best"].hparams == study.best.config
     assert not os.path.exists("lightning_logs")  # the folder is the user's
-
-
-def test_no_page_writes_to_the_file_of_an_example():
-    """Else `make demo` and then a pasted program would meet a study of another problem."""
-    examples = (p.read_text(encoding="utf-8") for p in (ROOT / "examples").glob("*.py"))
-    taken = {name for text in examples for name in re.findall(r"\w+\.db", text)}
-    pasted = "".join(block.text for page in PAGES for block in blocks(page) if page.name != "coming_from.md")
-    assert set(re.findall(r"\w+\.db", pasted)) & taken == set()
 
 
 def form(line):

@@ -98,6 +98,7 @@ class Started(TrialEvent):
     deciding: float  # seconds spent on the decision
     worker: str
     partial: bool = False  # True: no full training, however far it gets; see decisions.Start
+    price: float | None = None  # of its worker for an hour; None: that of the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,7 @@ class Resumed(TrialEvent):
     worker: str
     by_policy: bool  # False: offered again by the study itself
     anew: bool = False  # True: its checkpoint is gone, so that it starts from scratch
+    price: float | None = None  # of its worker for an hour; None: that of the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,12 +283,15 @@ def trial_of(event: Event) -> int | None:
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
+_LATER = {("created", "id"), ("rescaled", "metric"), ("started", "price"), ("resumed", "price")}  # not in all logs
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """The event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
     body: dict[str, Any] = {"kind": event.kind}
     for f in fields(event):
         value = getattr(event, f.name)
-        if value or (f.name != "id" and not (f.name == "metric" and event.kind == "rescaled")):
+        if value or value == 0 or (event.kind, f.name) not in _LATER:
             body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
     return body
 
@@ -416,7 +421,7 @@ _NAMES: dict[str, Check] = {
     "value": (_number, "a number"),
     "resource": (_number, "a number"),
     **dict.fromkeys(
-        ("epoch", "seconds", "validation", "cost", "deciding"),
+        ("epoch", "seconds", "validation", "cost", "deciding", "price"),
         (lambda value: _finite(value) and value >= 0, "a finite number, 0 or more"),
     ),
     "path": (lambda value: isinstance(value, str) and value != "" and "\0" not in value, "a path"),

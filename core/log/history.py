@@ -450,7 +450,7 @@ class History:
         self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
         self.deciding = e.deciding
-        self._spending.begin(e.trial, e.at, e.deciding)
+        self._spending.begin(e.trial, e.at, e.deciding, e.price)
 
     def _resumed(self, e: ev.Resumed) -> None:
         self.moves += e.by_policy
@@ -462,7 +462,7 @@ class History:
         t.resume(e)
         self._with[t.status].add(t.id)
         self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
-        self._spending.begin(t.id, e.at, e.deciding)
+        self._spending.begin(t.id, e.at, e.deciding, e.price)
 
     def _happened(self, e: ev.AttemptEvent) -> None:
         """In an attempt; what its trial does not take up stays in the log, out of the curve."""

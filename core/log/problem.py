@@ -346,8 +346,9 @@ class Budget(KnowsArguments):
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
             Default: None.
         worker_time: The same, summed over workers. Default: None.
-        money: Worker time at `price`, in the units of it. Default: None.
-        price: Of one worker for an hour; no limit by itself. Default: None.
+        money: Worker time at the price of each worker, in the units of it. Default: None.
+        price: Of a worker for an hour if it has none of its own; no limit by itself. A worker's own is in its
+            environment, HALTUNE_PRICE, or `study.optimize(train, price=)`. Default: None.
         cost: The sum of what trials report as `cost`, in its own units. Default: None.
 
     A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
@@ -357,7 +358,7 @@ class Budget(KnowsArguments):
     a rung.
 
     Raises:
-        InvalidInput: For a limit that is not positive, a duration that is none, and money without a price.
+        InvalidInput: For a limit that is not positive, and a duration that is none.
 
     Example:
         >>> Budget(time="1h30m", trials=50).time
@@ -388,8 +389,6 @@ class Budget(KnowsArguments):
                 raise InvalidInput(f"Budget({name}={limit!r}): a positive number, or None for no limit{meant}")
             if name.startswith("trials") and limit % 1 > 0:  # not of infinity, which has no remainder
                 raise InvalidInput(f"Budget({name}={limit!r}): a whole number, or None for no limit")
-        if self.money is not None and self.price is None:
-            raise InvalidInput("a budget of money needs price=, the cost of one worker for an hour")
 
     @property
     def unlimited(self) -> bool:

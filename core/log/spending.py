@@ -46,10 +46,19 @@ class Spent:
     deciding: float = 0.0  # proposals and verdicts
     cost: float = 0.0  # what trials reported, own units
     trials_without_gain: int = 0  # that ended or paused since the last gain, see Budget
+    priced_time: float = 0.0  # of worker_time: of workers with a price of their own
+    paid: float = 0.0  # what these cost, units of money
 
     def money(self, price: float | None) -> float:
-        """Cost at `price` per worker-hour; 0 without a price."""
-        return self.worker_time / 3600.0 * (price or 0.0)
+        """Cost, of workers without a price of their own at `price` an hour; without both 0."""
+        return self.paid + (self.worker_time - self.priced_time) / 3600.0 * (price or 0.0)
+
+    def payable(self, budget: Budget) -> float | None:
+        """Worker seconds that a budget of money pays in all, at the mean price so far; None where nothing limits."""
+        if not budget.money or not self.priced_time:
+            return budget.money / budget.price * 3600.0 if budget.money and budget.price else None
+        cost = self.money(budget.price)
+        return budget.money / cost * self.worker_time if cost else None
 
     def exhausts(self, budget: Budget) -> str | None:
         """The sentence naming the first limit that is reached, those of `starts_no_more` apart; or None."""
@@ -172,6 +181,8 @@ class Spending:
         self._checkpoint = self._start_up = self._deciding = 0.0
         self._fresh: dict[int, float] = {}  # trial that has not reported yet -> start of its attempt
         self._held: dict[int, float] = {}  # trial -> worker seconds of its attempts that ended
+        self._prices: dict[int, float] = {}  # running trial -> its worker's own price for a second
+        self._priced = self._paid = 0.0  # seconds of attempts that ended with such a price, and their cost
         self._back = 0.0  # seconds by which the clock was set back so far
         # running trial -> those that started since its last sign of life
         self._later: dict[int, list[int]] = {}
@@ -179,8 +190,10 @@ class Spending:
         # running trial -> its sleeps: recorded when, seconds
         self._slept: dict[int, list[tuple[float, float]]] = {}
 
-    def begin(self, trial: int, at: float, deciding: float) -> None:
-        """An attempt begins, after `deciding` seconds of thought."""
+    def begin(self, trial: int, at: float, deciding: float, price: float | None) -> None:
+        """Start an attempt, after `deciding` seconds of thought, on a worker of this price for an hour."""
+        if price is not None:
+            self._prices[trial] = price / 3600.0
         before = -math.inf if self._clock.open else (self._clock.ends or [-math.inf])[-1]
         self._back += late if (late := before - at - self._back) > _SET_BACK else 0.0
         at += self._back
@@ -256,11 +269,16 @@ class Spending:
         self._slept.pop(trial, None)
         self._close(trial, at + self._back if lost else self._heard(trial, at))
         self._later.pop(trial, None)
+        self._prices.pop(trial, None)
 
     def _close(self, trial: int, at: float) -> None:
         before = self._clock.summed
         self._clock.end(trial, at)
-        self._held[trial] = self._held.get(trial, 0.0) + self._clock.summed - before
+        seconds = self._clock.summed - before
+        self._held[trial] = self._held.get(trial, 0.0) + seconds
+        if trial in self._prices:
+            self._priced += seconds
+            self._paid += seconds * self._prices[trial]
 
     def _heard(self, trial: int, at: float) -> float:
         """`at` on a clock that was never set back: an earlier event of the trial was earlier without doubt."""
@@ -285,9 +303,13 @@ class Spending:
     def spent(self, trial: int | None = None, now: float = 0.0, epochs: float = 0.0, cost: float = 0.0) -> Spent:
         """The totals so far; or those at `now`, when a running trial has trained `epochs` more, for `cost`."""
         clock = self._clock if trial is None else self._clock.at(trial, now + self._back)
+        priced, paid = self._priced, self._paid
+        for id, price in self._prices.items():
+            start, last = clock.open.get(id, (0.0, 0.0))
+            priced, paid = priced + last - start, paid + (last - start) * price
         return Spent(
             trials=self.trials, epochs=self._epochs + epochs, time=clock.wall(), worker_time=clock.worker(),
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
             start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self.costs.values()) + cost,
-            trials_without_gain=self.gains.without,
+            trials_without_gain=self.gains.without, priced_time=priced, paid=paid,
         )  # fmt: skip

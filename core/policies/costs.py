@@ -490,9 +490,8 @@ class RemainingBudget:
         if budget.worker_time is not None:
             limit = float(budget.worker_time)
             seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
-        if budget.money is not None and budget.price:
-            # within 1e-300 and 1e300, so that shares of it are numbers whatever the price
-            limit = min(max(budget.money / budget.price * 3600.0, 1e-300), 1e300)
+        if (paid := spent.payable(budget)) is not None:
+            limit = min(max(paid, 1e-300), 1e300)  # so that shares of it are numbers whatever the price
             seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
         if seconds:
             found.append(min(seconds, key=lambda left: left.amount))

@@ -26,7 +26,7 @@ from haltune.store.base import CLAIM, Conflict, Lease
 from haltune.store.studies import enqueued
 
 from .attempt import Decides, Log, MonotonicClock
-from .replica import Replica
+from .replica import PRICE, Replica
 
 WORTH = 0.05  # seconds; where the last decision took less, claiming would cost more than deciding twice
 TERM = 60.0  # seconds a claim holds, or five times the last decision
@@ -88,6 +88,11 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     budget = replica.history.wishes.extended(budget)
     if replica.expire(max_retries) or replica.rescale() or _refuse(replica):
         raise Conflict
+    if budget.money is not None and budget.price is None and replica.price is None:
+        raise InvalidInput(
+            f"A budget of {budget.money:g} of money needs the price of this worker for an hour. Write Budget(money="
+            f"{budget.money:g}, price=2.1) or '$50 at 2.10/h', or set {PRICE}=2.1 in the worker's environment."
+        )
     replica.budget(budget)
     history = replica.history
     if (over := outcome(replica, budget)).over:
@@ -230,7 +235,7 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
         until=_float(problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder,
-        partial=move.partial,
+        partial=move.partial, price=replica.price,
     )  # fmt: skip
     replica.append(event, None, lease)
     return id, lease.attempt
@@ -253,6 +258,7 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
         until=_float(replica.problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
+        price=replica.price,
     )  # fmt: skip
     replica.append(event, None, lease)
     if anew:

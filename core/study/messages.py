@@ -108,7 +108,7 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
         parts.insert(1, _of(counted(spent.trials_without_gain), budget.trials_without_gain, "without gain"))
     if budget.worker_time is not None:
         parts.append(_of(clock(spent.worker_time), budget.worker_time, "of worker time", clock))
-    if budget.money is not None:
+    if budget.money is not None or spent.paid:
         parts.append(_of(counted(round(spent.money(budget.price), 2)), budget.money, "of money"))
     if budget.cost is not None:
         parts.append(_of(counted(round(spent.cost, 2)), budget.cost, "of cost"))

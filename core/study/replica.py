@@ -17,10 +17,11 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
+from haltune._utils.checks import number
 from haltune._utils.forks import fork_handlers
 from haltune._utils.process import lives_beside, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
-from haltune.errors import StudyMismatch, warn
+from haltune.errors import InvalidInput, StudyMismatch, warn
 from haltune.log import events as ev
 from haltune.log.events import Status, plain, to_json
 from haltune.log.history import History
@@ -34,6 +35,7 @@ from haltune.store.studies import make, widens
 _log = logging.getLogger("haltune")
 _LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
 _LEAST_JUMP = 5.0  # seconds that are called a jump: a server's time comes by the network, and may be late
+PRICE = "HALTUNE_PRICE"  # variable: what a worker costs for an hour
 _DRIFT = 1e-3  # of the time between two looks: clocks are set right slowly, too
 
 
@@ -97,6 +99,17 @@ class Watch:
             self.jumps.append(Jump(then, now, jumped))
 
 
+def _price_of_worker() -> float | None:
+    """Read the price of this process from its environment; None without one."""
+    given = os.environ.get(PRICE, "").strip()
+    try:
+        return number(PRICE, float(given), None) if given else None
+    except ValueError:
+        raise InvalidInput(
+            f"{PRICE}={given!r} is no price. Set it to a number, what this worker costs for an hour, such as 2.10."
+        ) from None
+
+
 _of_this_process: WeakSet[Replica] = WeakSet()
 
 
@@ -131,6 +144,7 @@ class Replica:
         self.told: Budget | None = None  # the budget that this process told the log last
         self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
         self.speaks = True  # advice is welcome
+        self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
         self._warned: set[str] = set()
         self._holder = (0, "")
         self._outages = 0

@@ -19,6 +19,7 @@ from multiprocessing.context import get_spawning_popen
 from threading import RLock
 from typing import Any, TypeVar
 
+from haltune._utils.checks import number
 from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
 from haltune.display import one_line, plural
@@ -142,6 +143,11 @@ class Session:
         """The log, on rank 0."""
         assert isinstance(self.log, Replica)
         return self.log
+
+    def set_price(self, price: float | None) -> None:
+        """Set what this worker costs for an hour; None changes nothing. Raises InvalidInput for what is no price."""
+        if price is not None and self.acts:
+            self.replica.price = number("price", price, None)
 
     @property
     def checkpoints(self) -> Checkpoints:

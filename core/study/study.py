@@ -275,7 +275,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         return self.session.ask(partial(Trial, self.session))
 
     @answering
-    def optimize(self, train: Callable[[Trial], object], *, workers: int = 1) -> Study:
+    def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:
         """Train every trial by a function, until the search is over.
 
         Args:
@@ -285,6 +285,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             workers: Processes of this machine that train at a time, by haltune.launch.run: for more than one the
                 study needs a store, `train` stands at the top of a module and the call under
                 `if __name__ == "__main__":`. Default: 1, this process.
+            price: What one of these workers costs for an hour, in the units of the budget's money. Default: None, the
+                environment variable HALTUNE_PRICE, and without it the budget's price.
 
         Returns:
             The study.
@@ -307,6 +309,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if self._in_one_epoch is not None:
             self._begin(self._in_one_epoch())
             _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")
+        self.session.set_price(price)
         if workers > 1:
             run = above("run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)")
             run(self, reporting, workers=workers)

@@ -60,18 +60,8 @@ def test_workers_of_a_launcher_that_are_killed_are_replaced(tmp_path: Path, fold
 
 
 @pytest.mark.slow
-def test_workers_of_a_launcher_are_killed_a_hundred_times_on_postgresql(postgres_url: str, folder: Path) -> None:
-    launched(postgres_url, folder, 100, 400, 8)
-
-
-@pytest.mark.slow
 def test_workers_of_a_launcher_are_killed_a_hundred_times_on_sqlite(tmp_path: Path, folder: Path) -> None:
     launched(f"sqlite:///{tmp_path}/chaos.db", folder, 100, 400, 8)
-
-
-@pytest.mark.slow
-def test_a_thousand_kills_lose_nothing_on_sqlite(tmp_path: Path, folder: Path) -> None:
-    survives(f"sqlite:///{tmp_path}/chaos.db", folder, MANY)
 
 
 @pytest.mark.slow

@@ -158,23 +158,6 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_stops_answering(mortal: Server, 
     assert [e.value for e in reports(study)] in ([0.2], [0.1, 0.2])
 
 
-def test_without_patience_a_server_that_is_away_is_an_error_that_asks_whether_it_runs(mortal: Server) -> None:
-    study = opened(Storage(mortal.database(), patience=0.0))
-    trial = asked(study)
-    with away(mortal, 0.0):
-        pass  # connections are gone, the server is not: nobody notices
-    trial.report(0.1)
-    mortal.stop()
-    try:
-        for use in (study.ask, lambda: trial.report(0.2), lambda: opened(Storage(study.store.address(), patience=0.0))):
-            with pytest.raises(StoreAway, match="does the server run"):
-                use()  # type: ignore[operator]
-    finally:
-        mortal.start()
-    trial.report(0.2)
-    assert [e.value for e in reports(study)] == [0.1, 0.2]
-
-
 # -- an append whose answer is lost ---------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from haltune.errors import InvalidInput
 from haltune.gp import Kernel, LogNormal, Priors, sample
 
 
@@ -75,26 +74,8 @@ def test_every_draw_is_a_posterior_of_the_data_in_their_own_units():
     assert len({p.noise for p in some}) == 6
 
 
-def test_the_same_stream_draws_the_same():
-    X, y = data(9, d=2)
-    once, again = (sample(X, y, rng=np.random.default_rng(4)) for _ in range(2))
-    assert [p.kernel.variance for p in once] == [p.kernel.variance for p in again]
-
-
 @pytest.mark.parametrize("y", [[3.0], [2.0, 2.0, 2.0], [1e-9, 2e-9, 0.0], [1e9, -1e9, 5.0]])
 def test_odd_targets_are_sampled_all_the_same(y):
     X = np.linspace(0, 1, len(y))[:, None]
     for posterior in sample(X, y):
         assert np.isfinite(posterior.predict(np.array([[0.3]]))).all()
-
-
-def test_beyond_learn_from_all_observations_are_conditioned_on():
-    X, y = data(60, d=2)
-    assert all(p.n == 60 for p in sample(X, y, learn_from=30))
-
-
-@pytest.mark.parametrize(("n", "options"), [(0, {}), (3, {"count": 0}), (3, {"kernel": "cubic"})])
-def test_what_cannot_be_sampled_is_refused(n, options):
-    X, y = data(n)
-    with pytest.raises(InvalidInput):
-        sample(X, y, **options)

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Verdict
 from haltune.errors import InvalidInput
-from haltune.log.decisions import Action, go_on
+from haltune.log.decisions import go_on
 from haltune.log.events import Created, Event, Reported, Status, from_json, plain, to_json
 from haltune.store.sqlite import SqliteStore
 
@@ -62,19 +61,6 @@ def test_a_log_of_several_pages_is_read_whole_and_in_part(tmp_path: Path) -> Non
         assert image(list(store.read("long", start, stop))) == image(whole[start:stop])
 
 
-def test_a_verdict_read_from_sql_equals_the_verdict_that_was_given(tmp_path: Path) -> None:
-    store = SqliteStore(f"sqlite:///{tmp_path}/v.db")
-    verdict = Verdict(Action.STOP, "why", {"p": 0.25, "at": [1, 2]}, until=3.0)
-    event = Reported(at=1.0, trial=0, attempt=1, epoch=1.0, value=1.0, seconds=1.0, verdict=verdict, seen=0)
-    store.create("v", FIRST)
-    store.append("v", [event], seen=1, about=None)
-    found = next(store.read("v", 1))
-    assert found == event
-    assert isinstance(found, Reported)
-    assert found.verdict.evidence["at"] == [1, 2]
-    assert repr(found) == repr(event)
-
-
 def test_what_numpy_holds_is_recorded_as_plain_json() -> None:
     mixed = {
         "f32": np.float32(0.5), "i": np.int64(3), "b": np.bool_(True), "a": np.array([[1.0, math.inf]]),
@@ -86,11 +72,6 @@ def test_what_numpy_holds_is_recorded_as_plain_json() -> None:
     }  # fmt: skip
     assert {type(v) for v in found.values()} == {float, int, bool, list, str}
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-def test_what_json_cannot_hold_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="type object cannot be recorded"):
-        plain({"x": [object()]})
 
 
 def test_an_event_of_a_later_version_says_to_update() -> None:

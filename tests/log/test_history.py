@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,18 @@ from facts import folded, image, image_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from told import a_search, tell_trial, told
-from whims import UNBOUNDED, Whims
-from worlds import Clock
+from whims import PROBLEM, UNBOUNDED, Whims
+from worlds import Clock, search, small_study
 
 from examples import many
-from haltune import Budget, Study, Trial, Verdict
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune import Budget, Study, Trial
+from haltune.errors import HaltuneWarning, StoreError
 from haltune.log import events as ev
-from haltune.log.decisions import Action
-from haltune.log.events import Event, Status
+from haltune.log.events import Event, Reported
 from haltune.log.history import History
+from haltune.log.policy import Fold
+from haltune.policies import RandomSearch
 from haltune.store.memory import MemoryStore
-from haltune.store.sqlite import SqliteStore
 from haltune.study.replay import replay
 from haltune.study.session import clocked
 
@@ -161,30 +160,6 @@ def test_whatever_two_workers_do_both_hold_what_the_log_says(life: list[tuple[in
     assert [d for d in replay(UNBOUNDED, Whims(wait_at=3), log) if d[1] != d[2]] == []
 
 
-studies = count()
-
-
-@pytest.fixture(scope="module")
-def sql_store(tmp_path_factory: pytest.TempPathFactory) -> SqliteStore:
-    return SqliteStore(f"sqlite:///{tmp_path_factory.mktemp('history')}/lives.db")
-
-
-@settings(max_examples=many(20), deadline=None)
-@given(lives)
-def test_a_log_in_sql_folds_to_what_the_process_held_that_wrote_it(
-    sql_store: SqliteStore, life: list[tuple[int, tuple[str, float]]]
-) -> None:
-    clock = Clock()
-    memory = MemoryStore(clock)
-    worker = lived(life, memory, clock)[0]
-    name = f"life {next(studies)}"
-    first, *rest = memory.read("study")
-    sql_store.create(name, first)
-    for event in rest:
-        sql_store.append(name, [event], seen=10**6, about=None)
-    assert image_of(folded(UNBOUNDED, sql_store.read(name))) == image_of(worker.study.history)
-
-
 @settings(max_examples=many(40), deadline=None)
 @given(lives, st.integers(0, 60))
 def test_folding_step_by_step_is_folding_at_once_wherever_one_looks_in_between(
@@ -220,32 +195,6 @@ def test_records_are_read_only_and_stay_what_they_were() -> None:
     assert history.trial(0) is before  # nothing happened to it
 
 
-def test_a_metric_that_comes_late_is_nan_before() -> None:
-    history = told()
-    tell_trial(history, [], status=None)
-    for n in (1, 2, 3):
-        history.apply(
-            ev.Reported(
-                at=float(n), trial=0, attempt=1, epoch=float(n), value=0.5, seconds=1.0,
-                verdict=Verdict(Action.CONTINUE, ""), seen=n, metrics={"f1": 0.5} if n == 2 else {},
-            )
-        )  # fmt: skip
-    np.testing.assert_array_equal(history.trial(0).metrics["f1"], [math.nan, 0.5, math.nan])
-
-
-def test_a_trial_that_does_not_exist_is_named_with_those_that_do() -> None:
-    with pytest.raises(InvalidInput, match="no trial 3: this study has trials 0 to 2"):
-        a_search().trial(3)
-    with pytest.raises(InvalidInput, match="none yet"):
-        told().trial(0)
-
-
-def test_trials_of_a_status_come_in_order() -> None:
-    history = tell_trial(a_search(), [0.1, 0.2])
-    assert [t.id for t in history.with_status(Status.FAILED, Status.COMPLETED, Status.FAILED)] == [0, 2, 3]
-    assert history.with_status(Status.PAUSED) == []
-
-
 def test_streams_of_randomness_depend_on_seed_purpose_and_count() -> None:
     history = told()
     draws = {
@@ -255,10 +204,38 @@ def test_streams_of_randomness_depend_on_seed_purpose_and_count() -> None:
     assert history.rng("judge", 2).random() == np.random.default_rng([0, 2, 2]).random()
 
 
-def test_a_trial_whose_worker_was_lost_says_which_in_words_that_a_person_can_read() -> None:
-    history = tell_trial(told(), [0.5], status=None)
-    lost = ev.Expired(
-        at=9.0, trial=0, attempt=1, holder="node7/boot/1/4242/99/ab", last_alive=2.0, status=Status.INTERRUPTED
-    )
-    history.apply(lost)
-    assert history.trial(0).error == "process 4242 on node7 was lost"
+class Trips(Whims):
+    """Cannot fold the second report."""
+
+    def fold(self, state: int, event: Event) -> int:
+        if isinstance(event, Reported) and event.epoch == 2:
+            raise ZeroDivisionError("by its own doing")
+        return super().fold(state, event)
+
+
+@pytest.fixture(scope="module")
+def log() -> list[Event]:
+    return list(search(small_study(RandomSearch(), problem=PROBLEM, trials=2)).events())
+
+
+def test_what_a_policy_raises_moves_nothing_and_is_told_with_its_position(log: list[Event]) -> None:
+    fold = Fold(PROBLEM, Trips(), "the study 's'")
+    second = next(n for n, e in enumerate(log) if isinstance(e, Reported) and e.epoch == 2)
+    with pytest.raises(StoreError, match=rf"event {second} of the study 's': Trips cannot fold it"):
+        fold.read(log)
+    assert (fold.history.position, fold.last) == (second, log[second - 1])
+    with pytest.raises(ZeroDivisionError):
+        fold.take(log[second])
+
+
+def test_a_damaged_log_is_told_as_that_and_not_as_the_policys_mistake(log: list[Event]) -> None:
+    class Strict(Whims):
+        def fold(self, state: int, event: Any) -> int:
+            if isinstance(event, Reported) and event.trial > 0:
+                raise KeyError(event.trial)
+            return super().fold(state, event)
+
+    reports = [e for e in log if isinstance(e, Reported) and e.trial == 1]
+    fold = Fold(PROBLEM, Strict())
+    with pytest.raises(StoreError, match="event 1 of the study: reported of trial 1, and there are 0 yet"):
+        fold.read([log[0], reports[0]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from examples import many
 from haltune import Budget, OptimalStopping, policies
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.policy import Policy, Wrapper, in_words
-from haltune.policies import EI, Halting, Hyperband, InfiniteHyperband, Ladder, RandomSearch, Rollout, SuccessiveHalving
+from haltune.policies import EI, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
 
 CONTRACT = [name for name in vars(Policy) if not name.startswith("_")]
 OWN = {  # what a wrapper is there to change
@@ -91,7 +91,6 @@ SAMPLED: list[Callable[[Any], Any]] = [
     lambda sampler: Hyperband(eta=2, rounds=None, sampler=sampler),
     lambda sampler: SuccessiveHalving(n=9, sampler=sampler),
     lambda sampler: SuccessiveHalving(n=9, sampler=sampler, asynchronous=True),
-    lambda sampler: InfiniteHyperband(sampler=sampler),
     lambda sampler: Ladder(2, 2, min_trials_per_rung=3, sampler=sampler),
 ]
 
@@ -120,11 +119,6 @@ def test_a_policy_that_plans_sees_the_budget_whatever_it_is_in(around: Callable[
     assert all(seen == budget for seen in planner.seen)
 
 
-def test_who_plans_by_the_budget_says_so() -> None:
-    assert Rollout().plans
-    assert EI(cost="cooled").plans
-
-
 def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
     class Duck:
         def propose(self) -> None: ...
@@ -149,14 +143,6 @@ def test_a_policy_in_words_is_what_makes_it(name: str) -> None:
     assert eval(in_words(policy), known).spec == policy.spec
 
 
-def test_a_policy_in_words_names_functions_and_leaves_out_what_is_the_default() -> None:
-    assert in_words(POLICIES["truvar-grid"]()) == (
-        "TruVaR(cost=moving, noise=0.0001, kernel='se', initial=1, grid=3, candidates=20, monotone=True, "
-        "anticipate=True)"
-    )
-    assert in_words(haltune.policies.BOBOS()) == "BOBOS()"
-
-
 _OF_OTHER_KINDS = ("x", [], {}, None, object(), True, 1j, [1, "a"], math.nan)
 
 
@@ -171,22 +157,3 @@ def test_an_option_of_another_kind_is_answered_by_a_sentence(name):
         for value in _OF_OTHER_KINDS:
             with suppress(HaltuneError):  # what else is raised fails
                 kind(**{**given, option: value})
-
-
-def test_which_option_is_wrong_is_said():
-    with pytest.raises(InvalidInput, match=r"K1='x'\): a number, or None, not str"):
-        policies.BOBOS(K1="x")
-    with pytest.raises(InvalidInput, match=r"RandomSearch\(trials='9'\): a whole number, or None, not str"):
-        policies.RandomSearch(trials="9")
-    with pytest.raises(InvalidInput, match=r"stopping='robust': its settings, such as OptimalStopping"):
-        policies.BOBOS(stopping="robust")
-
-
-def test_a_policy_of_the_users_own_says_itself_what_it_takes():
-    @dataclass(frozen=True)
-    class Own(RandomSearch):
-        rate: float = "to be found"
-
-    assert Own().rate == "to be found"
-    with pytest.raises(InvalidInput, match=r"Own\(trials='9'\)"):
-        Own(trials="9")

@@ -7,9 +7,8 @@ from virtual import search, study
 from haltune import Budget, Choice, Float, Int, Space
 from haltune.errors import InvalidInput
 from haltune.gp import fit
-from haltune.log.policy import name_of
 from haltune.policies import EI, Rollout
-from haltune.policies.costs import GPCost, KnownCost, PredictedCost, ScaledCost, fit_gp, fit_line, fit_scale, sample_gp
+from haltune.policies.costs import GPCost, KnownCost, PredictedCost, fit_gp, fit_line, fit_scale, sample_gp
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 512, log=True), "kind": Choice(["a", "b"])})
 
@@ -50,11 +49,6 @@ def test_below_is_the_distribution_whose_quantiles_are_asked():
         np.testing.assert_allclose(found, share)
 
 
-def test_a_known_cost_is_below_a_limit_or_not():
-    prediction = PredictedCost(np.log([2.0, 3.0, 4.0]), np.zeros(3))
-    np.testing.assert_array_equal(prediction.below(3.0), [1.0, 1.0, 0.0])
-
-
 def test_the_gaussian_process_is_one_of_log_costs_with_the_noise_of_one_training():
     x = points(25)
     costs = np.exp(2.0 * x[:, 1] + 0.05 * np.random.default_rng(1).standard_normal(25))
@@ -63,20 +57,6 @@ def test_the_gaussian_process_is_one_of_log_costs_with_the_noise_of_one_training
     found = model.predict(points(7, 2))
     np.testing.assert_allclose(found.log_median, mean)
     np.testing.assert_allclose(found.deviation**2, variance + direct.noise)
-
-
-def test_the_gaussian_process_predicts_a_cost_within_a_few_percent_after_thirty_trials():
-    x, new = points(30), points(200, 3)
-    truth = lambda at: np.exp(3.0 * at[:, 1] + 0.5 * at[:, 2])  # noqa: E731
-    errors = np.log(fit_gp(x, truth(x)).predict(new).median / truth(new))
-    assert np.sqrt(np.mean(errors**2)) < 0.05
-
-
-def test_a_single_trial_is_enough_to_believe_something():
-    found = fit_gp(points(1), np.array([7.0])).predict(points(3, 1))
-    np.testing.assert_allclose(found.median, 7.0)
-    assert (found.deviation > 0.3).all()
-    assert fit_line(points(1), np.array([7.0]), [1]).predict(points(1)).median[0] == pytest.approx(7.0, rel=0.05)
 
 
 def test_equally_probable_processes_have_the_moments_of_their_mixture():
@@ -106,14 +86,6 @@ def test_few_trainings_are_not_extrapolated_with_false_certainty():
     assert low < 0.15
     assert 0.4 < middle < 0.6
     assert high > 0.85
-
-
-def test_a_line_recovers_a_power_law():
-    x = points(40)
-    costs = np.exp(1.0 + 2.0 * (x[:, 1] - 0.5) + 0.1 * np.random.default_rng(0).standard_normal(40))
-    model = fit_line(x, costs, [1])
-    assert model.weights == pytest.approx([1.0, 2.0], abs=0.15)
-    assert np.sqrt(model.noise) == pytest.approx(0.1, rel=0.4)
 
 
 def test_a_line_is_the_gaussian_process_of_its_linear_kernel():
@@ -164,40 +136,6 @@ def lambda_named(answer):
     return answers_badly
 
 
-def test_a_function_of_three_arguments_is_no_cost():
-    with pytest.raises(InvalidInput, match="3 arguments"):
-        _ = KnownCost(lambda a, b, c: 1.0, SPACE).moves
-
-
-def test_the_scale_of_a_shape_is_learnt():
-    x = points(20)
-    shape = KnownCost(width, SPACE)
-    truth = 30.0 * shape.predict(x).median
-    model = fit_scale(shape, x, truth * np.exp(0.1 * np.random.default_rng(0).standard_normal(20)))
-    np.testing.assert_allclose(model.predict(x).median, truth, rtol=0.1)
-    assert 0.05 < model.deviation < 0.2
-
-
-def test_a_shape_is_trusted_within_a_factor_of_e_before_any_trial():
-    model = fit_scale(KnownCost(width, SPACE), np.zeros((0, 4)), np.zeros(0))
-    assert model.offset == 0.0
-    assert model.deviation == pytest.approx(1.0, abs=0.01)
-    assert isinstance(model, ScaledCost)
-    with pytest.raises(InvalidInput, match="previous"):
-        fit_scale(KnownCost(steps, SPACE), np.zeros((0, 4)), np.zeros(0))
-
-
-def test_gradients_are_those_of_the_log_median():
-    x = 0.1 + 0.8 * points(9)
-    costs = np.exp(np.sin(3 * x[:, 0]) + x[:, 1])
-    for model in (fit_gp(x, costs), sample_gp(x, costs)):
-        value, slopes = model.gradient(x + 0.01)
-        np.testing.assert_allclose(value, model.predict(x + 0.01).log_median)
-        np.testing.assert_allclose(slopes, differences(model, x + 0.01), atol=1e-5)
-    smooth = KnownCost(lambda c: c["lr"] ** 0.5, SPACE)
-    np.testing.assert_allclose(smooth.gradient(x)[1][:, 0], 0.5 * np.log(1e4), rtol=1e-3)
-
-
 def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
     x = 0.1 + 0.8 * points(9)
     costs = np.exp(np.sin(3 * x[:, 0]) + x[:, 1])
@@ -211,11 +149,6 @@ def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
         for k, step in enumerate(steps):
             rise = np.log(model.predict(at + step).mean / model.predict(at - step).mean) / 2e-4
             np.testing.assert_allclose(slopes[:, k], rise, atol=1e-3)
-
-
-def test_a_function_is_named_by_its_qualified_name():
-    assert name_of(width) == "width"
-    assert "lambda" in name_of(lambda c: 1.0)
 
 
 def test_a_cost_beyond_all_numbers_is_dearer_than_any_budget() -> None:

@@ -141,15 +141,6 @@ def test_a_start_that_was_killed_before_is_passed_over(scene: Scene) -> None:
     assert scene.entered() == new
 
 
-def test_a_rank_0_on_another_machine_is_joined_once_it_shows_a_sign_of_life(scene: Scene) -> None:
-    scene.left_by(ELSEWHERE, at=OLD)
-    folder = scene.left_by(ELSEWHERE, at=OLD)
-    assert scene.entered() is None
-    assert scene.entered() is None
-    os.utime(folder / "lines", (OLD + 1, OLD + 1))
-    assert scene.entered() == folder
-
-
 # -- what the environment says wrongly
 
 
@@ -233,20 +224,3 @@ def test_rank_0_removes_what_killed_runs_left_and_nothing_else(
     assert begun(monkeypatch, tmp_path, shared=shared) == [
         "run-just-made.1", "run-left-just-now.1", "run-lives.1", "run-on-another-machine.1",
     ]  # fmt: skip
-
-
-def test_a_link_in_the_place_of_a_killed_run_leads_no_deletion_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    precious, shared = tmp_path / "precious", tmp_path / "shared"
-    precious.mkdir()
-    shared.mkdir()
-    (precious / "lines").write_text(json.dumps({"topic": "here", "holder": gone()}) + "\n")
-    (precious / "thesis.tex").touch()
-    (shared / "run-killed.1").symlink_to(precious)
-    killed = shared / "run-killed.2"
-    killed.mkdir()
-    (killed / "lines").write_text((precious / "lines").read_text())
-    (killed / "here-1-0").symlink_to(precious)
-    assert begun(monkeypatch, shared, shared=True) == ["run-killed.1"]
-    assert sorted(p.name for p in precious.iterdir()) == ["lines", "thesis.tex"]

@@ -93,15 +93,6 @@ def test_nodes_need_a_folder_that_all_can_see(monkeypatch: pytest.MonkeyPatch, t
         assert found.folder.parent == tmp_path
 
 
-def test_slurm_numbers_ranks_only_where_a_folder_is_shared() -> None:
-    task = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "5", "SLURM_NNODES": "2"}
-    assert place(task, None, "me").rank == 0
-    shared = {**task, "HALTUNE_RUN_FOLDER": "/shared"}
-    first, second = place({**shared, "SLURM_PROCID": "0"}, None, "a"), place(shared, None, "b")
-    assert (first.rank, second.rank) == (0, 1)
-    assert first.run == second.run
-
-
 # -- two processes, started together
 
 

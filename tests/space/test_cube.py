@@ -30,13 +30,6 @@ def test_a_logarithmic_int_owns_its_share_of_the_logarithmic_axis():
         assert space.decode_many(inside) == [{"k": value}] * 2
 
 
-def test_a_one_hot_choice_is_the_largest_coordinate():
-    space = Space({"c": Choice(["a", "b", "c"])})
-    assert space.dim == 3
-    np.testing.assert_array_equal(space.encode({"c": "b"}), [0, 1, 0])
-    assert space.decode([0.2, 0.1, 0.3]) == {"c": "c"}
-
-
 def test_true_and_one_and_their_texts_are_four_options():
     space = Space({"c": Choice([True, 1, "1", "true", None, (1, [2])])})
     for option in [True, 1, "1", "true", None, (1, [2])]:
@@ -44,12 +37,6 @@ def test_true_and_one_and_their_texts_are_four_options():
         assert value == option
         assert type(value) is type(option)
     assert len({space.key({"c": o}) for o in [True, 1, "1", "true", None, (1, [2])]}) == 6
-
-
-def test_options_that_are_lists_are_handed_out_as_copies():
-    space = Space({"c": Choice([[1, 2], [3]])})
-    space.decode([1.0, 0.0])["c"].append(99)
-    assert space.decode([1.0, 0.0]) == {"c": [1, 2]}
 
 
 def test_numbers_from_numpy_are_taken_and_become_plain():
@@ -91,25 +78,6 @@ def test_a_dependent_range_is_filled_from_end_to_end():
     assert space.decode([1.0, 0.0]) == {"k1": 5, "k2": 5}
 
 
-def test_a_bound_that_is_inactive_falls_back_to_its_outermost_value():
-    space = Space({"on": Choice([0, 1], ordered=True), "top": Int(3, 6, when={"on": 1}), "k": Int(1, "top")})
-    assert space.decode([0.0, 0.0, 1.0]) == {"on": 0, "k": 6}
-    assert space.decode([1.0, 0.0, 1.0]) == {"on": 1, "top": 3, "k": 3}
-
-
-def test_a_value_rounded_up_to_a_power_of_ten_beside_the_bound_settles_once():
-    space = Space({"x": Float(1, 1000.00000003, log=True)})
-    settled = space.canonical({"x": 999.9999999999})
-    assert space.canonical(settled) == settled
-    assert space.decode(space.encode(settled)) == settled
-
-
-def test_a_constant_may_be_a_bound():
-    space = Space({"n": 10, "k": Int(1, "n"), "x": Float(0, "n")})
-    assert space.decode([1.0, 1.0]) == {"n": 10, "k": 10, "x": 10.0}
-    assert space.decode(space.encode({"n": 10, "k": 10, "x": 10})) == {"n": 10, "k": 10, "x": 10.0}
-
-
 def test_a_value_equal_to_its_bound_stays_equal_when_both_are_put_on_their_grids():
     space = Space({"top": Float(0, 1e6), "x": Float(0, "top")})
     for value in (0.1234561, 0.1234569):  # the grid's step is 1e-6: one is rounded down, one up
@@ -126,28 +94,6 @@ def test_bounds_that_cross_in_a_row_are_told_apart_from_configurations():
         space.canonical(decoded)
     sampled = space.sample(50, np.random.default_rng(0))
     assert all(c["a"] <= c["k"] <= c["b"] for c in sampled)
-
-
-def test_coordinates_and_their_kinds_follow_the_order_given():
-    space = Space(
-        {"c": Choice(["a", "b"]), "fixed": 1, "x": Float(0, 1), "k": Int(0, 3), "o": Choice([1, 2], ordered=True)}
-    )
-    assert space.dim == 5
-    assert space.continuous.tolist() == [False, False, True, False, False]
-    assert space.columns == {"c": slice(0, 2), "x": slice(2, 3), "k": slice(3, 4), "o": slice(4, 5)}
-
-
-def test_a_space_of_constants_alone_has_one_configuration():
-    space = Space({"a": 1, "b": "x"})
-    assert (space.dim, space.size) == (0, 1)
-    assert space.decode(space.encode({})) == {"a": 1, "b": "x"}
-    assert space.sample(2, np.random.default_rng(0), "sobol") == [{"a": 1, "b": "x"}] * 2
-
-
-def test_no_configurations_and_no_points_work():
-    space = Space({"x": Float(0, 1), "c": Choice(["a"])})
-    assert space.encode_many([]).shape == (0, 2)
-    assert space.decode_many(np.empty((0, 2))) == []
 
 
 def test_points_of_another_shape_and_nan_are_refused_and_points_outside_moved_in():

@@ -22,7 +22,7 @@ from examples import many
 from haltune import Budget, Checkpointing, HaltuneWarning, Storage, Study, Trial, load_study
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
-from haltune.store.memory import MemoryStore
+from haltune.store.checkpoints import Checkpoints
 
 
 @pytest.fixture
@@ -45,35 +45,6 @@ def asked(study: Study) -> Trial:
     trial = study.ask()
     assert isinstance(trial, Trial)
     return trial
-
-
-def test_where_a_trial_was_saved_is_told_alike_before_and_after_that_is_deleted(world: World) -> None:
-    trial = world.ask()
-    trial.report(0.5)
-    trial.save(write())
-    [told] = world.study.trials
-    assert told.checkpoint is not None
-    assert Path(told.checkpoint).read_text() == "state"
-    trial.finish()
-    assert files(world) == []
-    assert [t.checkpoint for t in world.study.trials] == [told.checkpoint]
-    assert [t.checkpoint for t in world.another().trials] == [told.checkpoint]
-    best = world.study.best
-    assert best is not None
-    assert best.checkpoint is None
-
-
-def test_a_folder_is_a_checkpoint_too(world: World) -> None:
-    trial = world.ask()
-    trial.report(0.5)
-
-    def write_folder(path: Path) -> None:
-        (path / "inner").mkdir(parents=True)
-        (path / "inner" / "weights").write_text("w")
-
-    for _ in range(2):  # the same epoch twice: the name is taken
-        trial.save(write_folder, "")
-    assert files(world) == ["trial-0/attempt-1-epoch-1/inner/weights"]
 
 
 @pytest.mark.parametrize(
@@ -140,19 +111,6 @@ def test_what_is_over_is_deleted_but_the_best(tmp_path: Path) -> None:
             trial.save(write())
     kept = {t.id for t in world.study.trials if world.study.checkpoints.of(t.id).exists()}
     assert kept == {1, 5}
-
-
-def test_paused_and_running_trials_keep_theirs_until_the_policy_ends_the_search(tmp_path: Path) -> None:
-    study = Study(PROBLEM, Whims(finish_after=1), MemoryStore(), seed=1, checkpoints=Checkpointing(tmp_path, keep=0))
-    trial = asked(study)
-    trial.report(PAUSE)
-    path = Path(trial.save(write()))
-    trial.finish()
-    study.checkpoints.tidy(study.history)
-    assert path.exists()
-    study.ask()
-    assert study.history.finished
-    assert not path.exists()
 
 
 def test_no_room_under_a_quota(tmp_path: Path) -> None:
@@ -320,3 +278,25 @@ def test_what_the_log_names_is_there_whatever_interrupts_the_save(
     again.report(0.5)
     again.save(write("the last"))  # what was left behind goes now
     assert len(files(world)) == 1
+
+
+def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, newer = world.ask(), []
+    late.report(0.5)
+    supersede = Checkpoints.supersede
+
+    def asleep_before(kept: Checkpoints, latest: Path) -> None:
+        monkeypatch.setattr(Checkpoints, "supersede", supersede)
+        world.clock.now += 601
+        other = world.ask(world.another())
+        other.report(0.6)
+        newer.append(other.save(write("newer")))
+        supersede(kept, latest)
+
+    monkeypatch.setattr(Checkpoints, "supersede", asleep_before)
+    late.save(write("older"))
+    assert Path(newer[0]).read_text() == "newer"
+    world.clock.now += 601
+    assert world.ask(world.another()).checkpoint == newer[0]

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,15 +61,3 @@ def test_a_file_is_whole_after_a_kill_and_after_another_program_has_closed_it(tm
         assert c.execute("SELECT count(*) FROM haltune_events").fetchone() == (31,)
     assert not (tmp_path / "a.db-wal").exists()
     assert read(path, True) == 31
-
-
-def test_a_journal_returns_to_the_file_before_it_is_large(tmp_path: Path) -> None:
-    store = SqliteStore(f"sqlite:///{tmp_path}/a.db")
-    fill(store, 0)
-    sizes = []
-    for epoch in range(1, 121):
-        store.append("s", [report(float(epoch), "r" * 100_000)], seen=10**9, about=None)
-        sizes.append(os.path.getsize(tmp_path / "a.db-wal"))
-    assert max(sizes) < 8 << 20
-    assert sum(later < earlier for earlier, later in pairwise(sizes)) > 1
-    assert read(tmp_path / "a.db", True) == 121

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from facts import image
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from haltune.errors import HaltuneError, HaltuneWarning, StoreError
 from haltune.policies import RandomSearch
 from haltune.report import summary
 from haltune.report.page import page, write
-from haltune.store.open import open_sql, open_store
+from haltune.store.open import open_store
 from haltune.study.view import read_study
 
 PROBLEM = problem(9)
@@ -190,57 +189,6 @@ def test_flipped_bits_give_the_truth_or_a_sentence(data: st.DataObject, sound: P
         assert use(path)[: len(truth)] == truth
 
 
-_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
-
-
-_CELLS = (
-    st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=3)
-    | st.text(st.characters(exclude_categories=("Cs",)), max_size=3)
-)  # fmt: skip
-
-
-def spoilt(data: st.DataObject, told: Any) -> Any:
-    """JSON with one thing in it changed, taken away or added."""
-    if isinstance(told, (dict, list)) and told and data.draw(st.booleans() | st.just(True)):
-        keys: Any = sorted(told) if isinstance(told, dict) else range(len(told))
-        key, copy = data.draw(st.sampled_from(list(keys))), told.copy()
-        what = data.draw(st.sampled_from(["within", "within", "take away", "add"]))
-        if what == "within":
-            copy[key] = spoilt(data, told[key])
-        elif what == "take away":
-            del copy[key]
-        elif isinstance(copy, dict):
-            copy[data.draw(st.text(max_size=3))] = data.draw(_LEAVES)
-        else:
-            copy.append(data.draw(_LEAVES))
-        return copy
-    return data.draw(_LEAVES)
-
-
-@settings(max_examples=many(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_log_without_checksums_that_somebody_rewrote_is_used_or_refused_in_words(
-    data: st.DataObject, sound: Path, tmp_path: Path
-) -> None:
-    path = copied(sound, tmp_path)
-    with sqlite3.connect(path) as c:
-        c.execute("UPDATE haltune_events SET checksum = NULL")
-        rows = c.execute("SELECT seq, body FROM haltune_events ORDER BY seq").fetchall()
-        seq, told = data.draw(st.sampled_from(rows))
-        if told is not None:
-            told = json.dumps(spoilt(data, json.loads(told)))
-            c.execute("UPDATE haltune_events SET body = ? WHERE seq = ?", (told, seq))
-        else:
-            column, value = data.draw(st.sampled_from(sorted(COLUMNS))), data.draw(_CELLS)
-            try:
-                c.execute(f"UPDATE haltune_events SET {column} = ? WHERE seq = ?", (value, seq))
-            except sqlite3.IntegrityError:
-                return  # the database itself refuses it
-    c.close()
-    with suppress(HaltuneError):
-        use(path)
-
-
 # -- logs of older versions ----------------------------------------------------------------------
 
 
@@ -261,22 +209,6 @@ def test_a_log_of_a_version_without_checksums_opens_and_what_comes_has_them(soun
     assert [bool(none) for (none,) in found][: len(before)] == [True] * len(before)
     assert not any(none for (none,) in found[len(before) :])
     assert [image(e) for e in open_store(path).read("study")][: len(before)] == before
-
-
-def test_a_server_with_tables_of_an_older_version_gets_the_column_too(postgres_url: str) -> None:
-    study = Study(PROBLEM, RandomSearch(), postgres_url, seed=1, budget=Budget(trials=9))
-    study.ask().report(0.5)
-    engine = sa.create_engine(postgres_url)
-    with engine.begin() as c:
-        c.exec_driver_sql("ALTER TABLE haltune_events DROP COLUMN checksum")
-    again = Study(PROBLEM, RandomSearch(), postgres_url, seed=1, budget=Budget(trials=9))
-    again.ask().report(0.25, metrics={"loss": 1.0})
-    last = len(list(open_sql(postgres_url).read("study"))) - 1
-    with engine.begin() as c:
-        c.exec_driver_sql(f"UPDATE haltune_events SET value = 0.75 WHERE seq = {last}")
-    engine.dispose()
-    with pytest.raises(StoreError, match=rf"event {last} .*it is not what was written"):
-        list(open_sql(postgres_url).read("study"))
 
 
 # -- text that is none -------------------------------------------------------------------------------

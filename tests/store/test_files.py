@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from whims import PROBLEM, Whims
 
-from haltune import Budget, Study, Trial, load_study
+from haltune import Budget, Study, Trial
 from haltune.errors import InvalidInput, StoreError
 from haltune.store.open import open_sql, open_store
 from haltune.store.sql import SqlStore
@@ -74,18 +72,3 @@ def test_a_full_disk_loses_nothing_recorded_and_the_search_goes_on_when_there_is
     for trial in roomy:
         trial.report(0.5)
     assert len(roomy.trials) == len(kept) + 2
-
-
-def test_a_file_in_use_that_an_older_copy_overwrites_is_noticed_and_nothing_is_written_there(tmp_path: Path) -> None:
-    path, older = tmp_path / "a.db", tmp_path / "older.db"
-    study = Study(PROBLEM, Whims(), path, budget=Budget(trials=3), verbose=0)
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(older)) as copy:
-        source.backup(copy)
-        before = len(list(study.store.read(study.name)))
-        trial.report(0.5)
-        copy.backup(source)
-    with pytest.raises(StoreError, match=r"was there before.*overwritten by an older copy"):
-        trial.report(0.6)
-    assert len(list(load_study(path).events())) == before

@@ -12,7 +12,6 @@ import pytest
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
-from haltune.errors import StoreError
 from haltune.log import events as ev
 from haltune.store.checkpoints import own_folder
 from haltune.store.memory import MemoryStore
@@ -94,18 +93,6 @@ def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
     again = asked(opened(new / "renamed.sqlite", checkpoints="new/elsewhere"))
     assert again.checkpoint is not None
     assert Path(again.checkpoint).read_text() == "moved"
-
-
-def test_a_process_whose_folder_was_deleted_opens_what_is_named_by_its_whole_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved(opened(tmp_path / "s.db"), "there").interrupt()
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert asked(opened(tmp_path / "s.db")).epoch == 1
-    with pytest.raises(StoreError, match=r"folder that this process is in was deleted: name the whole path"):
-        opened("s.db")
 
 
 def test_a_copied_database_trains_on_without_the_folder_of_the_first(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from locking import END, linux, locked
+from locking import END, locked
 from whims import PROBLEM, Whims
 from workers import created
 
@@ -39,30 +39,7 @@ def running(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def until(condition: Any, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 # -- SQLite -------------------------------------------------------------------------------------------
-
-
-def test_a_locked_file_is_an_error_after_some_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_sql(f"sqlite:///{tmp_path}/a.db")
-    store.create("s", created())
-    monkeypatch.setattr("haltune.store.sql.BUSY_TIMEOUT", 0.0)
-    with (
-        locked(tmp_path / "a.db"),
-        pytest.raises(StoreError, match=r"database is locked; another process keeps it locked"),
-    ):
-        store.append("s", [END], seen=1, about=None)
-    assert store.append("s", [END], seen=1, about=None) == 1
 
 
 def test_what_only_reads_and_what_only_opens_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,32 +107,3 @@ def test_a_session_that_keeps_a_study_locked_is_an_error_after_some_patience(
         with pytest.raises(StoreError, match=r"(?s)lock timeout.*pg_stat_activity"):
             store.append("s", [END], seen=1, about=None)
     assert store.append("s", [END], seen=1, about=None) == 1
-
-
-@linux
-def test_a_claimer_that_is_stopped_in_the_middle_keeps_nobody_waiting_for_long(store: SqlStore) -> None:
-    script = (
-        "import os, signal, sys\n"
-        "from haltune.store import postgres, sql\n"
-        "from haltune.store.base import CLAIM, Lease\n"
-        "postgres._SESSION = postgres._SESSION.replace('10s', '1s')\n"
-        "store, real = postgres.PostgresStore(sys.argv[1]), sql.set_lease\n"
-        "def stopped(*arguments):\n"
-        "    sql.set_lease = real\n"
-        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "    return real(*arguments)\n"
-        "sql.set_lease = stopped\n"
-        "print('opened', flush=True)\n"
-        "print(store.claim('s', Lease(CLAIM, 0, 'me', 9.0, 1.0), None), flush=True)\n"
-    )
-    with running(script, store.address()) as claimer:
-        until(lambda: state(claimer.pid) == "T")
-        began = time.monotonic()
-        assert store.append("s", [END], seen=1, about=0) == 1
-        assert time.monotonic() - began < 20.0
-        os.kill(claimer.pid, signal.SIGCONT)
-        out, _ = claimer.communicate(timeout=30.0)
-    assert out == "True\n"  # it claims again
-    claim = store.claimed("s")
-    assert claim is not None
-    assert claim.holder == "me"

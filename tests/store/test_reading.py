@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,17 +39,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 # -- nothing is written -----------------------------------------------------------------------------
-
-
-def test_what_is_not_there_is_not_made(path: Path) -> None:
-    for where in (path, str(path), f"sqlite:///{path}"):
-        with pytest.raises(StoreError) as refused:
-            open_store(where, reading=True)
-        assert (
-            str(refused.value)
-            == f"there is no file {path}: give the database that a search was recorded in, or its URL"
-        )
-    assert contents(path.parent) == {}
 
 
 def test_a_search_that_is_over_is_read_and_its_folder_left_as_it_is(path: Path) -> None:
@@ -117,17 +104,6 @@ def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: st
 
 
 # -- a journal that is missing ----------------------------------------------------------------------
-
-
-def test_a_copy_without_its_journal_that_holds_nothing_yet_says_why(path: Path) -> None:
-    study, copy = searched(path), path.with_name("copy.db")
-    with closing(sqlite3.connect(copy)) as c:
-        c.execute("PRAGMA journal_mode=WAL")  # as far as an older version wrote to the file at first
-    with pytest.raises(StoreError, match="it holds nothing; if it is a copy of one, its -wal file was left"):
-        open_store(copy, reading=True)
-    shutil.copy(path, copy)
-    shutil.copy(f"{path}-wal", f"{copy}-wal")
-    assert len(read_study(copy).history) == len(study.trials) == 1
 
 
 @linux

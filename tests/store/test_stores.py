@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from facts import image
-from whims import PROBLEM, Whims
 from workers import created
 
-from haltune import Budget, Study
 from haltune.errors import StoreError
 from haltune.log.decisions import go_on
 from haltune.log.events import Ended, Event, Expired, Finished, Reported, Rescaled, Started, Status
@@ -168,11 +166,3 @@ def test_the_only_study_is_found_without_its_name(store: Store) -> None:
         only_study(store, None)
     with pytest.raises(StoreError, match=r"no study 'x' in .*: it holds 's', 't'. Say which, with --name"):
         only_study(store, "x")
-
-
-def test_two_studies_are_searched_in_one_store(store: Store) -> None:
-    for name in ("one", "two", "one"):
-        for trial in Study(PROBLEM, Whims(), store, name, seed=1, budget=Budget(trials=2)):
-            trial.report(0.5)
-    for name in ("one", "two"):
-        assert len(Study(PROBLEM, Whims(), store, name).trials) == 2

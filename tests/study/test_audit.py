@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rising import HORIZON, SOLVER, curve
 from scipy.stats import binomtest
-from worlds import problem, search, small_study
+from worlds import problem, small_study
 
-from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Verdict
+from haltune import Float, Maximize, Problem, Space, Study, Verdict
 from haltune.log.decisions import AUDIT, go_on, stop
 from haltune.log.events import (
     Created,
@@ -141,36 +141,6 @@ def test_a_log_whose_counts_are_known() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("goal", "values", "incumbent", "wrong"),
-    [
-        (Maximize("acc", (0, 1)), to(0.85), 0.8, True),
-        (Maximize("acc", (0, 1)), to(0.85), 0.9, False),
-        (Maximize("acc", (0, 1)), to(0.8), 0.8, False),  # a tie does not beat it
-        (Maximize("acc", (0, 1)), to(math.nan), 0.8, False),
-        (Maximize("acc", (0, 1), of="last"), [0.1, 0.1, 0.85, *[0.2] * 7], 0.8, False),
-        (Maximize("acc", (0, 1), of="best"), [0.1, 0.1, 0.85, *[0.2] * 7], 0.8, True),
-        (Minimize("loss"), [*[2.0] * 9, 0.5], 0.6, True),
-        (Minimize("loss"), [*[2.0] * 9, 0.7], 0.6, False),
-    ],
-)
-def test_a_stop_is_wrong_if_the_value_that_counts_beats_the_incumbent_of_its_time(
-    goal: Any, values: list[float], incumbent: float, wrong: bool
-) -> None:
-    log = Log(Problem(Space({"lr": Float(0, 1)}), goal, 10))
-    log.run(values, {4: would_stop(4, incumbent=incumbent)})
-    assert [r.wrong for r in log.audit().runs] == [wrong]
-
-
-def test_without_an_audit_there_is_nothing_to_count() -> None:
-    log = Log(spec=Halting(RandomSearch()).spec)
-    log.run(to(0.7), {})
-    told = log.audit()
-    assert (told.share, told.audited, told.stops, told.K1) == (0.0, 0, 0, None)
-    assert "BOBOS(audit=0.05)" in str(told)
-    assert str(small_study(RandomSearch()).audit()) == str(told)
-
-
 # rates
 
 
@@ -184,44 +154,6 @@ def test_an_interval_is_the_exact_one() -> None:
 
 
 # the K1 of a wanted rate
-
-
-def losers(count: int) -> list[Any]:
-    """Trials that K1 from 200 on stops at epoch 4, and the present one at epoch 6."""
-    return [(0.7, {4: go_on("", **numbers(0.01)), 6: would_stop(6, p=0.001)})] * count
-
-
-FORBIDDEN = {4: go_on("", **numbers(0.0001, sd_end=3.0, sd_now=1.0, kappa=2.0)), 5: would_stop(5, p=0.003)}
-DIVERGED = (math.nan, {4: go_on("audit: would stop here", incumbent=0.8, audit=4.0)})
-WRONG = (0.9, {4: would_stop(4, p=0.003)})  # stopped up to K1 = 2 / 0.003 = 667
-
-
-@pytest.mark.parametrize(
-    ("runs", "wanted", "K1", "advice"),
-    [
-        ([(0.9, {4: would_stop(4, p=0.0)})], 0.02, None, "no K1 gives at most 2% of stops wrong"),
-        ([(0.9, {4: go_on("", **numbers(0.3))})], 0.02, None, "no trial that would have been stopped has ended"),
-        ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(5)], 0.2, K1, ""),  # fewer stops need many trials
-        ([(0.9, {4: go_on("", **numbers(0.04))}), *losers(60)], 0.2, 100.0, ""),  # K2 + c, no less: theorem 2
-        ([(0.9, FORBIDDEN), (0.7, {4: would_stop(4, p=0.0)})], 0.02, 667.0, ""),  # what the surrogate forbade
-        ([DIVERGED, WRONG], 0.5, K1, ""),  # a diverged trial is stopped at any K1
-        ([DIVERGED, WRONG], 0.02, 667.0, ""),
-        ([WRONG, *losers(1)], 0.6, K1, "among these trials 1 of 2"),
-        (losers(6), 0.02, K1, "0 of 6: 0%, 95% interval 0% to 45.9%; at least 183 stops"),
-        (losers(182), 0.02, K1, "too few stops"),
-        (losers(183), 0.02, 100.0, "K1=100 gives at most 2% of stops wrong: "),
-    ],
-)
-def test_the_advice_names_a_k1_and_whether_the_stops_are_enough(
-    runs: list[Any], wanted: float, K1: float | None, advice: str
-) -> None:
-    log = Log()
-    for end, verdicts in runs:
-        log.run(to(end), verdicts)
-    found = log.audit(wanted)
-    assert found.K1 == K1
-    assert advice in found.advice
-    assert found.advice in str(found) or not found.stops
 
 
 def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
@@ -248,25 +180,6 @@ def test_the_k1_is_the_least_of_all_that_reach_the_rate() -> None:
 
 
 # words
-
-
-def test_it_reads_as_sentences() -> None:
-    log = Log()
-    log.run(to(0.7), {4: would_stop(4)})
-    log.run(to(0.9), {3: would_stop(3, p=0.003)})
-    log.run([0.1] * 4, {2: would_stop(2)}, status=Status.FAILED)
-    log.run([0.1] * 3, {3: stop("", **numbers(0.0))}, drawn=False, status=Status.STOPPED)
-    lines = str(log.audit()).splitlines()
-    assert "3 drawn so far, 3 of them would have been stopped (the end of 1 is not known)" in lines[0]
-    assert lines[0].endswith("; wrong stops 1 of 2: 50%, 95% interval 1.26% to 98.7%")
-    assert lines[1].endswith(": 1 of 1: 100%, 95% interval 2.5% to 100%")
-    assert lines[2] == "the audit cost 15 epochs; stopping saved 7 epochs in the other trials"
-    assert lines[3] == log.audit().advice
-    assert [str(r) for r in log.audit().runs] == [
-        "trial 0, at epoch 4 with P(beats 0.8) = 0.002; final value 0.7: a right stop",
-        "trial 1, at epoch 3 with P(beats 0.8) = 0.003; final value 0.9: a wrong stop",
-        "trial 2, at epoch 2 with P(beats 0.8) = 0.002; its end is not known",
-    ]
 
 
 # of real searches
@@ -306,13 +219,3 @@ def test_a_search_is_counted_as_its_curves_tell(policy: Any, tmp_path: Any) -> N
     assert told.saved == sum(HORIZON - t.epoch for t in study.trials if t.status is Status.STOPPED)
     assert {t.status for t in study.trials if t.id in drawn} == {Status.COMPLETED}
     assert read_study(str(tmp_path / "audited.db")).audit() == told  # by whoever has not its program
-
-
-def test_a_search_goes_on_with_its_audit_where_it_was(tmp_path: Any) -> None:
-    policy = Halting(RandomSearch(), SOLVER, audit=0.5)
-    whole = searched(policy)
-    store = str(tmp_path / "audited.db")
-    search(small_study(policy, store, problem=problem(epochs=HORIZON), budget=Budget(trials=1)))
-    parts = [t.config for t in search(small_study(policy, store, problem=problem(epochs=HORIZON), trials=3)).trials]
-    assert parts == [t.config for t in whole.trials[:3]]
-    assert read_study(store).audit().audited == sum("audit of" in t.proposed for t in whole.trials[:3])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,29 +71,6 @@ def test_another_process_knows_the_best_model(tmp_path: Path) -> None:
     again = scripted_study("best", store=tmp_path / "s.db")
     assert again.best == study.best
     assert [e.epoch for e in again.events() if isinstance(e, Kept)] == [1, 2, 2]
-
-
-def test_a_path_of_a_study_in_memory_outlives_the_study_and_goes_with_the_process() -> None:
-    def search() -> str:
-        study = scripted_study("last")
-        train(study, CURVES)
-        assert study.best is not None
-        return str(study.best.checkpoint)
-
-    path = search()
-    gc.collect()
-    assert Path(path).read_text() == "2 3"
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from scripted import scripted_study\n"
-        "study = scripted_study('last')\n"
-        "trial = study.ask(); trial.report(0.5)\n"
-        "print(trial.save(lambda path: path.write_text('state')))\n"
-    )
-    support = str(Path(__file__).parent.parent / "support")
-    done = subprocess.run([sys.executable, "-c", script, support], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith(".ckpt")
-    assert not Path(done.stdout.strip()).exists()
 
 
 def test_a_model_that_cannot_be_kept_is_told_once_and_costs_no_training() -> None:

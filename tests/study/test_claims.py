@@ -42,7 +42,7 @@ class Slow(Whims):
         return super().propose(state, history, rng)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         yield MemoryStore()
@@ -89,17 +89,6 @@ def test_a_claim_is_set_only_in_the_place_of_the_one_that_was_seen(store: Store)
     assert store.claim("study", None, claim("you", 99.0))
     assert store.claimed("study") is None
     assert store.leases("study") == []
-
-
-def test_a_move_ends_the_claim_and_a_report_does_not(store: Store) -> None:
-    made = study(store, Slow())
-    store.claim("study", claim(), None)
-    trial = asked(made)
-    assert store.claimed("study") is None
-    store.claim("study", claim(), None)
-    trial.report(0.5)
-    assert store.claimed("study") == claim()
-    assert [lease.trial for lease in store.leases("study")] == [0]
 
 
 def test_while_one_worker_decides_another_waits_and_reports_pass(store: Store) -> None:

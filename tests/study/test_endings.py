@@ -63,27 +63,6 @@ def test_interruptions_are_never_swallowed_and_the_trial_is_offered_again(
     assert world.study.history.failures_in_a_row == 0
 
 
-def test_a_trial_that_was_interrupted_says_whether_it_goes_on_or_begins_anew(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    def interrupted(saves: bool) -> str:
-        caplog.clear()
-        with pytest.raises(KeyboardInterrupt), world.ask() as trial:
-            trial.report(0.1)
-            if saves:
-                trial.checkpointed("somewhere")
-            raise KeyboardInterrupt
-        return caplog.messages[-1]
-
-    anew = "trial 0 was left unfinished: the same program offers it again, and it begins anew, for nothing was saved"
-    told = interrupted(saves=False)
-    assert told.startswith(anew)
-    assert "callbacks save where a trial pauses, a loop of your own where it calls trial.save(write)" in told
-    assert interrupted(saves=True) == (
-        "trial 0 was left unfinished: the same program continues after epoch 1, its last checkpoint"
-    )
-
-
 def test_a_broken_store_does_not_hide_the_exception_of_the_training(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import haltune.policies as of
-from haltune import Budget, Constraint, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
 from haltune.log.decisions import FULL, Action
 from haltune.log.events import Event, Reported, Resumed, Started, Status
 
@@ -100,7 +100,10 @@ VALUES = st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, math.nan])
 ROWS = st.lists(st.lists(VALUES, min_size=EPOCHS, max_size=EPOCHS), min_size=3, max_size=14)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+QUICK = ("hyperband", "hyperband-retrains", "asha-stops", "guided")
+
+
+@pytest.mark.parametrize("name", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in POLICIES])
 @settings(max_examples=12, deadline=None)
 @given(rows=ROWS, smaller=st.booleans(), saves=st.booleans(), left=st.integers(0, 12))
 def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
@@ -145,18 +148,3 @@ def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so(
     assert row.reason == f"{place}; when it paused: {trial.verdict.reason}"
     assert place in study.explain(0)
     assert place in study.explain(0, whole=False)
-
-
-def test_beyond_a_constraint_a_trial_ranks_behind_all_that_keep_to_it() -> None:
-    problem = Problem(
-        Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9,
-        constraints=[Constraint("ms", at_most=1.0, changes=True)],
-    )  # fmt: skip
-    study = Study(problem, of.Ladder(2, 2, 3, min_trials_per_rung=4), seed=0, budget=Budget(trials=4), verbose=0)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report({"acc": 0.9 - 0.1 * trial.id, "ms": 3.0 if trial.id == 0 else 0.5}, epoch=epoch)
-            if trial.verdict and trial.verdict.resumable:
-                trial.checkpointed("saved")
-    assert "ended because  4th of 4 at epoch 1" in study.explain(0, whole=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,36 +106,3 @@ def test_while_a_policy_thinks_a_handler_may_look_but_is_told_to_set_a_flag_wher
         signal.signal(signal.SIGUSR1, before)
     assert seen == [1]
     assert list(study.trials[0].values) == [0.5]
-
-
-def test_an_interruption_is_heard_while_another_thread_is_in_a_step() -> None:
-    study = Study(PROBLEM, Whims(), seed=1, budget=Budget(trials=3), verbose=0)
-    entered, leave = threading.Event(), threading.Event()
-
-    def holds() -> None:
-        with study.session.log.lock:
-            entered.set()
-            leave.wait(20.0)
-
-    thread = threading.Thread(target=holds)
-    thread.start()
-    entered.wait(20.0)
-
-    def interrupts(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGUSR1, interrupts)
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGUSR1))
-    timer.start()
-    began = time.monotonic()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            study.ask()
-    finally:
-        timer.join()
-        signal.signal(signal.SIGUSR1, before)
-    assert time.monotonic() - began < 10.0
-    leave.set()
-    thread.join()
-    assert isinstance(study.ask(), Trial)

@@ -18,7 +18,6 @@ from interrupted import ROOM, default_ctrl_c, uninterrupted
 
 from haltune import Budget, Float, Maximize, Problem, Space, Storage, Study, Trial
 from haltune._utils.forks import held_off
-from haltune._utils.threads import _libraries, _one, one_thread
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Reported
 from haltune.policies import RandomSearch
@@ -120,20 +119,3 @@ def test_a_server_s_connections_survive_ctrl_c_anywhere_also_in_the_library(post
     assert [v for v, n in recorded.items() if n > 1] == []
     assert acknowledged <= set(recorded)
     assert list(study.trials[0].values) == list(opened(postgres_url).trials[0].values) == list(recorded)
-
-
-@pytest.mark.usefixtures("default_ctrl_c")
-def test_a_decision_that_is_interrupted_anywhere_leaves_the_training_its_threads() -> None:
-    def decided() -> bool:
-        with one_thread():
-            return True
-
-    def threads() -> list[int]:
-        return [get() for get, _ in _libraries()]
-
-    before, place = threads(), 1
-    while uninterrupted(decided, place) is None:
-        assert threads() == before
-        assert not _one._within
-        place += 1
-    assert place > 10

@@ -71,16 +71,6 @@ def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_tol
     assert world.study.trials[0].status is Status.RUNNING
 
 
-def test_an_exception_of_a_lost_worker_is_not_the_trials(world: World) -> None:
-    world.succeed()
-    with world.ask() as lost:
-        lost.report(0.1)
-        world.clock.now += 601
-        world.ask(world.another())
-        raise ValueError("lost anyway")
-    assert world.study.trials[1].status is Status.RUNNING
-
-
 def test_reports_and_heartbeats_and_checkpoints_renew_the_lease(world: World) -> None:
     trial, other = world.ask(), world.another()
     for renew in (trial.heartbeat, lambda: trial.report(0.1), lambda: trial.checkpointed("x"), trial.heartbeat):

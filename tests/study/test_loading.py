@@ -44,15 +44,6 @@ def test_a_search_goes_on_without_its_space_said_again(tmp_path: Path) -> None:
     assert [t.config for t in study.trials] == [t.config for t in whole.trials]
 
 
-def test_looking_writes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    Study(X, "acc", path, max_epochs=4, budget="2 trials").optimize(value)
-    before = load_study(path).history.position
-    study = load_study(path, budget="7 trials")
-    assert (study.best_value, len(study.trials), study.budget.trials) == (study.best_value, 2, 7)
-    assert load_study(path).history.position == before
-
-
 def test_names_are_listed_where_one_must_be_said(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with pytest.raises(StoreError):

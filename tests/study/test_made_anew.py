@@ -19,7 +19,7 @@ from haltune.store.open import open_store
 SPACE = Space({"lr": Float(0.0, 1.0)})
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "memory":
         return MemoryStore()
@@ -72,14 +72,6 @@ sys.stdin.read()
             opened(tmp_path / "a.db", "val_acc")
         other.communicate()
     assert not opened(tmp_path / "a.db", "val_acc").trials  # it is gone
-
-
-def test_a_log_that_grew_meanwhile_is_not_replaced(store: Any) -> None:
-    study = opened(store)
-    first, length = next(store.read("study")), len(list(store.read("study")))
-    study.ask()
-    assert not store.replace("study", first, length)
-    assert len(study.trials) == 1
 
 
 def test_who_has_the_old_one_open_is_told_so(store: Any) -> None:

@@ -1,6 +1,5 @@
 """What a search logs while it runs: which lines, when, for whom, and that logging never stops a search."""
 
-import io
 import logging
 import os
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study, display
+from haltune import Choice, Float, Maximize, Problem, Space, Study
 from haltune.launch import run
 from haltune.policies import RandomSearch
 from haltune.store.studies import hold
@@ -71,16 +70,6 @@ def test_a_trial_that_pauses_and_resumes_says_where_and_why(said):
     assert said()[3] == "Trial 0 trained in full, 4 epochs: loss 0.25, the best so far"
 
 
-def test_a_search_that_is_opened_again_says_how_many_trials_there_are_or_that_it_is_over(said, tmp_path):
-    for _ in range(2):
-        searched(1, budget=Budget(trials=1), store=tmp_path / "s.db")
-    assert sum(line.startswith("The search is over: ") for line in said()) == 2
-    train(pausing_study(tmp_path / "p.db", trials=2).ask())
-    before = len(said())
-    pausing_study(tmp_path / "p.db", trials=2).ask()
-    assert "1 trial so far" in said()[before]
-
-
 def test_a_search_that_somebody_stopped_is_not_over_nor_its_trial_interrupted(said):
     study = Study(PROBLEM, RandomSearch(trials=3), seed=0)
     for trial in study:
@@ -91,14 +80,6 @@ def test_a_search_that_somebody_stopped_is_not_over_nor_its_trial_interrupted(sa
     assert any(line.startswith("Trial 0 stopped for now at epoch 2 of ") for line in said())
     assert said()[-2] == "The search is stopped for now: stopped by somebody"
     assert "saved)" not in said()[-1]
-
-
-def test_reports_are_logged_when_asked_for(said):
-    searched(1, verbose=2)
-    reports = [line for line in said() if ", epoch " in line]
-    assert len(reports) == 4
-    assert reports[0].startswith("Trial 0, epoch 1: acc 0.1")
-    assert ", continues: " in reports[0]
 
 
 def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
@@ -112,39 +93,7 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
     assert "\\x1b[2J\\nb\\u202e" in said()[0]
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_a_long_configuration_is_cut_on_a_terminal_and_whole_in_a_pipe(said, monkeypatch):
-    space = Space({f"parameter{i}": Float(0, 1) for i in range(40)})
-    for stream in (Terminal(), io.StringIO()):
-        monkeypatch.setattr(sys, "stderr", stream)
-        Study(Problem(space, Maximize("acc"), 1), RandomSearch(trials=1)).ask()
-    cut, whole = said()
-    assert len(cut) < 200
-    assert "parameter39" in whole
-
-
 # when
-
-
-@pytest.mark.parametrize("within", [True, False])
-def test_an_end_within_a_frameworks_hook_is_logged_when_its_bars_are_gone(said, within):
-    study = Study(PROBLEM, RandomSearch(trials=2), seed=0)
-    trial = study.ask()
-    if within:
-        trial.__enter__()
-    trial._patient = False
-    trial.report(0.5)
-    trial.finish()  # as callbacks do
-    assert len(said()) == 1
-    if within:
-        trial.__exit__(None, None, None)
-    else:
-        study.ask()
-    assert said()[1].startswith("Trial 0 ended by itself at epoch 1 of 4: acc 0.5")
 
 
 # for whom
@@ -211,26 +160,6 @@ def test_a_terminal_that_went_away_ends_no_search():
         os.close(writing)
     assert done.stdout == "result\n"
     assert program("sys.stderr.close()", capture_output=True).stdout == "result\n"
-
-
-def test_in_a_terminal_it_is_coloured_and_stands_above_what_is_drawn_there(monkeypatch):
-    """As under a table of the launcher or a bar of Lightning's, which Rich draws and which the cursor stands in."""
-    console, live_of_rich = pytest.importorskip("rich.console"), pytest.importorskip("rich.live")
-    screen = io.StringIO()
-    screen.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(display, "is_set_up", lambda: False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    record = logging.makeLogRecord({"msg": "Trial 0 started", "style": "bold"})
-    display._stderr.emit(record)
-    assert screen.getvalue() == "\x1b[1mTrial 0 started\x1b[0m\n"
-    within = logging.makeLogRecord({"msg": "epoch 1", "style": "bold", "within": True})
-    display._stderr.emit(within)  # under a bar of Keras', which is drawn again after it
-    assert screen.getvalue().endswith("\n\r\x1b[2K\x1b[1mepoch 1\x1b[0m\n")
-    with live_of_rich.Live("a table", console=console.Console(file=screen, force_terminal=True), auto_refresh=False):
-        display._stderr.emit(record)
-    assert screen.getvalue().rindex("Trial 0 started") < screen.getvalue().rindex("a table")
 
 
 def launched(trial):

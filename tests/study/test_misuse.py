@@ -12,27 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import SPACE, begun, problem, search, small_study, train
+from worlds import begun, problem, search, small_study
 
 import haltune
-from haltune import (
-    Budget,
-    Finish,
-    Float,
-    HaltuneWarning,
-    Maximize,
-    Minimize,
-    OptimalStopping,
-    Problem,
-    Space,
-    Study,
-    Trial,
-    Wait,
-)
+from haltune import Budget, Finish, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Wait
 from haltune import policies as of
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import Reported
-from haltune.policies import BOBOS, GPUCB, Halting, MultiFidelity, RandomSearch, SuccessiveHalving
+from haltune.policies import BOBOS, GPUCB, MultiFidelity, RandomSearch, SuccessiveHalving
 
 X: dict[str, Any] = {"x": Float(0.0, 1.0)}
 
@@ -85,14 +72,6 @@ def test_what_does_not_go_together_is_answered_with_what_does(arguments: Any, op
         Study(*arguments, **options)
 
 
-@pytest.mark.parametrize("kind", [SuccessiveHalving, of.InfiniteHyperband, of.Ladder, MultiFidelity])
-def test_an_option_of_a_ladder_that_is_no_number_is_named(kind: Any) -> None:
-    option = "start_budget" if kind is of.InfiniteHyperband else "eta"
-    for wrong in ("a", None, float("nan")):
-        with pytest.raises(InvalidInput, match=option):
-            kind(**{option: wrong})
-
-
 def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
     n = np.int64
     budget = Budget(trials=n(2), epochs=n(40), time=n(60))
@@ -109,16 +88,6 @@ def test_a_policy_imported_from_haltune_is_answered_by_the_import_that_has_it() 
     for name in set(of.__all__) - set(haltune.__all__):
         with pytest.raises(ImportError, match=f"from haltune.policies import {name}$"):
             exec(f"from haltune import {name}")
-
-
-@pytest.mark.parametrize("below", ["", "x/y"])
-def test_a_folder_of_checkpoints_within_a_file_is_refused_before_anything_is_trained(
-    tmp_path: Path, below: str
-) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(InvalidInput, match=r"^checkpoints=.*file is a file, not a folder"):
-        study(checkpoints=tmp_path / "file" / below)
-    begun(study(checkpoints=tmp_path / "new" / below))
 
 
 @pytest.mark.parametrize(
@@ -185,30 +154,6 @@ def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wron
 
 
 @pytest.mark.parametrize(
-    ("value", "goal", "words"),
-    [
-        (0.95, None, "returned 0.95 after it had reported its epochs: trial 0 counts for what it reported, acc 0.6"),
-        (0.9, None, "where the best epoch counts, Maximize('acc', of='best')"),
-        (0.9, Maximize("acc", (0, 1), of="best"), ""),
-        ("done", None, ""),
-    ],
-)
-def test_a_number_that_is_returned_after_reports_and_counts_for_nothing_is_told_so_once(
-    value: Any, goal: Any, words: str, caplog: Any
-) -> None:
-    def trains(trial: Trial) -> Any:
-        for epoch in trial.epochs():
-            trial.report((0.3, 0.9, 0.6)[epoch - 1])
-        return value
-
-    goal = goal or Maximize("acc", (0, 1))
-    Study(X, goal, max_epochs=3, policy=RandomSearch(trials=2), seed=0).optimize(trains)
-    told = said(caplog, "returned")
-    assert len(told) == bool(words)
-    assert words in "".join(told)
-
-
-@pytest.mark.parametrize(
     ("came_to", "answer"),
     [(None, "return the value"), ({"f1": 0.5}, "a report lacks .acc."), ([0.4, 0.8], "or the mean")],
 )
@@ -217,21 +162,6 @@ def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: 
     with pytest.raises(InvalidInput, match=answer):
         one.optimize(lambda trial: came_to)
     assert [t.status for t in one.trials] == ["failed"]
-
-
-def test_what_is_no_function_and_no_trial_is_refused() -> None:
-    one = Study(X, "acc", max_epochs=1, budget="5 trials")
-    with pytest.raises(InvalidInput, match=r"the trial alone, train\(trial\), and <lambda>\(lr, width\) takes"):
-        one.optimize(lambda lr, width: 0.5)  # type: ignore[misc, arg-type]
-    with pytest.raises(InvalidInput, match=r"workers=0"):
-        one.optimize(lambda trial: 0.5, workers=0)
-    with pytest.raises(InvalidInput, match=r"as study.ask\(\) answers it, not 0"):
-        one.tell(0, 0.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="No trial of 'study' has a value yet"):
-        one.best_params  # noqa: B018
-    for wrong in ("0", None):
-        with pytest.raises(InvalidInput, match=r"takes a trial, its number or study\.best"):
-            one.explain(wrong)  # type: ignore[arg-type]
 
 
 # -- loops -----------------------------------------------------------------------------------------
@@ -317,17 +247,6 @@ def test_values_outside_the_bounds_give_one_warning() -> None:
     assert list(one.history.trial(0).values) == [97.0, 98.0]
 
 
-def test_shares_under_bounds_in_percent_give_one_warning_when_the_first_run_has_ended() -> None:
-    one = small_study(RandomSearch(), problem=Problem(SPACE, Maximize("acc", bounds=(0, 100)), 3), trials=3)
-    with begun(one) as low:  # in percent, and bad
-        for value in (0.4, 0.9, 2.0):
-            low.report(value)
-    with pytest.warns(HaltuneWarning, match=r"a share it wants bounds=\(0, 1\)") as caught:
-        train(begun(one), lambda c, e: 0.3 * e)
-        train(begun(one), lambda c, e: 0.3 * e)
-    assert len(caught) == 1
-
-
 @pytest.mark.parametrize("goal", [Minimize("val_acc"), Maximize("train/loss")])
 def test_a_goal_the_wrong_way_round_is_doubted_once(goal: Any, tmp_path: Path) -> None:
     with pytest.warns(HaltuneWarning, match="for the best. Is .* meant") as caught:
@@ -335,15 +254,6 @@ def test_a_goal_the_wrong_way_round_is_doubted_once(goal: Any, tmp_path: Path) -
     begun(one)
     assert caught[0].filename == __file__
     Study(Problem(Space(X), goal, 3), store=tmp_path / "a.db")  # warnings are errors here
-
-
-@pytest.mark.parametrize(("of", "incumbent"), [("best", 0.8), ("last", 0.3)])
-def test_curves_that_fall_are_compared_by_what_the_goal_says_counts(of: Any, incumbent: float) -> None:
-    goal = Maximize("acc", bounds=(0, 1), of=of)
-    policy = Halting(RandomSearch(), OptimalStopping(paths=4000))
-    one = small_study(policy, problem=Problem(SPACE, goal, 40), trials=2)
-    train(begun(one), lambda c, e: 0.8 - 0.02 * abs(e - 15))
-    assert one.history.incumbent(exclude=1) == pytest.approx(incumbent)
 
 
 # -- what breaks -----------------------------------------------------------------------------------
@@ -365,19 +275,6 @@ def test_a_report_that_the_policy_chokes_on_is_stored_before_the_error_is_raised
     assert list(one.history.trial(0).values) == [0.1, 0.2, 0.3]
     actions = [e.verdict.action for e in one.events() if isinstance(e, Reported)]
     assert actions == ["continue", "unjudged", "continue"]
-
-
-class Mute(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-def test_an_error_that_has_no_text_is_recorded_by_its_class_and_raised() -> None:
-    one = study()
-    with pytest.raises(Mute), begun(one) as trial:
-        trial.report(0.5)
-        raise Mute
-    assert one.trials[0].error == "Mute"
 
 
 @pytest.mark.parametrize("policy", [GPUCB(initial=3), BOBOS(initial=3)])

@@ -6,7 +6,6 @@ from told import tell_trial, told
 
 from haltune import Float, Maximize, Minimize, Problem, Space
 from haltune.errors import InvalidInput
-from haltune.policies import GPUCB, Halting, Hyperband
 from haltune.study.explain import outlook
 
 RNG = np.random.default_rng(0)
@@ -32,12 +31,6 @@ def test_among_values_in_random_order_a_better_one_follows_as_often_as_stated(dr
     worlds = [draw(2 * trials) for _ in range(2000)]
     came = np.mean([w[trials:].max() > w[:trials].max() for w in worlds])
     assert outlook(searched(worlds[0][:trials]), predicts=False).probability == pytest.approx(came, abs=0.1)
-
-
-def test_nothing_is_stated_for_policies_that_were_not_measured():
-    for policy in (Hyperband(), Halting(GPUCB())):
-        with pytest.raises(InvalidInput, match="default search"):
-            outlook(searched(np.arange(8.0)), policy.predicts)
 
 
 @pytest.mark.parametrize("predicts", [True, False])

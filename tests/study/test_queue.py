@@ -12,7 +12,7 @@ from worlds import SPACE, problem, search, small_study, train
 from haltune import HaltuneWarning, Problem, Space, Study
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Enqueued, Started
-from haltune.policies import RandomSearch, TruVaR
+from haltune.policies import RandomSearch
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 from haltune.study.view import follow_study
@@ -131,14 +131,3 @@ def test_what_the_policys_end_leaves_is_warned_of_and_nothing_can_be_added():
     assert not study.enqueue(MINE)
     with pytest.raises(InvalidInput, match=r"has ended this search for good.*all 1 random"):
         study.enqueue({**MINE, "lr": 0.75})
-
-
-def test_a_grid_learns_from_a_configuration_beside_it_and_never_chooses_it():
-    grid = [{"lr": lr, "layers": layers, "kernel": "rbf"} for lr in (0.01, 0.1, 1.0) for layers in (1, 2, 3)]
-    policy = TruVaR(grid=grid, initial=2)
-    study = small_study(policy, trials=6)
-    study.enqueue(MINE)
-    search(study)
-    assert begun(study)[0] == MINE
-    assert all(config in grid for config in begun(study)[1:])
-    assert [d for d in replay(study.problem, policy, study.events()) if d[1] != d[2]] == []

@@ -10,12 +10,11 @@ from curves import accuracy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laboratory import Lab, act, happenings, rough
-from told_rules import Scripted, written
 from whims import PROBLEM, STOP, Whims
 from worlds import EPOCHS, problem, quick, search, small_study
 
 from examples import many
-from haltune import Budget, Study, Trial, Verdict
+from haltune import Budget, Study, Verdict
 from haltune.log.events import Event, Reported
 from haltune.log.history import History
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch, SuccessiveHalving
@@ -112,21 +111,6 @@ def search_in_full(study: Study) -> Study:
             for epoch in range(1, EPOCHS + 1):
                 trial.report(accuracy(trial.config, epoch), epoch, seconds=1.0 + trial.id % 3)
     return study
-
-
-def test_a_rule_is_asked_where_the_log_asked_its_own_policy() -> None:
-    study = written([(0.1, 0.2, 0.3)])
-    study.budget = Budget(trials=3)
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    trial.report(0.1, 0.5)  # within an epoch
-    trial.report(0.2, 1)
-    trial.report(0.3, 2, judge=False)  # late
-    trial.report(0.4, 3)  # the horizon
-    trial.finish()
-    rule = Scripted()
-    lived_again(study, rule)
-    assert rule.asked == [(0, 1.0), (0, 2.0), (1, 1.0)]
 
 
 WORKED: dict[str, Any] = {

@@ -126,12 +126,3 @@ def test_a_report_that_lacks_something_is_refused(report: Any, said: str) -> Non
     with pytest.raises(InvalidInput, match=said):
         trial.report(report)
     trial.report({"acc": 1, "ms": 1, "params": 1})
-
-
-def test_a_space_comes_with_several_goals_by_their_names() -> None:
-    study = Study(SPACE, ["val_acc", Minimize("ms")], max_epochs=1, budget="2 trials", verbose=0, constraints=[LIMIT])
-    study.optimize(lambda trial: {"val_acc": trial.config["x"], "ms": 1, "params": 1})
-    assert study.problem.goals == (Maximize("val_acc"), Minimize("ms"))
-    assert len(study.pareto_front()) == 1
-    with pytest.raises(InvalidInput, match="a Problem has its constraints="):
-        Study(study.problem, constraints=[LIMIT])

@@ -59,22 +59,6 @@ def test_what_it_caused_is_one_too_and_other_errors_are_not() -> None:
     assert [str(t.error).startswith("out of memory") for t in study.trials] == [True, False]
 
 
-def test_it_is_no_failure_in_a_row() -> None:
-    study = new_study(max_failures=2)
-    with asked(study) as trial:
-        trial.report(0.5)
-    for _ in range(4):
-        with asked(study) as trial:
-            raise MemoryError
-    assert study.history.failures_in_a_row == 0
-    with asked(study) as trial:
-        raise ValueError("one")
-    with asked(study) as trial:
-        raise MemoryError
-    with pytest.raises(ValueError, match="two"), asked(study) as trial:
-        raise ValueError("two")
-
-
 def test_where_nothing_ever_fits_it_is_raised() -> None:
     study = new_study(20, max_failures=1)
     for _ in range(3):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haltune import Trial
-from haltune._utils.process import new_holder, started
 from haltune.log.events import Expired, Status
 
 HOUR = 3600.0
@@ -52,19 +48,6 @@ def test_a_process_never_expires_what_it_trains_itself(world: World) -> None:
     assert world.events(Expired) == []
 
 
-def test_a_study_that_is_opened_beside_another_of_its_process_knows_what_that_saw_of_the_clock(world: World) -> None:
-    trial = world.ask()
-    train(world, trial)
-    world.laps.sleep(HOUR)
-    beside = world.another()
-    assert world.ask(beside).id == 1
-    world.clock.now += 590.0
-    assert world.ask(beside).id == 2
-    assert world.events(Expired) == []
-    world.clock.now += 20.0  # by the clock that did not jump its lease is over, too
-    assert world.ask(beside).id == trial.id
-
-
 @pytest.mark.parametrize("seconds", [HOUR, 1e9, -HOUR])
 def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(world: World, seconds: float) -> None:
     lost, other = world.ask(), world.another()
@@ -79,55 +62,7 @@ def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(wo
     assert world.ask(other).id == lost.id  # 610 seconds are over, whatever the clock says
 
 
-@pytest.fixture
-def neighbour() -> Iterator[str]:
-    """The holder of a process of this machine that lives."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        parts = new_holder().split("/")
-        parts[3], parts[4] = str(process.pid), started(process.pid)
-        yield "/".join(parts)
-        process.kill()
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_who_opens_a_study_after_the_machine_slept_gives_living_processes_time_to_wake(
-    world: World, neighbour: str
-) -> None:
-    world.study.session.replica.adopt(neighbour)  # its trials are that process's
-    world.ask()
-    world.laps.sleep(HOUR)
-    fresh = world.another()
-    assert world.ask(fresh).id == 1
-    world.clock.now += 149
-    assert world.ask(fresh).id == 2
-    world.clock.now += 2  # a renewal was due
-    assert world.ask(fresh).id == 0
-
-
 # -- nothing is charged ---------------------------------------------------------------------------------
-
-
-def test_one_sleep_that_a_launcher_and_its_worker_tell_of_is_one(world: World) -> None:
-    for first in ("launcher", "worker", "report"):
-        mine = world.ask()
-        study = world.another()
-        theirs = study.take(mine.id, 1, world.study.session.holder, lambda: None)
-        before = world.study.spent.worker_time
-        train(world, theirs)
-        world.study.session.wake(mine)
-        world.clock.now += 3
-        world.laps.sleep(HOUR)
-        world.clock.now += 4
-        if first == "launcher":
-            world.study.session.wake(mine)
-        elif first == "report":
-            study.session.replica._watch.jumps.clear()  # type: ignore[attr-defined]
-        theirs.report(0.1)
-        world.study.session.wake(mine)  # it looks every quarter of a second, and finds it too, if late
-        world.clock.now += 1
-        theirs.finish()
-        world.study.sync()
-        assert world.study.spent.worker_time - before == pytest.approx(18.0)
 
 
 def test_workers_that_begin_on_a_clock_that_was_set_back_are_not_charged_for_it() -> None:

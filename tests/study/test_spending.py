@@ -77,6 +77,9 @@ def recomputed(events: Sequence[ev.Event]) -> Spent:
             spent["training"] += e.seconds - (e.validation or 0.0)
             spent["deciding"] += e.deciding
             spent["cost"] += e.cost or 0.0
+        if begun.price is not None:
+            spent["priced_time"] += TICK * len(held[-1])
+            spent["paid"] += TICK * len(held[-1]) * begun.price / 3600
         if reports:
             spent["start_up"] += reports[0].at - reports[0].seconds - begun.at
     spent["trials"] = len({trial for trial, _ in attempts})
@@ -99,6 +102,7 @@ class Work:
         thoughts = lambda: data.draw(ticks)  # noqa: E731
         with clocked(clock):
             self.study = Study(PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9))
+        self.study.session.set_price(data.draw(st.sampled_from([None, 0, 3600, 7200])))  # sums of these are exact
         self.trial: Trial | None = None
 
     def step(self) -> None:
@@ -157,23 +161,6 @@ def test_the_parts_of_a_worker_s_time_sum_to_the_whole(data: st.DataObject) -> N
     work.over()
     spent = work.study.spent
     assert sum(getattr(spent, part) for part in PARTS) == spent.worker_time == spent.time
-
-
-def test_a_first_verdict_that_takes_long_takes_nothing_off_the_start_up() -> None:
-    clock = Clock(1000.0)
-    thoughts = iter([1.0, 30.0, 2.0])
-    with clocked(clock):
-        study = Study(PROBLEM, Thinking(clock, lambda: next(thoughts)), MemoryStore(clock), budget=Budget(trials=1))
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    clock.now += 10.0  # starts up
-    for _ in range(2):
-        clock.now += 5.0
-        trial.report(0.1, seconds=5.0, validation=2.0)
-    trial.finish()
-    assert study.spent == Spent(
-        trials=1, epochs=2.0, time=53.0, worker_time=53.0, training=6.0, validation=4.0, start_up=10.0, deciding=33.0
-    )
 
 
 def test_a_validation_cannot_last_longer_than_its_epoch() -> None:

@@ -11,7 +11,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from workers import together, told_a_budget
 from worlds import SPACE, Clock, problem, search, small_study, train
 
 from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial, Wait
@@ -39,14 +38,6 @@ def test_a_reopened_study_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [t.config for t in again.trials] == [t.config for t in first.trials]
     assert again.best == first.best
     assert len(search(again).trials) == 5
-
-
-def test_the_seed_is_drawn_once_and_recorded() -> None:
-    store = MemoryStore()
-    one = Study(problem(), RandomSearch(), store, budget=Budget(trials=2))
-    two = Study(problem(), RandomSearch(), store, budget=Budget(trials=2))
-    assert one.history.seed == two.history.seed
-    assert Study(problem(), RandomSearch(), budget=Budget(trials=1)).history.seed != one.history.seed
 
 
 def test_reopening_with_other_settings_lists_what_differs() -> None:
@@ -106,18 +97,6 @@ def test_a_budget_of_time_ends_a_running_trial_with_its_reason() -> None:
     assert "budget" in study.trials[-1].verdict.reason  # type: ignore[union-attr]
 
 
-def test_a_night_between_two_openings_is_not_charged() -> None:
-    clock = Ticking(1.0)
-    store = MemoryStore(clock)
-    train(begun(small_study(RandomSearch(), store)))
-    before = small_study(RandomSearch(), store).spent.time
-    clock.now += 36_000
-    study = small_study(RandomSearch(), store)
-    assert study.spent.time == before
-    train(begun(study))
-    assert study.spent.time < 3 * before
-
-
 def test_worker_time_sums_over_workers_and_time_does_not() -> None:
     clock = Clock()
     store = MemoryStore(clock)
@@ -157,11 +136,6 @@ def run(script: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", head + textwrap.dedent(script), *arguments]
     pipe = subprocess.PIPE  # for what it reads, too, so that who waits for more waits
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
-def test_a_spawned_process_may_change_the_budget_of_the_study_it_was_given(tmp_path: Path) -> None:
-    study = small_study(RandomSearch(), f"sqlite:///{tmp_path}/search.db", trials=24)
-    assert together(told_a_budget, (study, 3)) == [(Budget(trials=3), False)]
 
 
 def test_the_trial_of_a_killed_process_is_offered_again_at_once(tmp_path: Path) -> None:
@@ -214,18 +188,3 @@ def test_a_receipt_tells_each_decision_and_what_it_saved() -> None:
     assert text == study.explain(stopped)
     with pytest.raises(InvalidInput, match="there is no trial 99"):
         study.explain(99)
-
-
-def test_the_frame_has_one_row_a_report_with_configuration_and_metrics() -> None:
-    pd = pytest.importorskip("pandas")
-    study = small_study(RandomSearch(), trials=2)
-    assert list(study.frame().columns)[:2] == ["trial", "attempt"]
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report(0.5, metrics={"loss": 0.1 * epoch})
-    table = study.frame()
-    assert isinstance(table, pd.DataFrame)
-    assert len(table) == 12
-    assert table["metric.loss"].tolist()[:3] == pytest.approx([0.1, 0.2, 0.3])
-    assert set(table["config.layers"]) == {t.config["layers"] for t in study.trials}

@@ -8,11 +8,7 @@ import warnings
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Float, Maximize, Minimize, Study
 from haltune.callbacks.reporter import Reporter
-from haltune.cli.study_file import read
-
-X = {"x": Float(0.0, 1.0)}
 
 
 @pytest.fixture
@@ -28,23 +24,6 @@ def _unheard():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-@pytest.mark.usefixtures("_unheard")
-def test_a_goal_the_wrong_way_round_is_said_however_it_is_given(said, tmp_path):
-    Study(X, Maximize("val_loss"), max_epochs=3, budget="1 trial")
-    Study(X, [Maximize("auc"), Minimize("val_acc")], max_epochs=3, budget="1 trial")
-    file = tmp_path / "s.toml"
-    file.write_text(
-        '[study]\nmax_epochs = 3\n[goal]\nminimize = "f1"\n[space]\nx = {float = [0, 1]}\n[budget]\ntrials = 1\n'
-    )
-    read(file).open().ask()
-    read(file).open()  # it is known by now
-    assert [line.partition(" takes the ")[0] for line in said()] == [
-        "Maximize('val_loss')",
-        "Minimize('val_acc')",
-        "Minimize('f1')",
-    ]
 
 
 @pytest.mark.usefixtures("_unheard")

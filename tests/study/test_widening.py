@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from widened import (
     NARROW,
     THIRD,
     WIDE,
-    WIDEST,
     at_once,
     configs,
     height,
@@ -28,7 +26,7 @@ from worlds import LAWFUL, Clock, Crash, MortalStore, ending, search, train
 
 from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Start, Study, Trial, load_study
 from haltune.errors import InvalidInput, StudyMismatch
-from haltune.log.events import Event, Finished, Started, Widened
+from haltune.log.events import Event, Finished, Widened
 from haltune.log.history import History
 from haltune.policies import Policy, RandomSearch
 from haltune.store.memory import MemoryStore
@@ -50,16 +48,6 @@ def test_what_was_found_stays_to_the_bit_and_the_search_goes_on_outside(narrow: 
     assert configs(wide)[:4] == before
     assert any(not NARROW.contains(c) for c in configs(wide)[4:])
     np.testing.assert_allclose(wide.history.points, WIDE.encode_many(configs(wide)), atol=1e-9)
-
-
-def test_it_is_recorded_once_and_said(narrow: Study, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "haltune"):
-        for _ in range(3):
-            study_in(WIDE, narrow.store)
-    assert [e.space for e in widenings(narrow.store)] == [WIDE.to_json()]  # type: ignore[attr-defined]
-    said = [r.getMessage() for r in caplog.records if "space" in r.getMessage()]
-    assert len(said) == 1
-    assert "'layers' was Int(1, 2) and is Int(1, 4)" in said[0]
 
 
 def test_what_was_tried_is_known_and_may_be_enqueued_again_as_it_was(narrow: Study) -> None:
@@ -143,17 +131,6 @@ def test_a_process_killed_at_any_append_before_or_after_the_widening_comes_to_th
         assert len(widenings(store)) == 1
 
 
-def test_it_is_widened_again_and_of_two_who_widen_it_apart_one_is_told(narrow: Study) -> None:
-    wide = study_in(WIDE, narrow.store, trials=8)
-    search(wide, height)
-    widest = search(study_in(WIDEST, narrow.store, trials=12), height)
-    assert configs(widest)[:8] == configs(wide)
-    assert len(widenings(narrow.store)) == 2
-    apart = Space({**WIDE.parameters, "kernel": Choice(["poly", "rbf", "linear"])})
-    with pytest.raises(StudyMismatch, match=r"'layers' was Int\(1, 9\) and is Int\(1, 4\)"):
-        study_in(apart, narrow.store)
-
-
 OTHERS = {
     "narrower": {**NARROW.parameters, "layers": Int(1, 1)},
     "partly outside": {**NARROW.parameters, "lr": Float(1e-2, 1.0, log=True)},
@@ -187,7 +164,7 @@ def test_who_opens_it_by_its_log_has_the_wider_space(tmp_path: Path) -> None:
     assert len(widenings(again.store)) == 1
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/search.db"
@@ -204,18 +181,6 @@ def test_one_process_widens_it_while_another_trains(url: str) -> None:
     assert any(not NARROW.contains(c) for c in trained[2:])
     assert [t.epoch for t in study.trials] == [6] * 12
     assert differing(study, RandomSearch()) == []
-
-
-def test_whoever_is_handed_the_study_takes_it_as_wide_as_it_is_by_then(url: str) -> None:
-    """A process that is started by another one, and begins when a third one has widened the study."""
-    narrow = search(study_in(NARROW, url), height)
-    handed = pickle.dumps(narrow.settings)
-    study_in(WIDEST, url)
-    settings = vars(pickle.loads(handed))
-    for study in (Study(**settings), Study(load_study(url).problem, narrow.policy, url)):
-        assert study.problem.space == WIDEST
-        assert configs(study) == configs(narrow)
-    assert len(widenings(narrow.store)) == 1
 
 
 class Sweep(Policy[int]):
@@ -298,16 +263,3 @@ def test_a_parameter_that_is_new_has_been_what_its_constant_says(name: str, tmp_
     assert wide.history.points.shape == (len(found), 5)
     assert configs(load_study(store)) == configs(read_study(store)) == found
     assert differing(wide, policy()) == []
-
-
-def test_a_trial_of_the_old_space_goes_on_where_it_was(narrow: Study) -> None:
-    store = narrow.store
-    trial = study_in(NARROW, store, trials=5).ask()
-    assert isinstance(trial, Trial)
-    trial.report(0.4, 1, seconds=1.0)
-    trial.interrupt()
-    again = study_in(WIDE, store, trials=5).ask()
-    assert isinstance(again, Trial)
-    assert (again.id, again.config) == (trial.id, trial.config)
-    train(again, height)
-    assert [e.trial for e in store.read("study") if isinstance(e, Started)] == [0, 1, 2, 3, 4]

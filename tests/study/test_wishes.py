@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import problem, small_study
+from worlds import small_study
 
 from haltune import Budget, OptimalStopping, Study
 from haltune.errors import HaltuneError
@@ -86,34 +86,6 @@ def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_i
     with again:
         assert not again.report(0.7, epoch=3, seconds=1.0).stops
     check_replay(study)
-
-
-def test_a_search_ends_without_the_runs_that_are_set_aside_and_takes_them_up_later():
-    study = small_study(RandomSearch(), trials=2)
-    with study.ask() as trial:
-        trial.report(0.5, seconds=1.0)
-        asks(study, trial.id, "pause")
-        trial.report(0.6, seconds=1.0)
-    trained(study)
-    assert study.outcome.over
-    assert [t.status for t in study.trials] == [Status.INTERRUPTED, Status.COMPLETED]
-    asks(study, 0, "continue")
-    assert not study.outcome.over
-    trained(study)
-    assert [t.status for t in study.trials] == [Status.COMPLETED, Status.COMPLETED]
-
-
-def test_another_worker_asks_and_all_heed_it(tmp_path):
-    first, second = (
-        Study(problem(), RandomSearch(), f"sqlite:///{tmp_path}/a.db", seed=0, budget=Budget(trials=3), verbose=0)
-        for _ in range(2)
-    )
-    mine, other = first.ask(), second.ask()
-    asks(second, mine.id, "stop")
-    assert mine.report(0.5, seconds=1.0).stops
-    assert not other.report(0.5, seconds=1.0).stops
-    mine.finish()
-    other.finish()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ WIDE = Space({
     "lr": Float(1e-4, 1.0, log=True), "layers": Int(1, 4), "kernel": Choice(["poly", "rbf"]),
     "decay": Float(-1.0, 100.0),
 })  # fmt: skip
-WIDEST = Space({**WIDE.parameters, "layers": Int(1, 9)})
 
 
 def height(config: dict[str, Any], epoch: float) -> float:

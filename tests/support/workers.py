@@ -81,10 +81,3 @@ def search_a_little(url: str, trials: int) -> list[int]:
             for epoch in range(1, 6):
                 trial.report(0.1 * epoch, seconds=1.0)
     return mine
-
-
-def told_a_budget(study: Study, trials: int) -> tuple[Budget, bool]:
-    """What a session that crossed to this process takes for its budget and for its patience when told."""
-    study.budget = Budget(trials=trials)
-    study.session.waits = False
-    return study.settings.budget, study.session.waits

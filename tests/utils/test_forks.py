@@ -17,10 +17,8 @@ from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
 from haltune._utils import forks, threads
-from haltune._utils.forks import HeldOff
 from haltune.callbacks.reporter import Reporter
 from haltune.errors import StoreError
-from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -169,18 +167,6 @@ def test_what_another_thread_was_folding_is_folded_anew(tmp_path: Path, kind: st
     assert study.history.position == before + 1
 
 
-def test_a_study_in_memory_is_read_in_a_child_whoever_was_appending() -> None:
-    store = MemoryStore()
-    trial = asked(a_study(store))
-
-    def hold(pause: Callable[[], None]) -> None:
-        with store._lock:
-            pause()
-
-    with meanwhile(hold):
-        assert in_child(lambda: [lease.trial for lease in store.leases("study")]) == f"[{trial.id}]"
-
-
 def test_a_heartbeat_of_the_parent_is_not_waited_for() -> None:
     reporter = Reporter(FakeTrial())
     reporter.begin()
@@ -247,14 +233,6 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
     with threads.one_thread():
         assert in_child(deeper) == "[1, 1, 1]"
     assert library.threads == 8
-
-
-def test_a_fork_by_the_one_within_waits_for_nobody_and_is_torn() -> None:
-    held_off = HeldOff()
-    with held_off:
-        held_off.before_fork()
-        held_off.after_in_child()
-        assert held_off.torn
 
 
 @pytest.mark.slow

@@ -59,13 +59,6 @@ def test_a_handler_that_raises_keeps_no_other_from_being_called(heard: list[str]
     assert signal.getsignal(signal.SIGTERM) is own
 
 
-def test_what_was_raised_inside_is_not_lost(heard: list[str]) -> None:
-    with pytest.raises(KeyboardInterrupt) as caught, undisturbed:
-        signal.raise_signal(signal.SIGTERM)
-        raise ValueError("a bug")
-    assert isinstance(caught.value.__context__, ValueError)
-
-
 @pytest.mark.parametrize("kept", [signal.SIG_IGN, signal.SIG_DFL])
 def test_what_is_ignored_or_left_to_the_system_stays_so(kept: signal.Handlers) -> None:
     before = signal.signal(signal.SIGUSR2, kept)
@@ -74,20 +67,6 @@ def test_what_is_ignored_or_left_to_the_system_stays_so(kept: signal.Handlers) -
             assert signal.getsignal(signal.SIGUSR2) is kept
     finally:
         signal.signal(signal.SIGUSR2, before)
-
-
-def test_another_thread_needs_nothing(heard: list[str]) -> None:
-    own = signal.getsignal(signal.SIGTERM)
-
-    def inside() -> None:
-        with undisturbed:
-            found.append(signal.getsignal(signal.SIGTERM))
-
-    found: list[object] = []
-    thread = threading.Thread(target=inside)
-    thread.start()
-    thread.join()
-    assert found == [own]
 
 
 def in_child(work: Callable[[], bool]) -> int:
@@ -148,16 +127,6 @@ def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undi
     assert heard == ["SIGTERM", "SIGTERM"]
 
 
-def test_what_waits_is_called_as_a_part_begins_that_is_heard_however_deep_it_is(heard: list[str]) -> None:
-    with undisturbed:
-        signal.raise_signal(signal.SIGUSR1)
-        with undisturbed, undisturbed.heard:
-            assert heard == ["SIGUSR1"]
-        signal.raise_signal(signal.SIGUSR1)
-        assert heard == ["SIGUSR1"]
-    assert heard == ["SIGUSR1", "SIGUSR1"]
-
-
 def test_a_handler_that_was_set_within_and_calls_the_one_before_ends(heard: list[str]) -> None:
     """As libraries chain: the one before, as they find it, is the stand-in."""
     with undisturbed:
@@ -172,12 +141,6 @@ def test_a_handler_that_was_set_within_and_calls_the_one_before_ends(heard: list
         signal.raise_signal(signal.SIGUSR1)
     assert heard == ["mine", "SIGUSR1"]
     assert signal.getsignal(signal.SIGUSR1) is chained
-
-
-def test_ctrl_c_and_exits_interrupt_and_exceptions_fail() -> None:
-    assert interrupts(KeyboardInterrupt())
-    assert interrupts(SystemExit(1))
-    assert not interrupts(ValueError("x"))
 
 
 def test_a_collective_that_fails_as_a_rank_was_lost_interrupts() -> None:

@@ -487,8 +487,7 @@ class Remaining:
 
         if budget.time is not None:
             limit(float(budget.time) - spent.time, seconds, beside, together=True)
-        paid = budget.money / budget.price * 3600.0 if budget.money and budget.price else None
-        for most in (budget.worker_time, paid):
+        for most in (budget.worker_time, spent.payable(budget)):
             if most is not None:
                 limit(float(most) - spent.worker_time, seconds, beside)
 

@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from held_out import foretold
-from worlds import SPACE, problem, quick, search, small_study
+from worlds import quick, search
 
-from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial, Wait
+from haltune import Budget, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Started, Status, plain
 from haltune.policies import AutoBCT, Halting, RandomSearch
 from haltune.policies.autobct.policy import controls_of, trainings
-from haltune.policies.autobct.prior import Ruler, from_studies, preset, prior_from_json, score_ends
+from haltune.policies.autobct.prior import from_studies, preset, prior_from_json
 from haltune.policies.from_spec import policy_from
-from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
 
 LINE = Space({"lr": Float(1e-4, 1.0, log=True)})
 PLANE = Space({"lr": Float(1e-4, 1.0, log=True), "batch": Int(8, 256, log=True)})
@@ -69,14 +67,6 @@ def test_the_dearer_an_hour_is_the_sooner_it_ends():
     assert lengths[0] > lengths[2]
 
 
-def test_gamma_may_be_said_in_score_per_hour():
-    same = AutoBCT(seconds=(0.0, 20.0), worst=0.5, best=1.0, score_per_hour=0.16 * 0.5 * 3600 / 20)
-    assert [t.config for t in trained(same).trials] == [
-        t.config for t in trained(AutoBCT(seconds=(0.0, 20.0), worst=0.5, best=1.0)).trials
-    ]
-    assert "gamma" not in reason(trained(same))
-
-
 def test_with_every_map_given_the_prior_proposes_the_first_training_too():
     study = trained(AutoBCT(seconds=(0.0, 20.0), **KNOWN))
     started = next(e for e in study.events() if isinstance(e, Started))
@@ -92,33 +82,6 @@ def test_there_are_never_more_trainings_than_max_trainings(most):
         assert f"max_trainings={most}" in reason(study)
 
 
-def test_free_workers_wait_while_a_training_runs():
-    study = small_study(AutoBCT(), store := MemoryStore())
-    first = study.ask()
-    assert isinstance(first, Trial)
-    other = small_study(AutoBCT(), store)
-    assert isinstance(other.ask(), Wait)
-    with first:
-        for _ in first.epochs():
-            first.report(0.5, seconds=1.0)
-    assert isinstance(other.ask(), Trial)
-
-
-def costly(policy):
-    """A study whose trainings report costs of 2."""
-    study = Study(ACCURACY, policy, seed=1, budget=Budget(trials=9))
-    for trial in study:
-        with trial:
-            trial.report(hill(trial.config), seconds=500.0, cost=2.0)
-    return study
-
-
-def test_costs_may_be_reported_in_any_unit():
-    study = costly(AutoBCT(seconds=(0.0, 8.0), **KNOWN))
-    assert study.policy.assess(study.history, [0]).done[0].seconds == 2.0
-    assert " of cost, worth " in reason(study)
-
-
 def test_repeats_count_as_one_training_by_their_median_and_their_total_cost():
     scores = iter([0.2, 0.9, 0.6] * 20)
     study = trained(AutoBCT(repeats=3, gamma=1e-3, max_trainings=3), lambda config: next(scores))
@@ -127,14 +90,6 @@ def test_repeats_count_as_one_training_by_their_median_and_their_total_cost():
     assert configs[0] == configs[1] == configs[2] != configs[3]
     (first, *_) = trainings(study.history, range(9))
     assert (first.value, first.seconds, first.trials) == (0.6, 15.0, (0, 1, 2))
-
-
-def test_repeats_of_one_training_run_side_by_side():
-    store = MemoryStore()
-    workers = [small_study(AutoBCT(repeats=3), store) for _ in range(4)]
-    held = [w.ask() for w in workers]
-    assert [isinstance(h, Trial) for h in held] == [True, True, True, False]
-    assert held[0].config == held[1].config == held[2].config
 
 
 def test_a_failed_or_diverged_training_counts_as_the_worst_seen_and_costs():
@@ -146,12 +101,6 @@ def test_a_failed_or_diverged_training_counts_as_the_worst_seen_and_costs():
     assert assessment.heights[0] == pytest.approx(0.0, abs=0.02)  # the prior expects 0.4 there
     assert assessment.paid == 4.0
     assert isinstance(study.ask(), Trial)
-
-
-def test_a_search_whose_trainings_all_diverge_ends():
-    study = trained(AutoBCT(), lambda config: math.nan, what=Problem(LINE, Minimize("loss"), 1))
-    assert "none with a finite loss" in reason(study)
-    assert len(study.trials) == 12
 
 
 def test_a_training_that_fails_at_once_does_not_teach_what_trainings_cost():
@@ -186,25 +135,6 @@ def test_the_units_of_the_score_change_no_decision(factor, offset):
     assert search(factor, offset) == search(1.0, 0.0)
 
 
-def test_maps_and_their_inverses_agree():
-    for ruler in (Ruler(0.2, 0.9, "linear", 1.0, 4.0), Ruler(10.0, 0.1, "log", 0.0, 60.0)):
-        for h in (-0.5, 0.0, 0.3, 1.0):
-            assert ruler.h(ruler.raw(h)) == pytest.approx(h)
-        assert ruler.t(ruler.seconds(0.7)) == pytest.approx(0.7)
-        raw = ruler.raw(0.4)
-        near = (ruler.h(raw * (1 + 1e-6)) - ruler.h(raw * (1 - 1e-6))) / (2e-6 * raw)
-        assert ruler.slope(raw) == pytest.approx(abs(near), rel=1e-4)
-    assert Ruler(10.0, 0.1, "log", 0.0, 1.0).h(-1.0) == -math.inf
-
-
-def test_the_ends_of_a_map_are_on_the_goals_sides():
-    worst, best = score_ends(Minimize("loss"), [3.0, 2.0, math.inf], 0.4, "linear")
-    assert worst > 3.0 > 2.0 > best
-    worst, best = score_ends(Maximize("acc"), [0.7, 0.7], 0.4, "linear")
-    assert worst < 0.7 < best
-    assert score_ends(Maximize("acc"), [math.nan], 0.4, "linear") is None
-
-
 def test_an_observation_far_outside_the_maps_warns():
     policy = AutoBCT(worst=0.0, best=0.01, seconds=(0.0, 20.0), min_trainings=3)
     with pytest.warns(HaltuneWarning, match=r"far outside the map 0 to 0.01 .* worst= and best="):
@@ -223,14 +153,6 @@ def test_the_policy_comes_back_from_its_log():
         assert plain(policy_from(spec).spec) == plain(policy.spec)
 
 
-def test_a_search_that_ended_replays_to_its_last_sentence():
-    for policy in (AutoBCT(), AutoBCT(prior=preset("D.5"))):
-        study = trained(policy)
-        decisions = list(replay(ACCURACY, policy_from(policy.spec), study.events()))
-        assert [d for d in decisions if d[1] != d[2]] == []
-        assert decisions[-1][1] == ["finish", reason(study)]
-
-
 def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainly():
     def rising(config, epoch):
         return hill(config) * (1 - 0.6 * 0.9**epoch)
@@ -245,17 +167,6 @@ def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainl
         assert training.value >= float(trial.values[-1]) - 0.05
         assert training.spread > 0
         assert training.seconds == pytest.approx(training.paid * 40 / trial.epoch)
-
-
-def test_controls_are_configurations_of_the_space_and_spread():
-    for space, least in ((LINE, 33), (PLANE, 49), (SPACE, 50), (Space({"k": Choice([1, 2])}), 2)):
-        controls = controls_of(space)
-        assert len(controls.configs) >= least
-        assert all(space.contains(c) for c in controls.configs)
-        assert np.array_equal(space.encode_many(controls.configs), controls.points)
-        assert len({space.key(c) for c in controls.configs}) == len(controls.configs)
-    ordered = Space({"a": Float(0, 1), "b": Float(0, "a")})
-    assert all(c["b"] <= c["a"] for c in controls_of(ordered).configs)
 
 
 def test_two_hyperparameters_are_searched_three_trainings_ahead():
@@ -296,52 +207,3 @@ def test_a_learnt_prior_is_for_its_own_space_unless_said_otherwise():
     with pytest.raises(InvalidInput, match="studies of another space"):
         AutoBCT(prior=again).start(other)
     AutoBCT(prior=replace(again, space=None)).start(other)
-
-
-def test_a_study_unlike_the_others_is_not_foretold_by_them():
-    alike = earlier(5)
-    unlike = trained(RandomSearch(trials=8), lambda c: 1 - hill(c, -2.5), seed=9)
-    assert foretold([*alike, unlike])[1] < foretold(alike)[1]
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: AutoBCT(gamma=0.0), "more than 0"),
-        (lambda: AutoBCT(depth=4), "at most 3"),
-        (lambda: AutoBCT(depth=True), "at most 3"),
-        (lambda: AutoBCT(seconds=5), "seconds at cost 0"),
-        (lambda: AutoBCT(value_map=3), "or the file of a map"),
-        (lambda: AutoBCT(repeats=0), "at least 1"),
-        (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
-        (lambda: AutoBCT(min_trainings=5, max_trainings=2), "no fewer than the one"),
-        (lambda: costly(AutoBCT(score_per_hour=1.0)), "in units of their own"),
-        (lambda: Study(ACCURACY, AutoBCT(score_per_hour=1.0), budget=Budget(cost=9.0)).ask(), "in units of their own"),
-        (lambda: from_studies(["old.db"]), "a list of studies, opened"),
-        (lambda: from_studies(trained(RandomSearch(), trials=1)), "a list of studies, opened"),
-        (lambda: AutoBCT(prior="D.9"), "the paper's are"),
-        (lambda: AutoBCT(prior=3), "a name such as"),
-        (lambda: AutoBCT(worst=0.1), "together, or neither"),
-        (lambda: AutoBCT(worst=0.0, best=1.0, score_scale="log"), "positive ones for 'log'"),
-        (lambda: AutoBCT(seconds=(3.0, 1.0)), "seconds at cost 0"),
-        (lambda: AutoBCT(method="exact"), "give max_trainings from 1 to 3"),
-        (lambda: AutoBCT(method="best"), "'relaxed' or 'exact'"),
-        (lambda: AutoBCT(worst=1.0, best=0.0).start(ACCURACY), "best must be better"),
-        (lambda: AutoBCT(prior="D.4").start(ACCURACY), "give a prior for this space"),
-        (lambda: AutoBCT(value_map="nowhere.npz").start(ACCURACY), "is no value map"),
-        (
-            lambda: AutoBCT().start(problem(space=Space({f"x{i}": Float(0, 1) for i in range(9)}))),
-            r"use BOBOS\(\) or GPUCB\(\)",
-        ),
-        (lambda: from_studies([trained(RandomSearch(), trials=1)]), "at least two studies"),
-        (
-            lambda: from_studies(
-                [trained(RandomSearch(), trials=1), trained(RandomSearch(), what=problem(1), trials=1)]
-            ),
-            "of one space",
-        ),
-    ],
-)
-def test_what_cannot_be_weighed_says_what_could(make, says):
-    with pytest.raises(InvalidInput, match=says):
-        make()

@@ -3,19 +3,7 @@
 import numpy as np
 import pytest
 
-from haltune.errors import InvalidInput
-from haltune.policies.autobct.prior import (
-    PRESETS,
-    Powers,
-    Prior,
-    basis_from,
-    belief,
-    default_basis,
-    preset,
-    prior_from_json,
-    sampled,
-    variances,
-)
+from haltune.policies.autobct.prior import PRESETS, Powers, belief, default_basis, preset, prior_from_json
 
 TABLES = {  # control, observed score, posterior mean at that control
     "table 1": ("D.1", [(0, 0.556, 0.555), (0.06, 0.734, 0.697), (0.74, 0.977, 0.98)]),
@@ -87,69 +75,7 @@ def test_a_belief_on_points_has_the_moments_of_its_functions():
     assert np.cov(draws) == pytest.approx(cov, abs=0.05)
 
 
-def test_noise_may_depend_on_the_control():
-    phi = Powers(1)(np.array([[0.0], [1.0]]))
-    assert variances(0.2, phi).tolist() == pytest.approx([0.04, 0.04])
-    assert variances((-1.0, 2.0), phi) == pytest.approx([np.exp(-4.0), np.exp(0.0)])
-
-
 def test_the_bases_are_what_appendix_d_prints():
     assert default_basis(1)(np.array([[0.7]]))[0] == pytest.approx([1, 0.2, 0.04, 0.008])
     u = Powers(4, products=True)(np.array([[0.6, 0.3]]))[0]
     assert u == pytest.approx([1, 0.1, 0.01, 0.001, 0.0001, -0.2, 0.04, -0.008, 0.0016, -0.02])
-
-
-def test_a_basis_comes_back_from_its_spec_and_a_function_only_by_name():
-    basis = Powers(2, products=True)
-    assert basis_from(basis.spec) == basis
-    with pytest.raises(InvalidInput, match="build the prior in your program"):
-        basis_from({"basis": "sines"})
-
-
-def test_sampled_shapes_cost_what_they_are_said_to():
-    points = np.array([[0.05], [0.95]])
-    for cost, sign in (("increasing", 1), ("decreasing", -1)):
-        prior = sampled(1, cost)
-        cheap, dear = prior.on(points) @ prior.cost.mean
-        assert sign * (dear - cheap) > 0.2
-    flat = sampled(2, ["flat", "increasing"])
-    corners = flat.on(np.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.9]])) @ flat.cost.mean
-    assert corners[0] == pytest.approx(corners[1], abs=0.02)
-    assert corners[2] > corners[0] + 0.2
-
-
-def test_what_a_basis_cannot_bend_to_counts_as_noise():
-    straight, bent = (sampled(1, basis=Powers(degree), score_noise=0.03) for degree in (1, 6))
-    assert straight.score_noise > bent.score_noise > 0.03
-    rng = np.random.default_rng(5)
-    u, peak, width = rng.uniform(size=(400, 1)), rng.uniform(size=300), rng.uniform(0.25, 1.2, 300)
-    top = rng.uniform(0.5, 1.1, 300)
-    bumps = top - rng.uniform(size=300) * top * (1 - np.exp(-2 * ((u - peak) / width) ** 2))
-    line = np.hstack([np.ones_like(u), u])
-    left = bumps - line @ np.linalg.lstsq(line, bumps, rcond=None)[0]
-    assert straight.score_noise == pytest.approx(np.hypot(0.03, left.std()), rel=0.15)
-
-
-def test_sampled_scores_lie_mostly_on_the_unit_interval():
-    prior = sampled(1)
-    mean, cov = prior.score.at(prior.on(np.linspace(0, 1, 21)[:, None]))
-    assert ((mean > 0.2) & (mean < 0.9)).all()
-    assert (np.sqrt(np.diag(cov)) < 0.5).all()
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: preset("D.9"), "the paper's are D.1"),
-        (lambda: belief([1.0], [[1.0, 0.0]]), "a mean of J numbers"),
-        (lambda: belief([1.0, 1.0], [[1.0, 2.0], [2.0, 1.0]]), "none may be negative"),
-        (lambda: belief([1.0, 1.0], [[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
-        (lambda: Prior(belief([1.0], [1.0]), belief([1.0], [1.0]), Powers(0), score_noise=0.0), "positive"),
-        (lambda: preset("D.1").on(np.zeros((3, 2))), "give a prior for this space"),
-        (lambda: sampled(2, ["flat"]), "one for each of 2 coordinates"),
-        (lambda: Powers(-1), "at least 0"),
-    ],
-)
-def test_what_is_no_belief_says_what_would_be(make, says):
-    with pytest.raises(InvalidInput, match=says):
-        make()

@@ -16,13 +16,10 @@ from haltune.policies.autobct.prior import preset
 from haltune.policies.autobct.value import (
     Effort,
     ahead,
-    cautious,
     chosen,
-    expected_cost,
     grid,
     grid_belief,
     load_map,
-    mapped,
     nodes,
     one_branch,
     shipped,
@@ -53,14 +50,6 @@ def small():
     return shipped("1d"), FOLDER / "1d.npz"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_map_is_small_and_says_what_it_is(name):
-    assert (FOLDER / f"{name}.npz").stat().st_size < 100_000
-    header = shipped(name).header
-    assert (header["dim"], header["depth"], header["format"]) == (int(name[0]), 3, 1)
-    assert 0 < header["error"] < 0.02
-
-
 def of_three(x, dim):
     """V_3 of a state, without a map."""
     effort = Effort(score_nodes=9 if dim == 1 else 5, cost_nodes=5 if dim == 1 else 3, outer=9, best=6)
@@ -83,59 +72,6 @@ def test_a_map_shifts_with_the_score_and_scales_with_the_unit(name):
         assert shipped(name).value(one_branch(replace(x, m=x.m + 0.3))) == pytest.approx(value + 0.3, abs=1e-5)
         scaled = replace(x, m=2 * x.m, c=4 * x.c, noise=4 * x.noise, t=2 * x.t, d=4 * x.d, jitter=4 * x.jitter)
         assert shipped(name).value(one_branch(scaled)) == pytest.approx(2 * value, abs=1e-4)
-
-
-def test_a_truth_is_worth_no_more_with_more_trainings():
-    for x in states("1d", 6):
-        known = replace(x, c=0 * x.c, d=0 * x.d)
-        assert shipped("1d").value(one_branch(known)).item() == pytest.approx(values(known, 2).max(), abs=5e-3)
-
-
-def test_one_exact_step_is_taken_on_top_of_a_map():
-    for x in states("1d", 6):
-        q = mapped(x, grid(1), shipped("1d"), 0.0)
-        assert q.max() >= values(x, 3, Effort()).max() - 0.02
-        assert mapped(x, grid(1), shipped("1d"), 0.05).max() <= q.max() + 1e-12
-
-
-def four(x, control, effort):
-    """Q_4 of a control by sums over both innovations, V_3 of each child without a map."""
-    (z, p), (w, q) = nodes(effort.score_nodes), nodes(effort.cost_nodes)
-    after = x.after(int(control), np.repeat(z, len(w)), np.tile(w, len(z)))
-    columns = [replace(after, m=after.m[:, [i]], t=after.t[:, [i]]) for i in range(len(z) * len(w))]
-    more = [max(float(after.m[control, i]), values(y, 3, effort).max()) for i, y in enumerate(columns)]
-    return float(np.array(more) @ np.outer(p, q).ravel() - expected_cost(x)[control, 0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_a_decision_by_a_map_loses_little_of_what_four_trainings_are_worth(name):
-    dim = int(name[0])
-    points = grid(dim)
-    effort = Effort(score_nodes=9, cost_nodes=5, inner=len(points))
-    lost = []
-    for x in states(name, 8, seed=5):
-        q = mapped(x, points, shipped(name), 0.0)
-        likely = np.union1d(np.argsort(-q)[:3], np.argsort(-values(x, 2))[:2])
-        exact = {int(u): four(x, u, effort) for u in likely}
-        best = max(exact.values())
-        lost.append(best - exact[int(np.argmax(q))])
-        assert q.max() == pytest.approx(best, abs=0.02)
-    assert max(lost) < 0.01
-    assert np.mean(lost) < 2e-3
-
-
-def test_what_is_not_trusted_of_a_value_makes_it_less_on_both_sides_of_zero():
-    assert cautious(np.array([1.0, -1.0, 0.0, -np.inf]), 0.1).tolist() == [0.9, -1.1, 0.0, -np.inf]
-
-
-def test_a_map_comes_back_from_its_file_and_a_path_is_as_good_as_a_name(small):
-    built, path = small
-    again = load_map(path)
-    assert again.header == json.loads(json.dumps(dict(built.header)))
-    for x in states("1d", 4):
-        assert np.array_equal(again.value(one_branch(x)), built.value(one_branch(x)))
-    assert shipped(str(path)).depth == built.depth
 
 
 def test_a_search_with_a_map_ends():

@@ -11,14 +11,10 @@ from rising import HORIZON, SOLVER, Pausing, curve
 from scipy.stats import binom
 from worlds import problem, search, small_study, train
 
-from haltune import Action, Budget, OptimalStopping, Start, Study, Trial
-from haltune.errors import InvalidInput
+from haltune import Action, Budget, OptimalStopping, Study, Trial
 from haltune.log.decisions import AUDIT
-from haltune.log.events import Reported, Started, Status, to_json
-from haltune.log.history import History
+from haltune.log.events import Reported, Started, Status
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
-from haltune.policies.bobos.policy import declare
-from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 
 ENDS = (0.9, 0.5, 0.3, 0.92, 0.2)  # of trial 0, 1, ...: 1, 2 and 4 lose
@@ -52,22 +48,6 @@ def marked(study: Study, trial: int) -> list[Reported]:
 
 def declared(study: Study) -> list[int]:
     return [e.trial for e in study.events() if isinstance(e, Started) and AUDIT in e.evidence]
-
-
-@cache
-def seeded(count: int) -> list[History]:
-    """Histories of nothing that differ in their seeds, for reading alone."""
-    the_problem = problem()
-    histories = [History(the_problem) for _ in range(count)]
-    for seed, history in enumerate(histories):
-        history.seed = seed
-    return histories
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.4, 1.0])
-def test_the_declared_share_is_the_share(share: float) -> None:
-    drawn = sum(AUDIT in declare(Start({}), share, h).evidence for h in seeded(4000))  # type: ignore[union-attr]
-    assert binom.ppf(1e-6, 4000, share) <= drawn <= binom.ppf(1 - 1e-6, 4000, share)
 
 
 def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start() -> None:
@@ -114,22 +94,6 @@ def test_after_its_would_be_stop_a_run_is_not_judged_again_and_says_why() -> Non
         assert f"would have been stopped at epoch {first.epoch:g}" in e.verdict.reason
 
 
-def test_who_is_not_drawn_is_judged_as_without_an_audit() -> None:
-    none, plain = (ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=a))) for a in (1e-12, 0.0))
-    told = [[to_json(e)["verdict"] for e in s.events() if isinstance(e, Reported)] for s in (none, plain)]
-    assert told[0] == told[1]
-    assert declared(none) == []
-
-
-@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")  # far outside the bounds
-def test_a_run_that_diverged_is_audited_as_any_other() -> None:
-    study = of_five(Halting(RandomSearch(), SOLVER, audit=1.0))
-    for trial in study:
-        train(trial, lambda _, epoch, id=trial.id: curve(0.9, epoch) if id == 0 else -1e300)  # type: ignore[misc]
-    assert "no finite value" in marked(study, 1)[0].verdict.reason
-    assert study.trials[1].epoch == HORIZON
-
-
 # policies inside and around
 
 
@@ -170,13 +134,6 @@ def test_a_pause_by_hyperband_is_no_stop_of_the_rule() -> None:
     assert told.stops == told.unknown + told.of_stops.of
 
 
-def test_what_a_policy_inside_audits_the_rule_around_lets_train_on() -> None:
-    inside = BOBOS(initial=6, stopping=SOLVER, audit=1.0)
-    study = ends_as_told(of_five(Halting(inside, OptimalStopping(paths=4000, K1=1e9))))  # hardly ever stops
-    assert {t.status for t in study.trials} == {Status.COMPLETED}
-    assert study.audit().stops >= 2
-
-
 # resuming
 
 
@@ -200,16 +157,3 @@ def test_a_run_that_is_offered_again_keeps_its_first_would_be_stop() -> None:
 
 
 # options
-
-
-def test_an_audit_is_in_the_spec_only_where_there_is_one_and_comes_back_from_it() -> None:
-    for share, policy in ((None, BOBOS()), (0.05, BOBOS(audit=0.05)), (0.05, Halting(RandomSearch(), audit=0.05))):
-        assert policy.spec.get(AUDIT) == share
-        assert policy_from(policy.spec).spec == policy.spec
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True, "5%", None])
-def test_what_is_no_share_is_refused(share: Any) -> None:
-    for make in (lambda: BOBOS(audit=share), lambda: Halting(RandomSearch(), audit=share)):
-        with pytest.raises(InvalidInput, match="from 0 to 1"):
-            make()

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from climbing_log import climbed
 from hypothesis import HealthCheck, given, settings
@@ -37,15 +36,6 @@ def test_who_goes_on_is_in_the_top_of_those_that_arrived(form: Any, eta: float, 
         assert all(t.status is not Status.PAUSED for t in lab.study.trials)
 
 
-def test_at_the_end_of_the_promotion_form_nobody_is_left_who_may_go_on() -> None:
-    policy = Hyperband(asynchronous=True)
-    lab = Lab(lambda: policy, rough(4), epochs=27, workers=3).run()
-    rungs = climbed(lab.log, list(policy.table(27).brackets), 3, stops=False)
-    for id, t in rungs.trials.items():
-        assert not (t.paused and id in rungs.top(id))
-    assert len(rungs.trials) == sum(b.rungs[0].n for b in policy.table(27).brackets)
-
-
 def test_new_configurations_fill_one_bracket_after_the_other_and_equal_brackets_share_their_rungs() -> None:
     policy = Hyperband(asynchronous=True, rounds=2)
     lab = Lab(lambda: policy, rough(4), epochs=9).run()
@@ -61,21 +51,6 @@ def test_nobody_ever_waits_while_configurations_are_left() -> None:
     lab = Lab(make, rough(4), epochs=9, workers=7, budget=Budget(epochs=300)).run()
     assert lab.waits == 0
     assert isinstance(lab.answers[-1], Finish)
-
-
-def test_asha_in_seconds_counts_measured_time() -> None:
-    policy = SuccessiveHalving(9, 1.2, 10.8, asynchronous=True, resource="seconds")
-
-    class Slow(Lab):
-        def seconds(self, trial: int, epoch: float) -> float:
-            return 0.5 + 0.5 * (trial % 3)
-
-    lab = Slow(lambda: policy, rough(6), epochs=1000).run()
-    for t in lab.study.trials:
-        had = np.cumsum(t.seconds)
-        assert min(abs(had[-1] - r) for r in (1.2, 3.6, 10.8)) < 1.5
-        assert had[-1] < 10.8 + 1.5
-    assert sum(t.seconds.sum() >= 3.6 for t in lab.study.trials) >= 3
 
 
 FORMS: dict[str, Callable[[], Any]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,11 @@ import pytest
 from halving_log import Filling, plan_of, recomputed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laboratory import Lab, act, differences, happenings, problem, rough
+from laboratory import Lab, act, differences, happenings, rough
 
 from examples import many
-from haltune import Budget, Study, Trial
-from haltune.log.decisions import Action, stop
+from haltune import Budget
+from haltune.log.decisions import stop
 from haltune.log.events import Resumed, Status
 from haltune.log.policy import Wrapper
 from haltune.policies import Hyperband, SuccessiveHalving
@@ -43,36 +42,6 @@ class Whimsical(Wrapper):
             return stop("a whim") if whim else self.policy.judge(state, history, trial, rng)
         whim = np.random.default_rng([self.seed, trial.id, int(trial.epoch)]).random() < 0.1
         return stop("a whim") if whim else self.policy.judge(state, history, trial, rng)
-
-
-@pytest.mark.parametrize(("at", "goes_on"), [((2, 1), 1), ((1, 1), 2), ((2, 3), 2)])
-def test_a_trial_that_is_stopped_where_it_would_win_leaves_its_place_to_the_next(
-    at: tuple[int, int], goes_on: int
-) -> None:
-    make = lambda: Whimsical(SuccessiveHalving(n=3), at=(at,))  # noqa: E731
-    lab = Lab(make, lambda t, e: t, epochs=9).run()
-    (filling,) = recomputed(lab.log, plan_of(SuccessiveHalving(n=3), 9)).values()
-    assert filling.closed
-    assert filling.promoted[0] == [goes_on]
-    assert [t.id for t in lab.study.trials if t.epoch > 1] == [goes_on]
-    assert lab.study.history.trial(at[0]).status is Status.STOPPED
-
-
-def test_a_winner_that_diverges_when_it_is_offered_again_does_not_go_on() -> None:
-    study = Study(problem(9), SuccessiveHalving(n=3), seed=0)
-    trials = [study.ask() for _ in range(3)]
-    for trial, value in zip(trials, [0.9, 0.5, 0.4], strict=True):
-        assert isinstance(trial, Trial)
-        trial.report(value, seconds=1)
-        trial.interrupt() if trial.id == 0 else trial.finish()  # its worker was lost before it had saved
-    assert study.history.trial(1).status is Status.PAUSED
-    again = study.ask()
-    assert isinstance(again, Trial)
-    assert again.id == 0
-    verdict = again.report(math.nan, seconds=1)
-    assert verdict.action is Action.STOP
-    again.finish()
-    assert max(t.epoch for t in study.trials) == 1
 
 
 def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Filling]:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from worlds import SPACE, search, small_study
 
 from haltune import Budget, Maximize, Problem, Study, load_study
-from haltune.errors import InvalidInput
-from haltune.log.events import Resumed, Started, Status
-from haltune.policies import Halting, Hyperband, InfiniteHyperband, Ladder, MultiFidelity, SuccessiveHalving
+from haltune.log.events import Status
+from haltune.policies import Halting, Hyperband, Ladder, MultiFidelity
 from haltune.store.memory import MemoryStore
 
 
@@ -40,35 +39,6 @@ def test_rungs_ascend_from_the_minimum_to_the_horizon(horizon: int, share: float
 def test_without_a_minimum_the_default_search_has_the_rungs_that_it_had(horizon: int) -> None:
     known = {1: (1,), 2: (1, 2), 3: (1, 3), 10: (1, 3, 10), 50: (1, 3, 9, 27, 50)}
     assert MultiFidelity().rungs(horizon) == MultiFidelity().rungs(horizon, 1) == known[horizon]
-
-
-@pytest.mark.parametrize(
-    ("policy", "first"),
-    [
-        (Hyperband(eta=2), {5, 10, 20}),
-        (Hyperband(eta=2, min_resource=7), {10, 20}),
-        (SuccessiveHalving(9), {5}),
-        (SuccessiveHalving(9, 8), {8}),
-        (SuccessiveHalving(9, asynchronous="stop"), {5}),
-        (Ladder(min_trials_per_rung=2), {5}),
-        (MultiFidelity(4, min_trials_per_rung=2), {5, 15}),
-    ],
-)
-def test_trials_are_first_compared_at_the_minimum(policy: Any, first: set[int]) -> None:
-    study = search(small_study(policy, problem=problem(20, 5), budget=Budget(trials=12)))
-    assert {e.until for e in study.events() if isinstance(e, Started)} <= first
-    assert min(e.until or 20 for e in study.events() if isinstance(e, Started | Resumed)) == min(first)
-
-
-def test_a_largest_resource_below_the_minimum_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InvalidInput, match=r"Hyperband\(max_resource=4\).*min_epochs, 5 epochs\. Raise max_resource"):
-        Study(problem(20, 5), Hyperband(4))
-
-
-def test_brackets_without_a_largest_resource_begin_at_the_minimum() -> None:
-    study = small_study(InfiniteHyperband(), problem=Problem(SPACE, Maximize("acc", (0, 1)), None, min_epochs=4))
-    trial: Any = study.ask()
-    assert trial.until >= 4
 
 
 @pytest.mark.parametrize("options", [{"asynchronous": True}, {"asynchronous": "stop"}, {}])
@@ -105,11 +75,6 @@ def test_trials_that_seconds_bound_are_compared_after_the_minimum_by_what_they_r
 def test_the_old_name_of_an_option_works_and_names_the_new_one(make: Any, same: Any, said: str) -> None:
     with pytest.warns(UserWarning, match=said):
         assert make() == same
-
-
-def test_an_old_and_a_new_name_at_once_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"one option\. Give min_trials_per_rung= alone"):
-        Ladder(patience=3, min_trials_per_rung=3)  # type: ignore[call-arg]
 
 
 def test_a_policy_without_the_option_names_the_studys() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,15 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 
 from examples import many
-from haltune.policies.multifidelity.stage_process import Seen, StageKernel, StageProcess, Stages, descent, learn_kernel
+from haltune.policies.multifidelity.stage_process import (
+    LogRegret,
+    Seen,
+    StageKernel,
+    StageProcess,
+    Stages,
+    descent,
+    learn_kernel,
+)
 
 EPOCHS = (1, 3, 9, 27, 50)
 
@@ -160,20 +170,30 @@ def test_it_learns_how_much_an_earlier_study_tells_of_this_one(seed: int) -> Non
     assert not_told < 0.3
 
 
-def test_pending_configurations_are_of_this_study() -> None:
-    stages = Stages(EPOCHS, 2, 1)
-    kernel = StageKernel(stages, stages.mean)
-    process = StageProcess.of(kernel, drawn(stages, 6, 0))
-    points = np.random.default_rng(5).random((3, 2))
-    after = process.with_ends(points[:1])
-    assert after.seen.study is not None
-    assert after.seen.study.tolist() == [0, 1, 0, 1, 0, 1, 0]
-    assert after.ends(points)[1][0] < 0.9 * process.ends(points)[1][0]
+finite = st.floats(-1e3, 1e3)
 
 
-def test_values_that_are_kept_keep_their_study() -> None:
-    seen = drawn(Stages(EPOCHS, 2, 2), 6, 0)
-    kept = seen.at(np.array([4, 17]))
-    assert kept.study is not None
-    assert kept.study.tolist() == [1, 2]
-    assert kept.key != Seen(kept.points, kept.run, kept.stage, kept.value).key
+@settings(max_examples=many(200), deadline=None)
+@given(values=st.lists(finite, min_size=1, max_size=20), sign=st.sampled_from([1.0, -1.0]), bad=st.booleans())
+def test_targets_rank_as_values_do_and_are_bounded(values: list[float], sign: float, bad: bool) -> None:
+    found = np.array([*values, math.nan, math.inf] if bad else values)
+    scale = LogRegret.of(found, found[:5], sign)
+    assert scale is not None
+    targets = scale.targets(found)
+    assert targets.max() == 0.0
+    assert (targets >= -math.log(21) - 1e-12).all()
+    order = np.argsort(-sign * np.array(values), kind="stable")
+    assert (np.diff(targets[order]) <= 1e-12).all()
+    assert not bad or (targets[-2:] == targets.min()).all()
+
+
+@settings(max_examples=many(200), deadline=None)
+@given(values=st.lists(finite, min_size=3, max_size=20, unique=True), sign=st.sampled_from([1.0, -1.0]))
+def test_a_target_stands_for_its_value(values: list[float], sign: float) -> None:
+    scale = LogRegret.of(np.array(values), np.array(values), sign)
+    assert scale is not None
+    for value, target in zip(values, scale.targets(np.array(values)), strict=True):
+        if target > -3.0:
+            assert scale.value(float(target)) == pytest.approx(value, rel=1e-6, abs=1e-6 * scale.width)
+            step = sign * (scale.value(float(target) + 1e-6) - scale.value(float(target)))
+            assert step == pytest.approx(scale.deviation(float(target), 1e-6), rel=1e-3, abs=1e-9 * scale.width)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import small_study
 
 from examples import many
-from haltune import Constraint, Float, Maximize, Minimize, Problem, Space
-from haltune.log.scores import Scale, Span
-from haltune.policies.several_goals import Scalarization, lattice
+from haltune import Constraint, Float, Int, Maximize, Minimize, Problem, Space
+from haltune.log.scores import Scale, Span, hypervolume
+from haltune.policies import MultiFidelity
+from haltune.policies.several_goals import Scalarization, lattice, rooms
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 GOALS = [Maximize("acc", (0, 1)), Minimize("ms", (2, 12)), Minimize("mb")]
@@ -41,10 +43,6 @@ def test_the_lattice_is_of_weights(goals: int) -> None:
         assert all(tuple(float(i == j) for j in range(goals)) in found for i in range(goals))
 
 
-def test_two_goals_have_paregos_eleven_weights() -> None:
-    assert sorted(lattice(2)) == [(i / 10, (10 - i) / 10) for i in range(11)]
-
-
 @settings(max_examples=many(100))
 @given(st.sampled_from(lattice(3)), st.lists(VALUES, min_size=3, max_size=3))
 def test_it_is_the_augmented_tchebycheff_function(weights: tuple[float, ...], vector: list[float]) -> None:
@@ -69,13 +67,6 @@ def test_what_dominates_has_the_larger_number_under_all_weights(
     assert value(by, *better) > value(by, *vector)
 
 
-def test_it_is_0_where_curves_begin_and_1_at_the_best_of_all() -> None:
-    for weights in lattice(2):
-        by = scalarisation(weights)
-        assert value(by, 0.0, 12.0) == pytest.approx(0.0)
-        assert value(by, 1.0, 2.0) == pytest.approx(1.0)
-
-
 @settings(max_examples=many(100))
 @given(st.sampled_from(lattice(2)), st.floats(0, 1), st.floats(2, 12), st.floats(4.01, 1e9))
 def test_what_breaks_a_constraint_is_below_all_that_keeps_to_it_and_lower_the_further(
@@ -86,15 +77,61 @@ def test_what_breaks_a_constraint_is_below_all_that_keeps_to_it_and_lower_the_fu
     assert value(by, acc, ms, params) > value(by, acc, ms, 1.1 * params) >= -1.0
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_in_one_goal_has_no_number(bad: float) -> None:
-    assert math.isnan(value(scalarisation((0.5, 0.5)), 0.5, bad))
-    assert math.isnan(value(scalarisation((1.0, 0.0), LIMITS), 0.5, bad, 9.0))
-
-
 def test_one_goal_keeps_its_values_but_where_a_constraint_is_broken() -> None:
     by = Scalarization(Problem(SPACE, GOALS[1], 3, constraints=LIMITS), (1.0,), (), Scale(-12.0, -2.0, -1.0))
     assert value(by, 7.25, 4.0) == 7.25
     said = {"ms": 7.25, "params": 8.0}
     assert by.value(said.__getitem__) == 12.0 + 10.0 * 0.5  # half of the goal's range beyond its worst end
     assert by.of(by.problem).goal == GOALS[1]
+
+
+WEIGHTS = np.array(lattice(2))
+
+
+def added(front: np.ndarray, weights: np.ndarray) -> float:
+    """The volume that a point a fifth further along the ray adds to a front, below costs of 1.25."""
+    w = np.maximum(weights, 1e-3)
+    point = 0.8 * min(max(w * c) for c in front) / w
+    reference = np.full(2, -1.25)
+    return hypervolume(-np.vstack([front, point]), reference) - hypervolume(-front, reference)
+
+
+@settings(max_examples=many(50))
+@given(st.lists(st.tuples(st.floats(0.2, 1.0), st.floats(0.2, 1.0)), min_size=1, max_size=6))
+def test_the_room_is_no_less_than_the_volume_that_is_added(front: list[tuple[float, float]]) -> None:
+    costs = np.array(front)
+    volumes = np.array([added(costs, w) for w in WEIGHTS])
+    assert (rooms(costs, WEIGHTS) >= volumes - 1e-12).all()
+
+
+@settings(max_examples=many(50))
+@given(st.floats(0.2, 1.0), st.floats(0.2, 1.0))
+def test_beside_one_point_it_is_that_volume(first: float, second: float) -> None:
+    costs = np.array([[first, second]])
+    assert rooms(costs, WEIGHTS) == pytest.approx([added(costs, w) for w in WEIGHTS])
+
+
+def test_a_gap_between_two_points_has_more_room_than_an_end_where_one_goal_is_at_its_best() -> None:
+    costs = np.array([[0.2, 1.0], [0.9, 0.25], [0.95, 0.22], [1.0, 0.2]])
+    found = dict(zip(lattice(2), rooms(costs, WEIGHTS), strict=True))
+    assert found[0.0, 1.0] <= found[0.1, 0.9] < 0.1 * found[0.5, 0.5]
+
+
+def searched(problem: Problem, seed: int, trials: int = 15) -> list[int]:
+    """The widths that a search trains, of a network whose size is a goal."""
+    study = small_study(MultiFidelity(), problem=problem, trials=trials, verbose=0, seed=seed)
+    for trial in study:
+        with trial:
+            width, lr = trial.config["width"], trial.config["lr"]
+            for epoch in trial.epochs():
+                acc = (1.0 - 0.5 / width**0.7) * (1.0 - 0.2 * (lr - 0.6) ** 2) * (1.0 - 0.6**epoch)
+                trial.report({"acc": acc, "params": 10.0 * width}, seconds=1.0)
+    return [t.config["width"] for t in study.trials]
+
+
+@pytest.mark.parametrize("seed", [2])
+def test_a_goal_that_stands_at_its_floor_is_not_asked_for_again_and_again(seed: int) -> None:
+    space = Space({"lr": Float(0.0, 1.0), "width": Int(2, 128, log=True)})
+    widths = searched(Problem(space, [Maximize("acc", (0, 1)), Minimize("params")], 20), seed)
+    assert widths.count(2) <= 5
+    assert len(set(widths)) >= 8

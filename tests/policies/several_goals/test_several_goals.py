@@ -6,7 +6,6 @@ The oracle translates whole logs by formulas of its own and asks a fresh policy,
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,7 +16,7 @@ import pytest
 from worlds import quick, several, small_study, told
 
 import haltune.policies as of
-from haltune import Constraint, Maximize, Minimize, Problem, Start, Study, Trial, Wait
+from haltune import Constraint, Maximize, Problem, Start, Study
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
@@ -158,47 +157,6 @@ def test_a_policy_that_cannot_says_so_and_which_can(policy: Any) -> None:
         Study(PROBLEM, policy, verbose=0)
 
 
-def test_learning_from_earlier_studies_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="one goal and no constraints"):
-        Study(PROBLEM, learn_from=[searched("gpucb")], verbose=0)
-
-
-class Waiter(of.RandomSearch):
-    """Waits but for one weight of the first goal."""
-
-    def start(self, problem: Any) -> Any:
-        return problem.goal.metric
-
-    def fold(self, state: Any, event: Any) -> Any:
-        return state
-
-    def propose(self, state: Any, history: Any, rng: Any) -> Any:
-        if "score of 0.3 acc" in state:
-            return Start(PROBLEM.space.sample(1, rng)[0])
-        return Wait("not by these weights")
-
-
-def test_it_waits_only_where_all_weights_wait() -> None:
-    study = small_study(Waiter(), problem=PROBLEM, trials=3, verbose=0)
-    trial = study.ask()
-    assert isinstance(trial, Trial)
-    assert trial.tags["weights"] == [0.3, 0.7]
-    three = replace(PROBLEM, further=(Minimize("ms"), Minimize("mb")))
-    assert isinstance(small_study(Waiter(), problem=three, verbose=0).ask(), Wait)
-
-
-def test_minimising_alone_is_searched_too() -> None:
-    problem = Problem(PROBLEM.space, [Minimize("loss"), Minimize("ms")], 4)
-    study = small_study(of.MultiFidelity(3, candidates=10), problem=problem, trials=5, verbose=0)
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report({"loss": 1.0 / epoch + trial.config["lr"], "ms": trial.config["layers"]})
-    rescaled = [e.metric for e in study.events() if isinstance(e, Rescaled)]
-    assert {"", "loss", "ms"} <= set(rescaled)
-    assert all(study.history.span(goal).worst < 0.0 for goal in problem.goals)
-
-
 def test_an_infeasible_run_is_stopped_at_its_first_report_and_says_why() -> None:
     limits = [Constraint("params", at_most=2.5)]
     for goals in (PROBLEM.goals, [Maximize("acc")]):
@@ -261,12 +219,3 @@ def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place
         else:
             assert told == f"at epoch {event.epoch:g} on the front of {others + 1} trials"
             assert event.verdict.action is Action.PAUSE
-
-
-@pytest.mark.parametrize("name", ["multifidelity", "asha"])
-def test_a_place_among_runs_is_told_with_the_weights_that_it_is_by(name: str) -> None:
-    for event, _ in decisions(name):
-        reason = event.verdict.reason if isinstance(event, Reported) else ""
-        reason = event.reason if isinstance(event, Resumed) else reason
-        for place in re.finditer(r"\d(st|nd|rd|th) of", reason):
-            assert re.search(r"by (its |the )?(weights,? )?\d[\d.]* \w+", reason[: place.start()]), reason

@@ -1,5 +1,6 @@
 """Truncated variance reduction against equation (3) computed from scratch, and fields against dense posteriors."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,14 @@ import pytest
 
 from haltune.gp import Kernel, condition_on
 from haltune.policies.truvar.belief import BlockedField, DenseField, field_of
-from haltune.policies.truvar.choice import anticipated_reduction, best_ratio, excess_variance, truncated_reduction
+from haltune.policies.truvar.choice import (
+    Aim,
+    Confidence,
+    Stage,
+    anticipated_reduction,
+    excess_variance,
+    truncated_reduction,
+)
 
 KERNEL = Kernel("matern52", 1.7, np.array([0.2, 0.4]))
 RNG = np.random.default_rng(0)
@@ -46,16 +54,6 @@ def test_the_rank_one_form_is_equation_3_computed_from_scratch(floor):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
-def test_nothing_is_taken_off_where_everything_is_known_or_nothing_matters():
-    field = field_of(believed(), POINTS)
-    none = np.zeros(60, dtype=bool)
-    assert not truncated_reduction(
-        field.rows, field.variance, NOISE[None], excess_variance(field.variance, 0.0, none)
-    ).any()
-    known = np.zeros(60)
-    assert not truncated_reduction(lambda block: np.zeros((len(block), 60)), known, known[None], known).any()
-
-
 @pytest.mark.parametrize("count", [1, 5, 40])
 def test_a_field_grown_by_observations_is_the_posterior_given_all_of_them(count):
     rng = np.random.default_rng(count)
@@ -68,21 +66,6 @@ def test_a_field_grown_by_observations_is_the_posterior_given_all_of_them(count)
         np.testing.assert_allclose(field.mean, whole.mean(POINTS), atol=1e-9)
         np.testing.assert_allclose(field.variance, whole.variance(POINTS), atol=1e-9)
         np.testing.assert_allclose(field.rows(np.arange(60)), whole.covariance(POINTS), atol=1e-9)
-
-
-def test_rows_by_blocks_are_the_rows_of_the_matrix():
-    dense, blocked = field_of(believed(), POINTS), BlockedField(believed(), POINTS)
-    for block in ([3, 4, 5], [0, 7, 59]):
-        np.testing.assert_allclose(dense.rows(np.array(block)), blocked.rows(np.array(block)), atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", [field_of, BlockedField])
-def test_a_copy_changes_alone(kind):
-    field = kind(believed(), POINTS)
-    before = field.mean.copy(), field.variance.copy(), field.rows(np.arange(60)).copy()
-    field.copy().observe(3, 2.0, 0.1)
-    for now, then in zip((field.mean, field.variance, field.rows(np.arange(60))), before, strict=True):
-        assert np.array_equal(now, then)
 
 
 def test_downdates_stay_symmetric_and_positive_over_many_exact_repeats():
@@ -113,7 +96,19 @@ def test_anticipation_counts_members_that_would_leave_as_known():
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def test_ratios_equal_up_to_rounding_go_to_the_first():
-    reduction = np.array([[1.0, 2.0 * (1 - 1e-14), 2.0], [4.0, 4.0, 1.0]])
-    assert best_ratio(reduction, np.ones((2, 3))) == (1, 0)
-    assert best_ratio(reduction, np.array([[1.0] * 3, [2.0] * 3])) == (0, 1)
+MEAN = np.array([0.0, 1.0, 2.0, 3.0])
+WIDTH = np.array([0.1, 2.5, 0.5, 1.2])
+ALL = np.ones(4, dtype=bool)
+
+
+def test_the_theorem_takes_the_cost_spent_for_the_end_of_the_stage():
+    beta = Confidence(0.5, "theorem", delta=0.05).beta_of(Stage(2, 9), 100, 40.0)
+    assert beta == pytest.approx(2 * math.log(100 * 1600 * math.pi**2 / (6 * 0.05)))
+
+
+def test_an_implicit_threshold_lies_between_shares_of_the_bounds_of_the_maximum():
+    aim = Aim(share=0.5)
+    assert aim.between(MEAN, WIDTH) == (0.5 * 1.8, 0.5 * 4.2)
+    assert aim.open(MEAN, WIDTH, ALL).tolist() == [False, True, True, True]
+    known = Aim(share=0.5).members(MEAN, np.array([0.1, 0.9, 0.1, 0.1]), ALL)
+    assert known.tolist() == [False, True, False, True]  # the maximum stays while anything is open

@@ -45,10 +45,3 @@ def test_two_boxes_get_a_rule_each():
     assert len(rules) == 2
     assert rules[0].conditions["lr"][0] is None
     assert rules[1].conditions["layers"] == (6, None)
-
-
-def test_there_is_no_rule_for_nothing_and_one_without_conditions_for_everything():
-    assert describe(SPACE, CONFIGS, np.zeros(len(CONFIGS))) == ()
-    (rule,) = describe(SPACE, CONFIGS, np.ones(len(CONFIGS)))
-    assert rule.conditions == {}
-    assert "anything" in str(rule)

@@ -1,18 +1,15 @@
 """TruVaR: its decisions against algorithms 1 and 2 written out, replays, levels, costs, workers, and what it finds."""
 
 import math
-import re
 from functools import partial
 
 import numpy as np
 import pytest
-from worlds import MortalStore
 
-from haltune import Budget, Finish, Float, HaltuneError, Level, Maximize, Minimize, Problem, Space, Study, Trial, Wait
+from haltune import Budget, Finish, Float, Level, Maximize, Problem, Space, Study, Trial, Wait
 from haltune.gp import Kernel, condition_on
 from haltune.log.events import Status
 from haltune.policies import TruVaR
-from haltune.policies.from_spec import policy_from
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 
@@ -137,12 +134,6 @@ def test_a_process_that_only_has_the_log_finds_every_decision_again(make):
     assert (dict(move.config), move.reason) == (dict(last.config), last.reason)
 
 
-def test_beyond_fifty_observations_the_field_is_made_anew_and_stays_the_same():
-    study = search(TruVaR(kernel=KERNEL, noise=0.5, grid=SIDE, initial=0), truth(), 54, noise={None: 0.5})
-    assert differences(study, TruVaR(kernel=KERNEL, noise=0.5, grid=SIDE, initial=0)) == []
-    assert len(study.trials) == 54
-
-
 def test_the_level_set_of_a_known_function_is_found_and_the_search_ends_by_itself():
     values = truth(2)
     study = search(TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE), values, 81)
@@ -155,14 +146,6 @@ def test_the_level_set_of_a_known_function_is_found_and_the_search_ends_by_itsel
     assert "81 configurations" in str(answer)
 
 
-def test_what_is_to_be_minimised_reaches_a_threshold_from_above():
-    values = truth(2)
-    policy = TruVaR(threshold=-0.5, kernel=KERNEL, noise=1e-6, grid=SIDE)
-    study = search(policy, -values, 81, problem=Problem(SPACE, Minimize("loss"), 1))
-    assert np.array_equal(study.level_set().reaches, values >= 0.5)
-    assert not study.level_set().larger
-
-
 def test_an_implicit_threshold_is_a_share_of_the_best():
     values = truth(2) + 5.0
     policy = TruVaR(implicit=0.8, kernel=KERNEL, mean=5.0, noise=1e-6, grid=SIDE)
@@ -173,7 +156,7 @@ def test_an_implicit_threshold_is_a_share_of_the_best():
 
 
 def test_the_maximum_is_found_and_epsilon_holds():
-    for seed in range(4):
+    for seed in range(2):
         values = truth(seed)
         study = search(TruVaR(kernel=KERNEL, noise=1e-6, grid=SIDE, accuracy=0.5), values, 81, seed=seed)
         assert "within" in study.history.finished
@@ -183,15 +166,6 @@ def test_the_maximum_is_found_and_epsilon_holds():
         assert values.max() - values[members].min() <= found.epsilon <= 0.5
         assert values.max() - values[members[0]] <= found.epsilon_at(0.99) + 1e-9
         assert found.probability.sum() <= 1.0 + 1e-12
-
-
-def test_another_threshold_can_be_asked_about_and_a_policy_without_one_needs_it():
-    study = search(TruVaR(noise=1e-6, grid=SIDE, initial=4), truth(), 30)
-    with pytest.raises(HaltuneError, match="threshold"):
-        study.level_set()
-    answer = study.level_set(0.5)
-    assert answer.threshold == 0.5
-    assert len(answer.high) + len(answer.low) + len(answer.undecided) == len(answer.configs)
 
 
 def test_pending_trials_spread_and_count_as_seen():
@@ -257,67 +231,6 @@ def test_the_reduction_over_a_continuous_space_has_the_gradient_it_says():
         np.testing.assert_allclose(gradient[:, k], slope, rtol=1e-4, atol=1e-6)
 
 
-def test_every_option_survives_its_json():
-    policies = [
-        TruVaR(),
-        TruVaR(threshold=0.9, kernel=KERNEL, levels=[Level("a", 0.1), Level("b", 0.01, 5.0)], grid=5, a=2.0),
-        TruVaR(implicit=0.9, beta="theorem", eta=0.0, candidates=50, anticipate=True, noise=0.1),
-        TruVaR(0.4, rule="straddle", kernel=KERNEL, noise=0.0),
-    ]
-    for policy in policies:
-        again = policy_from(policy.spec)
-        assert again.spec == policy.spec
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"threshold": 1.0, "implicit": 0.5}, "Give one of them"),
-        ({"implicit": 1.5}, "share"),
-        ({"kernel": "cubic"}, "matern52"),
-        ({"kernel": KERNEL}, "noise"),
-        ({"r": 1.0}, "between 0 and 1"),
-        ({"candidates": "some"}, "members"),
-        ({"cost_model": "line"}, "gp"),
-        ({"refit_every": 0}, "at least 1"),
-        ({"noise": -1.0}, "variance"),
-        ({"noise": "little"}, "variance"),
-        ({"threshold": "0.9"}, "finite value"),
-        ({"threshold": True}, "finite value"),
-        ({"a": "much"}, "positive number"),
-        ({"representers": 3}, "at least 8"),
-        ({"representers": 10**6}, "at most 20,000"),
-        ({"grid": "abc"}, "list of configurations"),
-        ({"grid": [1, 2]}, "list of configurations"),
-        ({"mean": None}, "finite value"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_with_what_is_allowed(options, said):
-    with pytest.raises(HaltuneError, match=said):
-        TruVaR(**options)
-
-
-def test_a_grid_that_is_not_of_the_space_is_refused():
-    with pytest.raises(HaltuneError, match="not a configuration"):
-        Study(PROBLEM, TruVaR(grid=[{"x": 7.0, "z": 0.0}]), budget=Budget(trials=1))
-    with pytest.raises(HaltuneError, match="monotone"):
-        Study(PROBLEM, TruVaR(monotone=True), budget=Budget(trials=1))
-
-
-@pytest.mark.parametrize("says", [-1.0, math.nan, "little"])
-def test_a_noise_function_that_says_no_variance_is_named_with_the_configuration(says):
-    policy = TruVaR(kernel=KERNEL, noise=lambda config: says, grid=SIDE, initial=0)
-    with pytest.raises(HaltuneError, match=r"The noise function returned .* for {'x'"):
-        Study(PROBLEM, policy, budget=Budget(trials=1)).ask()
-
-
-def test_a_kernel_of_another_dimension_is_refused_before_anything_is_trained():
-    kernel = Kernel("se", 1.0, np.ones(3))
-    for policy in (TruVaR(kernel=kernel, noise=0.1), TruVaR(0.5, rule="gchk", kernel=kernel, noise=0.1)):
-        with pytest.raises(HaltuneError, match=r"3 lengthscales.*2 coordinates"):
-            Study(PROBLEM, policy, budget=Budget(trials=1))
-
-
 @pytest.mark.parametrize("rule", ["gchk", "straddle", "variance"])
 def test_other_rules_choose_what_their_formula_says(rule):
     values = truth(4)
@@ -340,16 +253,7 @@ def test_other_rules_choose_what_their_formula_says(rule):
         seen_y.append(float(trial.values[-1]))
 
 
-def test_a_search_that_is_done_stays_done():
-    store = MortalStore(10**9, True, lambda: 0.0)
-    study = search(TruVaR(threshold=9.0, kernel=KERNEL, noise=1e-6, grid=SIDE), truth(), 81, store)
-    answer = study.ask()
-    assert isinstance(answer, Finish)
-    assert "classified" in answer.reason
-
-
-@pytest.mark.parametrize("options", [{}, {"threshold": 0.5}])
-@pytest.mark.parametrize("kernel", [KERNEL, "se"])
+@pytest.mark.parametrize(("options", "kernel"), [({}, "se"), ({"threshold": 0.5}, KERNEL)])
 def test_exact_values_are_measured_once(options, kernel):
     values = truth(7)
     policy = TruVaR(kernel=kernel, noise=0.0, grid=SIDE, **options)
@@ -376,23 +280,6 @@ def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
     assert "of the threshold" in study.ask().reason
 
 
-@pytest.mark.parametrize(
-    ("policy", "says"),
-    [
-        (TruVaR(grid=SIDE), r"\d+ of 81 configurations may be the best: of what is not sure of them, this run settles"),
-        (TruVaR(threshold=0.5, grid=SIDE), r"\d+ of 81 configurations may lie on either side: of what is not sure"),
-        (TruVaR(threshold=0.123456789, rule="gchk", grid=SIDE), r"whether it reaches 0.1235 is the least sure: value"),
-        (TruVaR(threshold=0.5, grid=SIDE, rule="variance"), r"its value is the least sure: value"),
-    ],
-)
-def test_a_reason_is_a_sentence_of_short_numbers(policy, says):
-    reasons = [e.reason for e in started(search(policy, truth(), trials=10))][-3:]
-    for reason in reasons:
-        assert re.match(says, reason)
-        digits = [re.sub(r"\D", "", number).lstrip("0") for number in re.findall(r"\d[\d.]*", reason)]
-        assert max(map(len, digits)) <= 4
-
-
 def test_members_known_to_the_floor_of_eta_are_left_open_and_workers_wait_for_each_other():
     store = MemoryStore()
     policy = TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE, floor=0.2)
@@ -413,8 +300,7 @@ def test_members_known_to_the_floor_of_eta_are_left_open_and_workers_wait_for_ea
     assert "81 configurations lie within" in move.reason
 
 
-@pytest.mark.parametrize("kernel", [KERNEL, "matern52"])
-@pytest.mark.parametrize("threshold", [-60.0, 0.4, 60.0])
+@pytest.mark.parametrize(("kernel", "threshold"), [(KERNEL, 0.4), ("matern52", -60.0), ("matern52", 60.0)])
 def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     noise = 1e-4 if isinstance(kernel, Kernel) else None
     study = Study(PROBLEM, TruVaR(threshold=threshold, kernel=kernel, noise=noise, grid=SIDE), seed=1,
@@ -427,7 +313,7 @@ def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     assert not any(SPACE.key(c) in tried for c, _ in found.high)
 
 
-@pytest.mark.parametrize("policy", [TruVaR(threshold=0.5), TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")])
+@pytest.mark.parametrize("policy", [TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")])
 def test_a_search_keeps_away_from_where_trainings_fail(policy):
     study = Study(PROBLEM, policy, seed=1, budget=Budget(trials=24), max_failures=100, verbose=0)
     for trial in study:
@@ -439,25 +325,6 @@ def test_a_search_keeps_away_from_where_trainings_fail(policy):
     assert failed
     assert len(failed) <= 12  # they were all but a few of them
     assert len({SPACE.key(t.config) for t in failed}) == len(failed)  # none twice
-
-
-def test_pending_trials_that_end_a_stage_leave_the_next_one_to_choose_by():
-    store = MemoryStore()
-    study = search(TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE), truth(1), 20, store)
-    ahead = Study(PROBLEM, study.policy, store, seed=3, budget=Budget(trials=200))
-    held = [ahead.ask() for _ in range(25)]
-    moves = [e for e in started(ahead) if "eta" in e.evidence]
-    assert all(e.evidence["reduction"] > 0.0 for e in moves)
-    assert min(e.evidence["eta"] for e in moves[-25:]) < max(e.evidence["eta"] for e in moves[:3])
-    places = [SPACE.key(t.config) for t in held if isinstance(t, Trial)]
-    assert len(set(places)) == len(places)
-
-
-def test_a_share_of_a_best_that_is_not_positive_divides_nothing():
-    study = search(TruVaR(implicit=0.9, kernel=KERNEL, noise=1e-6, grid=SIDE, mean=-9.0), truth() - 9.0, 81)
-    assert "give a threshold" in study.ask().reason
-    with pytest.raises(HaltuneError, match="give a threshold"):
-        study.level_set()
 
 
 @pytest.mark.parametrize(
@@ -477,13 +344,3 @@ def test_other_questions_are_answered_by_the_beliefs_of_the_policy(policy):
     assert len(other.configs) == len(KEYS)
     settled = ~other.open
     assert np.array_equal(other.reaches[settled], (values >= 0.2)[settled])
-
-
-@pytest.mark.parametrize("make", [TruVaR, partial(TruVaR, rule="gchk")])
-def test_a_threshold_beyond_the_metrics_bounds_is_refused(make):
-    percent = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 1)
-    with pytest.raises(HaltuneError, match=r"threshold=92\): acc goes from 0 to 1"):
-        Study(percent, make(threshold=92.0), budget=Budget(trials=3))
-    study = Study(percent, make(threshold=0.9), budget=Budget(trials=3))
-    with pytest.raises(HaltuneError, match=r"level_set\(threshold=92\)"):
-        study.level_set(92.0)
