@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from haltune.display import amount
@@ -11,6 +12,7 @@ from haltune.study import Trial
 
 from ..ranks import Agreement
 
+_NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
@@ -135,6 +137,27 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
         f"{what} ends this fit after {amount(epochs, 'epochs', 3)}, but trials are compared at {horizon}: give the "
         "Trainer max_epochs=trial.max_epochs alone, and limit the search, Study(..., budget=Budget(time='2h'))"
     )
+
+
+def requeues(trainer: Any) -> str | None:
+    """Return a sentence if Lightning itself requeues the SLURM job at SIGUSR1."""
+    environment = getattr(trainer._accelerator_connector, "cluster_environment", None)
+    if not getattr(environment, "auto_requeue", False):
+        return None
+    return (
+        "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its "
+        f"file hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
+    )
+
+
+def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
+    """Raise NotSupported where Lightning loaded what it saved for a requeue in another trial, `of`."""
+    path = os.path.basename(str(trainer.ckpt_path or ""))
+    if of not in (None, trial.id) and path.startswith("hpc_ckpt"):
+        raise NotSupported(
+            f"Lightning loaded {path}, which it saved in trial {of} to requeue its SLURM job, into trial {trial.id}. "
+            f"Delete it. {_NO_REQUEUE}."
+        )
 
 
 def advice(trainer: Any, trial: Trial) -> str | None:
