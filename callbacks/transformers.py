@@ -135,7 +135,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._epochs += 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         if args.eval_strategy == "steps" and horizon is not None and self._position(args, state) >= horizon:
             control.should_evaluate = True  # which ends the training
         if control.should_evaluate:

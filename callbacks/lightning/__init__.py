@@ -243,7 +243,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [*self._epoch_start, now] if first else [now]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         if horizon is not None and not silent(trainer) and (checks.position(trainer, self.trial.unit) or 0) >= horizon:
             self._ends = trainer.should_stop = True  # so that Lightning validates now
 
@@ -425,7 +425,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             saves = False
         if stops and (not saves or exact):
             self._ends = trainer.should_stop = True
-        if found is not None and self.trial.goal.of == "best":
+        if found is not None and self.trial._goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:

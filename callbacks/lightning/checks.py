@@ -101,7 +101,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     if horizon is None:
         return
     if trial.until is not None and trial.until < horizon and sharded(trainer):
@@ -120,7 +120,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raise NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon or trial.unit != "epoch":
         return
@@ -162,7 +162,7 @@ def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
 
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a sentence if early stopping can end the training before the first rung."""
-    until, horizon = trial.until, trial.horizon
+    until, horizon = trial.until, trial._horizon
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon) or trial.unit != "epoch":
         return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:

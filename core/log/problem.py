@@ -338,10 +338,14 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
 class Budget(KnowsArguments):
     """What a whole search may cost, over all its workers. Every limit that is given holds; None is no limit.
 
+    A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
+    other dominates. It sets the count of `trials_without_gain` to 0. Each other trial that completes, stops early or
+    pauses counts once; failed and interrupted trials do not count. Before the first complete trial, pauses do not
+    count: results at early epochs are no end result. If the policy fills rungs before it resumes trials, as Hyperband
+    does, use at least the size of a rung.
+
     Args:
         trials: How many may start; trials that have started continue. Default: None.
-        trials_without_gain: How many may end or pause, one after the other, before a better result. Then no trial
-            starts; trials that have started continue, and a gain among them starts the count again. Default: None.
         epochs: How many may be trained. Default: None.
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
             Default: None.
@@ -350,12 +354,8 @@ class Budget(KnowsArguments):
         price: Of a worker for an hour if it has none of its own; no limit by itself. A worker's own is in its
             environment, HALTUNE_PRICE, or `study.optimize(train, price=)`. Default: None.
         cost: The sum of what trials report as `cost`, in its own units. Default: None.
-
-    A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
-    other dominates. It sets the count to 0. Each other trial that completes, stops early or pauses counts once; failed
-    and interrupted trials do not count. Before the first complete trial, pauses do not count: results at early epochs
-    are no end result. If the policy fills rungs before it resumes trials, as Hyperband does, use at least the size of
-    a rung.
+        trials_without_gain: How many may end or pause, one after the other, before a better result. Then no trial
+            starts; trials that have started continue, and a gain among them starts the count again. Default: None.
 
     Raises:
         InvalidInput: For a limit that is not positive, and a duration that is none.

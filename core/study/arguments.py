@@ -352,7 +352,7 @@ class ReportingFunction:
         before = trial.epoch
         value: Any = self.train(trial)
         if trial.epoch == before:
-            trial.session.recall(trial)  # a process that the training spawned may have reported
+            trial._session.recall(trial)  # a process that the training spawned may have reported
         if trial.epoch > before:
             self._doubt(trial, value)
             return
@@ -362,14 +362,14 @@ class ReportingFunction:
                 "after every epoch"
             )
         if not isinstance(value, Mapping):
-            value = number(f"what train(trial) returns, the {trial.goal.metric},", value)
-        trial.report(value, trial.horizon)
+            value = number(f"what train(trial) returns, the {trial._goal.metric},", value)
+        trial.report(value, trial._horizon)
 
     def _doubt(self, trial: Trial, value: Any) -> None:
         """Say once of a number that is returned after reports, and is not what the run counts for, that it is none."""
         if isinstance(value, bool):
             return
-        goal, record = trial.goal, trial.session.log.history.trial(trial.id)
+        goal, record = trial._goal, trial._session.log.history.trial(trial.id)
         try:
             returned = number("", value.get(goal.metric) if isinstance(value, Mapping) else value)
         except InvalidInput:

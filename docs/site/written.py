@@ -47,11 +47,16 @@ CHECKPOINTS = {
 }
 BUDGET = {
     "trials": "trials that start",
+<<<<<<< HEAD
     "epochs": "epochs of all trials; `steps`, `tokens` or the plural of `unit`, if the study counts these",
+=======
+    "trials_without_gain": "trials that end or pause, one after the other, without a better result",
+    "epochs": "epochs of all trials",
+>>>>>>> main
     "time": 'wall-clock time, such as `"2h"`',
     "worker_time": "time of all workers together",
-    "money": "worker time times `price`",
-    "price": "price of an hour of a worker",
+    "money": "worker time times the worker's price",
+    "price": "price of an hour of a worker that has none of its own (`HALTUNE_PRICE`)",
     "cost": "sum of the costs that trials report",
 }
 
