@@ -47,12 +47,8 @@ CHECKPOINTS = {
 }
 BUDGET = {
     "trials": "trials that start",
-<<<<<<< HEAD
     "epochs": "epochs of all trials; `steps`, `tokens` or the plural of `unit`, if the study counts these",
-=======
     "trials_without_gain": "trials that end or pause, one after the other, without a better result",
-    "epochs": "epochs of all trials",
->>>>>>> main
     "time": 'wall-clock time, such as `"2h"`',
     "worker_time": "time of all workers together",
     "money": "worker time times the worker's price",
