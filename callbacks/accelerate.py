@@ -84,7 +84,7 @@ class AcceleratedLoop(TrainingLoop):
     def __iter__(self) -> Iterator[int]:
         """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
         for model in self._accelerator._models:
-            if (first := trained_by(self.trial.session, model, self.trial.id)) is not None:
+            if (first := trained_by(self.trial._session, model, self.trial.id)) is not None:
                 raise InvalidInput(
                     f"the accelerator still holds the model of trial {first}: make an Accelerator for each trial, "
                     "within the loop, or call accelerator.free_memory() before you prepare the next"

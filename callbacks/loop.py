@@ -110,7 +110,7 @@ class TrainingLoop:
             self._reporter.end_of_fit()
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         for epoch in itertools.count(int(self.trial.epoch) + 1):
             if self.stopping or interruption.waits or (horizon is not None and epoch > horizon):
                 return

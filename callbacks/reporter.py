@@ -83,8 +83,8 @@ class Detached:
     attempt, checkpoint, verdict, ended = 0, None, None, None
 
     def __init__(self, trial: Trial) -> None:
-        self.id, self.config, self.goal = trial.id, dict(trial.config), trial.goal
-        self.epoch, self.max_epochs, self.horizon = float(trial.epoch), trial.max_epochs, trial.horizon
+        self.id, self.config, self._goal = trial.id, dict(trial.config), trial._goal
+        self.epoch, self.max_epochs, self._horizon = float(trial.epoch), trial.max_epochs, trial._horizon
         self.unit = trial.unit
 
     def report(self, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +138,7 @@ class Reporter:
                 f"Cannot read record={record!r}. 'all' stores every scalar of an epoch, 'monitor' the goal's metric."
             )
         self.trial: Trial = trial
-        self.metric: str = monitor or trial.goal.metric
+        self.metric: str = monitor or trial._goal.metric
         self.measures: Measures = trial._measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values taken since `begin`, repeats included
@@ -159,7 +159,7 @@ class Reporter:
     @property
     def stopping(self) -> bool:
         """True when the loop should end: a STOP or PAUSE came, the trial is lost, or it reached its horizon."""
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         return self.verdict is not None or (not self.ended and horizon is not None and self._last >= horizon)
 
     @property
@@ -223,7 +223,7 @@ class Reporter:
         self.reports = 0
         self._last = max(self._last, float(trial.epoch))
         self.ended = self.ended or trial.ended is not None
-        horizon = trial.horizon
+        horizon = trial._horizon
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended: the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned != horizon:
@@ -240,7 +240,7 @@ class Reporter:
                 "horizon",
             )
         known = self.ended or model is None
-        if not known and (first := trained_by(trial.session, model, trial.id)) is not None:
+        if not known and (first := trained_by(trial._session, model, trial.id)) is not None:
             self.advise(
                 f"Trial {trial.id} trains the model that trial {first} has trained, with its weights and the "
                 "configuration it was built with. Build a model for each trial, within the loop, from trial.config.",
@@ -278,8 +278,8 @@ class Reporter:
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
         try:
-            if trial.unit != "epoch" and trial.horizon is not None:  # tokens come by batches, which may go beyond
-                epoch = min(epoch, trial.horizon)
+            if trial.unit != "epoch" and trial._horizon is not None:  # tokens come by batches, which may go beyond
+                epoch = min(epoch, trial._horizon)
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
@@ -306,7 +306,7 @@ class Reporter:
 
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         if self.ended or (horizon is not None and max(epoch, math.nextafter(self._last, math.inf)) > horizon):
             return False
         if epoch <= self._last:
@@ -491,7 +491,7 @@ class Reporter:
         paused = self.verdict is not None and self.verdict.action is Action.PAUSE
         if paused:
             self.verdict = None
-            self.trial.go_on()
+            self.trial._go_on()
         return paused
 
     # warnings
@@ -510,13 +510,13 @@ class Reporter:
 
     def advise(self, sentence: str, about: str | None = None) -> None:
         """Warn once a study about the same sentence, or of the first sentence `about` a matter."""
-        once(self.trial.session, sentence, about)
+        once(self.trial._session, sentence, about)
 
     def warn_once(self, topic: str, sentence: str, about: str | None = None) -> None:
         """Warn once in this training for each topic; in the log once for each matter it is `about`."""
         if topic not in self._warned:
             self._warned.add(topic)
-            self.trial.session.warn(sentence, about or topic)
+            self.trial._session.warn(sentence, about or topic)
 
     def __getstate__(self) -> dict[str, Any]:
         """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
@@ -531,10 +531,10 @@ def ending_metrics(reporter: Reporter) -> tuple[dict[str, float], str]:
     """Return what trackers log when a fit ends: metrics, and the reason as a sentence."""
     trial = reporter.trial
     verdict = reporter.verdict or trial.verdict
-    cut = trial.horizon is not None and reporter.verdict is not None
+    cut = trial._horizon is not None and reporter.verdict is not None
     metrics = {
         "haltune_verdict": _VERDICTS.get(verdict.action, 0.0) if verdict else 0.0,
-        f"haltune_{trial.unit}s_saved": max(0.0, (trial.horizon or 0) - float(trial.epoch)) if cut else 0.0,
+        f"haltune_{trial.unit}s_saved": max(0.0, (trial._horizon or 0) - float(trial.epoch)) if cut else 0.0,
     }
     chance = verdict.evidence.get("p_win") if verdict else None
     if isinstance(chance, (int, float)):
@@ -573,7 +573,7 @@ def need_trial(trial: Any, monitor: Any = None) -> None:
             f"HaltuneCallback(trial, monitor={trial!r})."
         )
     # a study reports, too
-    if isinstance(trial, type) or not (hasattr(trial, "report") and hasattr(trial, "goal")):
+    if isinstance(trial, type) or not (hasattr(trial, "report") and hasattr(trial, "verdict")):
         raise InvalidInput(
             f"{_named(trial)} is not a trial. Write HaltuneCallback(trial), with a trial from `for trial in study` or "
             "study.ask()."

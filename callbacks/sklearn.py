@@ -108,7 +108,7 @@ def _saving(trial: Trial, model: Any) -> Callable[[Path], object] | None:
     if importlib.util.find_spec("skops") is not None:
         return lambda path: _save(model, path)
     once(
-        trial.session,
+        trial._session,
         "without skops a scikit-learn estimator is saved nowhere: runs stop for good instead of pausing, and the best "
         f"model is not kept. {installing('sklearn')}",
     )
@@ -140,7 +140,7 @@ def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
 
     if callable(scoring):
         return scoring  # type: ignore[no-any-return]
-    metric, others = trial.goal.metric, trial._measures.others
+    metric, others = trial._goal.metric, trial._measures.others
     if not others:
         return check_scoring(estimator, _named(trial, scoring or metric, True))  # type: ignore[no-any-return]
     if scoring is not None:
@@ -163,8 +163,8 @@ def _named(trial: Trial, name: Any, first: bool) -> str:
             f"{name!r} is no scorer of scikit-learn's: give fit(..., scoring=) a name of sklearn.metrics."
             f"get_scorer_names(){meant}, or a function (estimator, x, y) -> number"
         )
-    if first and not isinstance(trial.goal, Maximize):
-        goal = f"Maximize({trial.goal.metric!r})"
+    if first and not isinstance(trial._goal, Maximize):
+        goal = f"Maximize({trial._goal.metric!r})"
         raise InvalidInput(
             f"scikit-learn's scorers are larger where better, {name!r} among them: make the goal {goal}, or give "
             "fit(..., scoring=) a function (estimator, x, y) -> number that is smaller where better"

@@ -74,7 +74,7 @@ class HaltuneCallback(Reporting):
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, every: int | None = None
     ) -> None:
         super().__init__(trial, monitor, verbose)
-        self.every = every or max(1, (trial.horizon or 20_000) // 20)
+        self.every = every or max(1, (trial._horizon or 20_000) // 20)
 
     def _setup(self) -> None:
         super(Portable, self).__init__()  # BaseCallback's
@@ -102,7 +102,7 @@ class HaltuneCallback(Reporting):
     def _step(self) -> int:
         """The step, at most that of a full training: a rollout goes beyond it."""
         done = int(self.model.num_timesteps)
-        return done if self.trial.horizon is None else min(done, self.trial.horizon)
+        return done if self.trial._horizon is None else min(done, self.trial._horizon)
 
     def _report(self, reward: float) -> None:
         if self._step > self.trial.epoch:

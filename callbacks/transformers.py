@@ -29,7 +29,7 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .interruption import Interruption
+from .interruption import Interruption, caller
 from .ranks import torch_ranks
 from .reporter import missing, two_callbacks
 
@@ -113,6 +113,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         vars(state)[_STARTED] = True
         self._training = True
         self._start(state.global_step)
+        _continue_callbacks(state)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
             raise InvalidInput(
                 "The study counts tokens, and this Trainer does not. Set TrainingArguments("
@@ -134,7 +135,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._epochs += 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         if args.eval_strategy == "steps" and horizon is not None and self._position(args, state) >= horizon:
             control.should_evaluate = True  # which ends the training
         if control.should_evaluate:
@@ -279,6 +280,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
         raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # training's loss is not meant
+
+
+def _continue_callbacks(state: Any) -> None:
+    """Give callbacks such as EarlyStoppingCallback their state in the checkpoint that this training continues from.
+
+    By default the Trainer does not, and a patience would count from 0 again.
+    """
+    loop = caller("_inner_training_loop", "transformers.") if state.global_step else None
+    callbacks = [] if loop is None else loop.f_locals["self"].callback_handler.callbacks
+    for name, saved in (getattr(state, "stateful_callbacks", None) or {}).items():
+        alike = [c for c in callbacks if type(c).__name__ == name]
+        for callback, one in zip(alike, saved if isinstance(saved, list) else [saved], strict=False):
+            vars(callback).update(one.get("attributes", {}))
 
 
 def _steps_in_epoch(args: Any, loader: Any) -> int | None:

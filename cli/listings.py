@@ -19,7 +19,7 @@ from rich.table import Table
 from haltune import report as reports
 from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
-from haltune.display import cell, duration, of_epochs, settings, short
+from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.history import History
@@ -45,7 +45,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
         "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
-        "epochs": spent.epochs, "trained_again": trained_again(history),
+        "unit": problem.unit, "epochs": spent.epochs, "trained_again": trained_again(history),
         "saved": savings.epochs, "ended_sooner": savings.itself,
         "time": spent.time, "worker_time": spent.worker_time,
         "money": spent.money(history.wishes.extended(history.recorded).price), "deciding": spent.deciding,
@@ -204,7 +204,8 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         return
     names = history.problem.measured
     titles = (
-        "trial", "outcome", "attempt", "epochs", history.problem.goal.metric, *names, "time", "configuration",
+        "trial", "outcome", "attempt", history.problem.units, history.problem.goal.metric, *names, "time",
+        "configuration",
     )  # fmt: skip
     narrow = sys.stdout.isatty()
     table = Table(box=None, header_style="dim", pad_edge=False, expand=narrow)
@@ -215,7 +216,7 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
         cells = (
-            row["trial"], listed.outcome(t), row["attempt"], of_epochs(row["epoch"], history.problem.max_epochs), value,
+            row["trial"], listed.outcome(t), row["attempt"], history.problem.reached(row["epoch"]), value,
             *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]), row["reason"],
         )  # fmt: skip
         table.add_row(*map(cell, cells))
@@ -266,16 +267,17 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
 
 
 def _say_best(history: History, leads: Best) -> None:
-    text = f"{history.problem.goal.metric} = {short(leads.value, 6)} at epoch {leads.epoch:g} of trial {leads.trial}"
+    problem = history.problem
+    text = f"{problem.goal.metric} = {short(leads.value, 6)} at {problem.at(leads.epoch)} of trial {leads.trial}"
     if not (run := history.trial(leads.trial)).complete:
-        epoch = of_epochs(run.epoch, history.problem.max_epochs)
-        text += f" so far: no trial is complete yet; this one is at epoch {epoch}"
+        reached = f"{problem.unit} {problem.reached(run.epoch)}"
+        text += f" so far: no trial is complete yet; this one is at {reached}"
     say(text)
     for key, value in leads.config.items():
         say(f"  {key} = {value}")
     if leads.checkpoint is not None:
         at = leads.checkpoint_epoch
-        behind = f", saved after epoch {at:g}" if at is not None and at != leads.epoch else ""
+        behind = f", saved after {problem.at(at)}" if at is not None and at != leads.epoch else ""
         say(f"its model: {leads.checkpoint}{behind}")
 
 
@@ -384,7 +386,7 @@ def _report_rows(history: History) -> list[dict[str, Any]]:
         config = {f"config.{name}": value for name, value in plain(dict(t.config)).items()}
         for i, epoch in enumerate(t.epochs):
             row = {
-                "trial": t.id, "attempt": t.attempt, "status": str(t.status), "epoch": float(epoch),
+                "trial": t.id, "attempt": t.attempt, "status": str(t.status), t.unit: float(epoch),
                 "value": _json_number(t.values[i]), "score": _json_number(t.scores[i]), "seconds": float(t.seconds[i]),
                 **config,
             }  # fmt: skip

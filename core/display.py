@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 # -- numbers and units -------------------------------------------------------------------------------------------------
 
 _WRITTEN_OUT = 1e7  # from here on a number is written with its power of ten
-_ONE = {"epochs": "epoch", "seconds": "second", "trials": "trial", "samples": "sample"}
+_ONE = {
+    "epochs": "epoch",
+    "steps": "step",
+    "tokens": "token",
+    "seconds": "second",
+    "trials": "trial",
+    "samples": "sample",
+}
 
 
 def counted(count: float) -> str:
@@ -33,18 +40,26 @@ def counted(count: float) -> str:
 
 
 def numeral(position: float) -> str:
-    """An epoch, a step, ... : 3, 0.35, 1200, 2500000."""
-    return f"{position:.0f}" if position == math.floor(position) and position < 1e15 else f"{position:.4g}"
+    """An epoch, a number of steps, ... : 3, 0.35, 1200, 250,000, 10.49M, 2.1B."""
+    for least, name in ((1e9, "B"), (1e6, "M")):
+        if abs(position) >= least:
+            return f"{position / least:.4g}{name}"
+    return f"{position:.4g}" if abs(position) < 9999.5 else f"{position:,.0f}"
+
+
+def several_of(one: str) -> str:
+    """The plural of a noun: epochs, steps, batches."""
+    return f"{one}es" if one.endswith(("s", "x", "tch", "sh")) else f"{one}s"
 
 
 def plural(count: float, one: str, several: str | None = None) -> str:
     """1 epoch, 14 epochs, 2.5 epochs, 1,266,704 epochs; with `several` also 2 studies."""
-    return f"{counted(count)} {one if count == 1 else several or one + 's'}"
+    return f"{counted(count)} {one if count == 1 else several or several_of(one)}"
 
 
 def amount(count: float, unit: str, digits: int = 6) -> str:
-    """An amount of a unit that is given in the plural: 1 epoch, 1e+06 epochs. A user's own unit stays as it is."""
-    text = f"{count:.{digits}g}"
+    """An amount of a unit that is given in the plural: 1 epoch, 2M steps. A user's own unit stays as it is."""
+    text = numeral(count) if 9999.5 <= abs(count) < 1e12 else f"{count:.{digits}g}"
     return f"{text} {_ONE.get(unit, unit) if text == '1' else unit}"
 
 
@@ -65,11 +80,6 @@ def short(value: Any, digits: int = 4) -> str:
 def settings(config: Mapping[str, Any], digits: int = 3) -> str:
     """A configuration on one line: lr=0.01, width=32."""
     return ", ".join(f"{k}={short(v, digits)}" for k, v in config.items()) or "the only one there is"
-
-
-def of_epochs(epoch: float, max_epochs: float | None) -> str:
-    """3 of 12, or 3 without max_epochs."""
-    return f"{epoch:g} of {max_epochs}" if max_epochs else f"{epoch:g}"
 
 
 def duration(seconds: float) -> str:

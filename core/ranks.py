@@ -684,8 +684,8 @@ T = TypeVar("T")
 class Changed(Protocol):
     """Something of which every rank has one, changed by what rank 0 does."""
 
-    def changes(self) -> Line: ...
-    def change(self, changes: Line) -> None: ...
+    def _changes(self) -> Line: ...
+    def _change(self, changes: Line) -> None: ...
 
 
 _within = contextvars.ContextVar("within", default=False)  # a decision: those within it are one with it
@@ -734,7 +734,7 @@ class Leader:
         finally:
             _within.reset(token)
             if changed is not None:
-                line["changes"] = changed.changes()
+                line["changes"] = changed._changes()
             self._writer.write(line | self.news())
 
 
@@ -766,7 +766,7 @@ class Follower:
         """As `decide`. seconds: after which a rank 0 that is silent is lost."""
         line = self.heard(topic, seconds)
         if changed is not None and "changes" in line:
-            changed.change(line["changes"])
+            changed._change(line["changes"])
         if "error" in line:
             raise error_from_json(*line["error"])
         return from_json(line["answer"])

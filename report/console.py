@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.display import cell, escaped, notebook, of_epochs, short, visible
+from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
@@ -155,7 +155,7 @@ class _Paper:
 
 def _line(facts: Digest, row: Row) -> str:
     value = f"{facts.problem.goal.metric} {_value(row)}"
-    head = f"trial {row.record.id:>3}  {value}  epoch {row.record.epoch:g}  {row.outcome}"
+    head = f"trial {row.record.id:>3}  {value}  {facts.problem.at(row.record.epoch)}  {row.outcome}"
     return f"{head}: {row.reason}" if row.reason else head
 
 
@@ -173,7 +173,7 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     table.add_column("trial", justify="right")
     table.add_column("curve", no_wrap=True)
     table.add_column(cell(facts.problem.goal.metric), justify="right", no_wrap=True)
-    table.add_column("epochs", justify="right", no_wrap=True)
+    table.add_column(facts.problem.units, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("reason", no_wrap=clipped, overflow="ellipsis" if clipped else "fold", ratio=1)
     records = [row.record for row in facts.rows]
@@ -186,14 +186,7 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     for row in facts.rows[-most:] if most else facts.rows:
         curve = sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
-        texts = (
-            str(row.record.id),
-            curve,
-            _value(row),
-            of_epochs(row.record.epoch, facts.problem.max_epochs),
-            row.outcome,
-            reason,
-        )
+        texts = (str(row.record.id), curve, _value(row), facts.problem.reached(row.record.epoch), row.outcome, reason)
         table.add_row(*(cell(text, GROUP_STYLES[row.group].rich) for text in texts))
     if most is None:
         return Group(table)

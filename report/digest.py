@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Mapping, Set
+from collections.abc import Callable, Container, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,7 +105,13 @@ class Digest:
     lifted: bool = False  # a larger budget may continue them
     kept: KeptCheckpoints | None = None  # where more than a history is known, and there is one
     front: tuple[OnFront, ...] = ()  # of several goals
+    in_points: Callable[[], History | None] = lambda: None  # see `judged`
     audit: Audit | None = None  # where a share of the runs is audited, and more than a history is known
+
+    @cached_property
+    def judged(self) -> History | None:
+        """The history in points, as models need it; None where only a history in another unit is known."""
+        return self.in_points()
 
     @cached_property
     def levels(self) -> bool:
@@ -177,6 +183,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
         left=(min(left), max(left)) if left else None,
         lifted=history.finished is None,
         kept=_kept(study) if study is not None else None,
+        in_points=lambda: study.judged if study else history if problem.in_points() is problem else None,
         audit=audit if audit and audit.share else None,
     )
 

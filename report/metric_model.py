@@ -73,10 +73,12 @@ class MetricModel:
     trials: int  # learnt from
 
     @classmethod
-    def of(cls, history: History) -> MetricModel | None:
-        """Of all trials with a value; None for too few, or where nothing varies."""
-        final = FinalValues.of(history)
-        if final is None:
+    def of(cls, history: History | None) -> MetricModel | None:
+        """Of all trials with a value; None for too few, or where nothing varies. history: in points; None if not known.
+
+        See haltune.log.points.
+        """
+        if history is None or (final := FinalValues.of(history)) is None:
             return None
         return cls(history.problem.space, final, history.seed, len(final.runs))
 

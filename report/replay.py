@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-from haltune.display import counted, plural, short, visible
+from haltune.display import numeral, plural, short, visible
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.policy import Policy, check_policy, in_words
+from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.study.replay import Replayed
 from haltune.study.view import StudyView, read_study
@@ -60,6 +61,7 @@ class Replay:
     """A study's log under several stopping rules; print it. `replayed["a name"]` is one of them."""
 
     metric: str
+    problem: Problem
     log: RuleOutcome  # what the study itself did
     rules: tuple[RuleOutcome, ...]
 
@@ -87,13 +89,13 @@ class Replay:
         bound = "; at most so many where a rule would train on beyond them" * beyond
         cut = bool(log.unknown) * f" ({plural(log.unknown, 'run does', 'runs do')} not go to the end)"
         lines = [
-            f"{plural(len(log.runs), 'run')} and {plural(round(log.recorded, 1), 'epoch')} recorded, "
+            f"{plural(len(log.runs), 'run')} and {self.problem.amount(log.recorded)} recorded, "
             f"{whole} to the end",
             "", *table, "",
-            f"saved: of the epochs recorded{cut}{bound}",
+            f"saved: of the {self.problem.units} recorded{cut}{bound}",
             "wrong stops: of runs that beat the best of their time, where there was one",
             f"regret: how far the best {self.metric} that is left lies behind the best of the log",
-            *(note for rule in self.rules if (note := _unknown(rule))),
+            *(note for rule in self.rules if (note := _unknown(rule, self.problem))),
         ]  # fmt: skip
         return visible("\n".join(lines))
 
@@ -104,7 +106,12 @@ class Replay:
             for rule in (self.log, *self.rules)
             for b in [rule.best]
         )
-        return {"metric": self.metric, "log": _finite(log), "rules": [_finite(rule) for rule in rules]}
+        return {
+            "metric": self.metric,
+            "unit": self.problem.unit,
+            "log": _finite(log),
+            "rules": [_finite(rule) for rule in rules],
+        }
 
 
 def _cells(rule: RuleOutcome) -> tuple[str, ...]:
@@ -113,8 +120,8 @@ def _cells(rule: RuleOutcome) -> tuple[str, ...]:
     return (
         rule.name,
         f"{rule.stopped} of {len(rule.runs)}",
-        f"{least}{counted(round(rule.trained, 1))}",
-        f"{most}{counted(round(rule.saved, 1))}{share}",
+        f"{least}{numeral(rule.trained)}",
+        f"{most}{numeral(rule.saved)}{share}",
         f"{rule.wrong} of {plural(rule.winners, 'winner')}",
         plural(rule.unknown, "run") if rule.unknown else "none",
         "none" if rule.best is None else short(rule.best.value),
@@ -122,7 +129,7 @@ def _cells(rule: RuleOutcome) -> tuple[str, ...]:
     )
 
 
-def _unknown(rule: RuleOutcome) -> str:
+def _unknown(rule: RuleOutcome, problem: Problem) -> str:
     """What the log does not show of a rule, and why."""
     stops, left, found = rule.unjudged, rule.unknown - rule.unjudged, []
     if stops:
@@ -130,8 +137,7 @@ def _unknown(rule: RuleOutcome) -> str:
         found.append(f"whether {was} right is unknown, for the log does not hold the end of {whose}")
     if left:
         end, whom = plural(left, "run ends", "runs end"), "it" if left == 1 else "them"
-        epochs = plural(round(rule.beyond, 1), "epoch")
-        more = f", with at most {epochs} still to train" if rule.beyond else ""
+        more = f", with at most {problem.amount(rule.beyond)} still to train" if rule.beyond else ""
         found.append(f"{end} in the log where this rule does not end {whom}{more}")
     return f"{rule.name}: {'; '.join(found)}" if found else ""
 
@@ -200,7 +206,7 @@ def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | M
         )
     log = Replayed(problem, events)
     rules = [_rule(name, log, Replayed(problem, events, policy)) for name, policy in named.items()]
-    return Replay(problem.goal.metric, _rule(LOG, log, log), tuple(rules))
+    return Replay(problem.goal.metric, problem, _rule(LOG, log, log), tuple(rules))
 
 
 def _rule(name: str, log: Replayed, lived: Replayed) -> RuleOutcome:

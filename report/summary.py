@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haltune.display import counted, duration, plural, settings, short, visible
+from haltune.display import duration, numeral, plural, settings, short, visible
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 from haltune.study.messages import lead_of, shared_error
@@ -70,7 +70,7 @@ def _found(facts: Digest) -> list[str]:
     b = facts.best
     if b is None:
         return [f"no trial has reported a finite {facts.problem.goal.metric} yet"]
-    best = f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, epoch {b.epoch:g})"
+    best = f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, {facts.problem.at(b.epoch)})"
     return [best, f"  {settings(b.config, 4)}"]
 
 
@@ -85,10 +85,9 @@ def how_it_stands(facts: Digest) -> str:
 
 def why_left(facts: Digest) -> str:
     low, high = facts.left or (0.0, 0.0)
-    span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-    of = f" of {facts.problem.max_epochs}" if facts.problem.max_epochs else ""
+    span = f"{numeral(low)} to " * (low != high) + facts.problem.reached(high)
     more = "; a larger budget may continue them" if facts.lifted else ""
-    return f"not continued: paused at epoch {span}{of}, where others were ahead{more}"
+    return f"not continued: paused at {facts.problem.unit} {span}, where others were ahead{more}"
 
 
 def kept(found: KeptCheckpoints) -> str:
@@ -97,15 +96,14 @@ def kept(found: KeptCheckpoints) -> str:
 
 
 def spending(facts: Digest) -> str:
-    epochs = plural(round(facts.trained, 1), "epoch")
-    trained = f"{epochs} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
+    trained = f"{facts.problem.amount(facts.trained)} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
     budget = facts.history.wishes.extended(facts.history.recorded)
     if paid := facts.history.spent.money(budget.price):
         trained += f", for {short(paid)} of money"
     savings, told = facts.savings, [trained]
     if savings.epochs:
         told.append(
-            f"{savings.most}{plural(savings.epochs, 'epoch')} ({facts.saved_share:.0%}) and about "
+            f"{savings.most}{facts.problem.amount(savings.epochs)} ({facts.saved_share:.0%}) and about "
             f"{duration(savings.seconds)} saved against full training"
         )
     return "; ".join([*told, *[savings.left] * (savings.itself > 0.0)])
@@ -113,7 +111,7 @@ def spending(facts: Digest) -> str:
 
 def trained_again_line(facts: Digest) -> str:
     """What was paid for twice, to be said behind what was trained; "" where nothing was."""
-    return f", {counted(round(facts.again, 1))} more lost and trained again" if facts.again else ""
+    return f", {numeral(facts.again)} more lost and trained again" if facts.again else ""
 
 
 def sparkline(trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS) -> str:

@@ -17,7 +17,7 @@ import haltune
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
 from haltune.cli.app import app
 from haltune.cli.common import as_json
-from haltune.display import amount, chance, of_epochs, one_line, plural, short, visible
+from haltune.display import amount, chance, numeral, one_line, plural, short, visible
 from haltune.errors import HaltuneWarning, InvalidInput, warn
 from haltune.launch.crew import progress_of
 from haltune.policies import RandomSearch
@@ -33,7 +33,8 @@ rich_console = pytest.importorskip("rich.console")
     [
         (plural(1.0, "epoch"), "1 epoch"), (plural(2.5, "epoch"), "2.5 epochs"),
         (plural(1_266_704, "epoch"), "1,266,704 epochs"), (plural(3, "study", "studies"), "3 studies"),
-        (of_epochs(3.0, 12), "3 of 12"), (of_epochs(2.5, None), "2.5"), (amount(1, "of cost"), "1 of cost"),
+        (numeral(0.1 + 0.05), "0.15"), (numeral(12_345), "12,345"),
+        (numeral(10 * 2**20), "10.49M"), (amount(1, "of cost"), "1 of cost"),
         (short(0.91344), "0.9134"), (short(1.23e-05, 3), "1.23e-05"), (short(-13310.4), "-13310"),
         (short(float("nan")), "nan"), (chance(0.0383, 4000), "= 0.04"), (chance(0.0, 4000), "< 0.0008"),
         (chance(0.9986, 4000), "> 0.99"),

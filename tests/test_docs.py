@@ -184,6 +184,13 @@ with trial:
 """
 
 
+def test_a_trial_shows_nothing_but_what_its_reference_names():
+    reference = (ROOT / "docs" / "reference" / "study.md").read_text(encoding="utf-8")
+    (members,) = re.findall(r"::: haltune\.Trial\n.*\n +members: \[(.*)\]", reference)
+    trial = haltune.Study({"x": haltune.Float(0.0, 1.0)}, "acc", max_epochs=2, budget="1 trial", verbose=0).ask()
+    assert {name for name in dir(trial) if not name.startswith("_")} == set(members.split(", "))
+
+
 def test_the_commands_run_as_they_are_printed(tmp_path, monkeypatch):
     testing = pytest.importorskip("typer.testing")
     from haltune.cli import doctor as frameworks

@@ -26,6 +26,7 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "howto/compare.md": ([], {'"60 epochs"': '"20 epochs"'}),
     "howto/results.md": (["plotly", "rich"], {}),
     "howto/resume.md": ([], {}),
+    "howto/preemption.md": ([], {}),
     "howto/workers.md": ([], {"workers=2": "workers=1"}),  # tests/launch trains in processes
     "howto/command_line.md": ([], {}),
     "howto/trackers.md": (["tensorboard"], {}),
@@ -41,7 +42,6 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     ),
     "howto/schedules.md": (["torch"], {}),
     "scale/distributed.md": ([], {}),
-    "scale/spot.md": ([], {}),
 }  # fmt: skip
 IN_A_PROCESS = {
     "loops/keras.md": ("keras", SHORT),

@@ -243,7 +243,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             failed = trial.status != "COMPLETED"
             last = (trial.message or "").strip().rpartition("\n")[2] or "the trial failed in Keras Tuner"
             why = Failure(last, trial.message) if failed else None
-            held.session.end(held, Status.FAILED if failed else None, why)
+            held._session.end(held, Status.FAILED if failed else None, why)
         super().end_trial(trial)
         self._retry_queue.clear()
 
@@ -417,7 +417,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         """While a trial trains: build its model as it was, and do not write over its best weights so far."""
         self._held = held
         best = Path(super()._get_checkpoint_fname(trial.trial_id))
-        before = trial.metrics.get_best_value(held.goal.metric) if best.exists() and held.epoch else None
+        before = trial.metrics.get_best_value(held._goal.metric) if best.exists() and held.epoch else None
         try:
             yield
         except BaseException as error:
@@ -430,7 +430,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             written = Path(self._get_checkpoint_fname(trial.trial_id))
             self._held = None
             if written != best and written.exists():
-                now = self.oracle.get_trial(trial.trial_id).metrics.get_best_value(held.goal.metric)
+                now = self.oracle.get_trial(trial.trial_id).metrics.get_best_value(held._goal.metric)
                 written.replace(best) if before != now else written.unlink()
 
     def _try_build(self, hp: Any) -> Any:

@@ -142,9 +142,9 @@ class Conductor:
             before = trial.verdict or go_on("no epoch was judged yet")
             if before.stops or epoch <= trial.epoch:
                 return before
-            if trial.horizon is not None and epoch > trial.horizon:
+            if trial._horizon is not None and epoch > trial._horizon:
                 self._warn_once(
-                    f"A trial reported epoch {epoch:g}, but a full training has {trial.horizon} epochs. Later epochs "
+                    f"A trial reported epoch {epoch:g}, but a full training has {trial._horizon} epochs. Later epochs "
                     f"are ignored. Set max_epochs={epoch:g} or more to include them."
                 )
                 return before
@@ -155,7 +155,7 @@ class Conductor:
                 trial.save(lambda path: path.write_text(name, encoding="utf-8"))  # the other tuner has the state
             elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
-                trial.go_on()
+                trial._go_on()
                 return go_on(f"trials cannot pause here: {verdict.reason}")
             if verdict.stops:
                 self.reasons[name] = verdict.reason
@@ -171,10 +171,10 @@ class Conductor:
             if error is None and not trial.epoch:
                 error = "ended without one report of the metric"
             if error is not None:
-                trial.session.end(trial, Status.FAILED, Failure(error))
+                trial._session.end(trial, Status.FAILED, Failure(error))
                 return
             stopped = trial.verdict is not None and trial.verdict.stops
-            early = trial.horizon is not None and trial.epoch < trial.horizon
+            early = trial._horizon is not None and trial.epoch < trial._horizon
             trial.finish("stopped" if cut and early and not stopped else None)
 
     def _renew(self) -> None:

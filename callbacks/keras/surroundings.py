@@ -102,7 +102,7 @@ def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
     until, before = trial.until, True
     for other in listed:
         before = before and other is not callback
-        rung = until is not None and (trial.horizon is None or until < trial.horizon)
+        rung = until is not None and (trial._horizon is None or until < trial._horizon)
         # the first epoch that it looks at always improves; then patience more may not, one at least
         if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < until:
             yield (

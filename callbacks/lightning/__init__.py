@@ -159,6 +159,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._fresh = FreshMetrics(self.monitor)
         self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
         self._to_save: list[Any] = []  # the same, while this callback saves
+        self._of: int | None = None  # the trial whose checkpoint was loaded
         # random states when the loader of the epoch under way was started, and if later when it gave its first batch
         self._epoch_start: list[Any] = []
         self._start()
@@ -184,7 +185,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage != "fit":
             return
         leave_group_at_exit()
-        self._loaded = []  # what a `validate` loaded is not this fit's
+        self._loaded, self._of = [], None  # what a `validate` loaded is not this fit's
         epochs = trainer.max_epochs
         # before callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -242,7 +243,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [*self._epoch_start, now] if first else [now]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial.horizon
+        horizon = self.trial._horizon
         if horizon is not None and not silent(trainer) and (checks.position(trainer, self.trial.unit) or 0) >= horizon:
             self._ends = trainer.should_stop = True  # so that Lightning validates now
 
@@ -313,7 +314,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return state | ({"random": self._to_save} if self._to_save else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if state_dict.get("trial") == self.trial.id:
+        self._of = state_dict.get("trial")
+        if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads in between
 
@@ -359,6 +361,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trial = self._reporter, self.trial
         planned = checks.planned_steps(trainer) if trial.unit == "step" else self._planned
         reporter.begin(planned, trainer.lightning_module)
+        checks.check_loaded(trainer, trial, self._of)
         checks.check_start(trainer, trial)
         starts = trainer.global_step if trial.unit == "step" else trainer.current_epoch
         if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
@@ -367,8 +370,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 f"Trial {trial.id} continues after {trial.unit} {trial.epoch:g}, but this fit starts at {trial.unit} "
                 f"{starts} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
             )
-        if (sentence := checks.advice(trainer, trial)) is not None:
-            reporter.advise(sentence)
+        for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
+            if sentence is not None:
+                reporter.advise(sentence)
         return reporter.verdict is not None
 
     def _find(self, trainer: Any, phase: str) -> None:
@@ -421,7 +425,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             saves = False
         if stops and (not saves or exact):
             self._ends = trainer.should_stop = True
-        if found is not None and self.trial.goal.of == "best":
+        if found is not None and self.trial._goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:

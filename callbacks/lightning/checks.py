@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from haltune.display import amount
@@ -11,6 +12,7 @@ from haltune.study import Trial
 
 from ..ranks import Agreement
 
+_NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
@@ -99,7 +101,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     if horizon is None:
         return
     if trial.until is not None and trial.until < horizon and sharded(trainer):
@@ -118,7 +120,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raise NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
-    horizon = trial.horizon
+    horizon = trial._horizon
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon or trial.unit != "epoch":
         return
@@ -137,9 +139,30 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
     )
 
 
+def requeues(trainer: Any) -> str | None:
+    """Return a sentence if Lightning itself requeues the SLURM job at SIGUSR1."""
+    environment = getattr(trainer._accelerator_connector, "cluster_environment", None)
+    if not getattr(environment, "auto_requeue", False):
+        return None
+    return (
+        "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its "
+        f"file hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
+    )
+
+
+def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
+    """Raise NotSupported where Lightning loaded what it saved for a requeue in another trial, `of`."""
+    path = os.path.basename(str(trainer.ckpt_path or ""))
+    if of not in (None, trial.id) and path.startswith("hpc_ckpt"):
+        raise NotSupported(
+            f"Lightning loaded {path}, which it saved in trial {of} to requeue its SLURM job, into trial {trial.id}. "
+            f"Delete it. {_NO_REQUEUE}."
+        )
+
+
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a sentence if early stopping can end the training before the first rung."""
-    until, horizon = trial.until, trial.horizon
+    until, horizon = trial.until, trial._horizon
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon) or trial.unit != "epoch":
         return None  # no rung lies ahead, or the first one is past
     for stopping in trainer.early_stopping_callbacks:

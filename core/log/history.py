@@ -96,7 +96,7 @@ class History:
         self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
-        self._top, self._spending = TopTrial(), Spending()
+        self._top, self._spending = TopTrial(), Spending(problem.unit)
         self._spans: dict[str, Span] = {}  # of several goals, by metric
 
     # -- its trials --------------------------------------------------------------------------------

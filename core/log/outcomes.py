@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune.display import amount, counted, of_epochs, ordinal, plural
+from haltune.display import amount, counted, numeral, ordinal, plural
 
 from .decisions import ASKED, CUT, FULL, WISH
 from .events import Status
@@ -52,9 +52,9 @@ def outcome_of(t: TrialRecord, problem: Problem, over: bool = False, lost: Conta
     kind, horizon = "lost" if t.id in lost else _kind(t, problem, over), problem.max_epochs
     words = OUTCOMES[kind][0]
     if kind == "completed" and horizon and t.epoch < horizon:
-        words = f"trained to its last validation, at epoch {of_epochs(t.epoch, horizon)}"
+        words = f"trained to its last validation, at {problem.unit} {problem.reached(t.epoch)}"
     elif kind in ("itself", "nothing"):
-        words += f" at epoch {of_epochs(t.epoch, horizon)}"
+        words += f" at {problem.unit} {problem.reached(t.epoch)}"
     elif kind == "part" and t.resource is not None:
         words += f", with a resource of {t.resource:g}"
     return TrialOutcome(kind, words)
@@ -107,6 +107,7 @@ class Savings:
     epochs: float  # saved by stopping, in trials that the policy stopped, or paused for good
     seconds: float  # about, in these trials
     itself: float  # epochs that trials which ended by themselves did not train
+    problem: Problem  # its unit
 
     @classmethod
     def of(cls, history: History, over: bool) -> Savings:
@@ -117,6 +118,7 @@ class Savings:
             math.fsum(saved_epochs(t, problem, over) for t in trials),
             math.fsum(saved_seconds(t, problem, over) for t in trials),
             math.fsum((problem.max_epochs or 0) - t.epoch for t in ended),
+            problem,
         )
 
     @property
@@ -127,12 +129,12 @@ class Savings:
     @property
     def words(self) -> list[str]:
         """The saved epochs, and those of trials that ended by themselves, if there are any."""
-        saved = [f"{self.most}{counted(round(self.epochs, 1))} saved"] * (self.epochs > 0.0)
+        saved = [f"{self.most}{numeral(self.epochs)} saved"] * (self.epochs > 0.0)
         return saved + [self.left] * (self.itself > 0.0)
 
     @property
     def left(self) -> str:
-        return f"{plural(round(self.itself, 1), 'epoch')} not trained by trials that ended by themselves"
+        return f"{self.problem.amount(self.itself)} not trained by trials that ended by themselves"
 
 
 # -- the rank of a trial at its rung -----------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class Comparisons:
             rank = _among(own, [v for id, v in found.costs.items() if id != t.id])[0]
         else:
             rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {counted(len(found.costs))}"
-        where = f"with a resource of {t.resource:g}" if t.partial else f"at {_at(rung)}"
+        where = f"with a resource of {t.resource:g}" if t.partial else f"at {self._at(rung)}"
         rank = f"{rank}{self._scope(rung)} {where}{'' if self.over else ' so far'}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"
@@ -207,20 +209,30 @@ class Comparisons:
         now, reason = self.now(t), t.ended_because
         return f"{now}; {_when(t)}: {reason}" if now and reason else now or reason
 
+    def _at(self, rung: _Rung, level: float | None = None) -> str:
+        count = float(rung.level if level is None else level)
+        return amount(count, "seconds") if rung.unit == "seconds" else self.history.problem.at(count)
+
+    @cached_property
+    def _early(self) -> float:
+        """By how much a report may come before a rung and is still judged at it."""
+        grid = self.history.problem.in_points().grid
+        return grid.slack * grid.every if grid else 0.0
+
     def _rung(self, t: TrialRecord) -> _Rung | None:
         """The rung at which a trial was cut; None for a trial that no comparison has cut."""
         evidence = {} if t.verdict is None else t.verdict.evidence
         partial = t.status is Status.COMPLETED and t.partial
         cut = t.status in (Status.STOPPED, Status.PAUSED) and not {FULL, CUT, ASKED} & evidence.keys()
         # without a rank in its verdict a trial may also have been cut on the way, because it diverged
-        there = "rank" in evidence or (not evidence and (t.until or math.inf) <= t.epoch)
+        there = "rank" in evidence or (not evidence and (t.until or math.inf) <= t.epoch + self._early)
         if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and there)):
             return None
         group = self._group_of(t, "bracket" in evidence or "rank" not in evidence)
         if partial or ("rank" not in evidence and self._winners):
             return _Rung(group, t.until or 0.0, t.tags["rung"], "anew")
         stage = evidence.get("rung", t.tags["rung"])
-        if levels := [level for level in self._levels[group] if level <= t.epoch]:
+        if levels := [level for level in self._levels[group] if level <= t.epoch + self._early]:
             return _Rung(group, max(levels), stage)  # a report may pass several rungs
         ends = (u.resource for u in self._groups[group] if u.tags["rung"] == stage and u.resource)
         level = next(ends, math.inf)
@@ -255,7 +267,7 @@ class Comparisons:
             if rung.unit == "anew" and (t.tags["rung"] != rung.stage or t.status is Status.RUNNING):
                 continue
             for run in (t, self.history.furthest_superseded(t.id)):
-                if run is not None and (at := _arrival(run, rung)) is not None:
+                if run is not None and (at := _arrival(run, rung, self._early)) is not None:
                     found.costs[t.id] = _costs(run, at, problem)
                     if self._continued(t, run, at, rung):
                         found.continued.add(t.id)
@@ -276,21 +288,19 @@ class Comparisons:
         if kind == "bracket":
             return f" in bracket {which}" if len(self.history.first_rungs) > 1 else ""
         several = len(set(self.history.first_rungs.values())) > 1
-        return f" from brackets that start at {_at(rung, float(which))}" if several and which else ""
+        return f" from brackets that start at {self._at(rung, float(which))}" if several and which else ""
 
 
 def _when(t: TrialRecord) -> str:
     return "when it paused" if t.status is Status.PAUSED else "when stopped"
 
 
-def _at(rung: _Rung, level: float | None = None) -> str:
-    count = float(rung.level if level is None else level)
-    return amount(count, "seconds") if rung.unit == "seconds" else f"epoch {count:g}"
+def _arrival(t: TrialRecord, rung: _Rung, early: float) -> int | None:
+    """The index of the report with which a trial counts at a rung; None if it did not come there.
 
-
-def _arrival(t: TrialRecord, rung: _Rung) -> int | None:
-    """The index of the report with which a trial counts at a rung; None if it did not come there."""
-    reached = np.cumsum(t.seconds) if rung.unit == "seconds" else t.epochs
+    early: by how much a report may come before a rung.
+    """
+    reached = np.cumsum(t.seconds) if rung.unit == "seconds" else t.epochs + early
     at = len(t.epochs) - 1 if t.partial else int(np.searchsorted(reached, rung.level))
     if at < len(t.epochs):
         return at if at >= 0 else None
@@ -331,6 +341,6 @@ def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
     ends = [int(np.searchsorted(t.epochs, epoch, side="right")) - 1 for t in came]
     others = [_costs(t, at, problem) for t, at in zip(came, ends, strict=True) if at >= 0]
     if not any(np.isfinite(v).all() for v in others):
-        return f"the first to come to epoch {epoch:g}", False
+        return f"the first to come to {problem.at(epoch)}", False
     words, off = _among(own, others)
-    return f"at epoch {epoch:g} {words}", off
+    return f"at {problem.at(epoch)} {words}", off

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from . import events as ev
 from .decisions import Finish, Move, Verdict, Wait
-from .problem import Grid
-
-if TYPE_CHECKING:
-    from .history import History
+from .history import History
+from .problem import Grid, Problem
 
 
 def at_point(grid: Grid, position: float, last: float) -> float:
@@ -50,6 +47,20 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
         case ev.Budgeted() | ev.Raised() if "epochs" in event.budget:
             return replace(event, budget={**event.budget, "epochs": event.budget["epochs"] / grid.every})
     return event
+
+
+def log_in_points(problem: Problem, log: Iterable[ev.Event]) -> Iterator[ev.Event]:
+    """Yield the events of a log as the policy counts. problem: as the log has it in the end."""
+    posed = problem.in_points()
+    if (grid := posed.grid) is None:
+        yield from log
+        return
+    history, judged = History(problem), History(posed)
+    for event in log:
+        told = in_points(event, grid, history, judged)
+        history.apply(event)
+        judged.apply(told)
+        yield told
 
 
 def _saved_at(position: float, grid: Grid, epochs: Sequence[float], points: Sequence[float]) -> float:

@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from haltune._utils.checks import pythonic
-from haltune.display import numeral, plural
+from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 from haltune.space import Space
@@ -338,10 +338,14 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
 class Budget(KnowsArguments):
     """What a whole search may cost, over all its workers. Every limit that is given holds; None is no limit.
 
+    A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
+    other dominates. It sets the count of `trials_without_gain` to 0. Each other trial that completes, stops early or
+    pauses counts once; failed and interrupted trials do not count. Before the first complete trial, pauses do not
+    count: results at early epochs are no end result. If the policy fills rungs before it resumes trials, as Hyperband
+    does, use at least the size of a rung.
+
     Args:
         trials: How many may start; trials that have started continue. Default: None.
-        trials_without_gain: How many may end or pause, one after the other, before a better result. Then no trial
-            starts; trials that have started continue, and a gain among them starts the count again. Default: None.
         epochs: How many may be trained. Default: None.
         time: Wall-clock time while any trial is held, decisions included: seconds, or a text such as "1h30m".
             Default: None.
@@ -350,12 +354,8 @@ class Budget(KnowsArguments):
         price: Of a worker for an hour if it has none of its own; no limit by itself. A worker's own is in its
             environment, HALTUNE_PRICE, or `study.optimize(train, price=)`. Default: None.
         cost: The sum of what trials report as `cost`, in its own units. Default: None.
-
-    A gain is a trial that ends or pauses as the best of the study, see `study.best`; with several goals as one that no
-    other dominates. It sets the count to 0. Each other trial that completes, stops early or pauses counts once; failed
-    and interrupted trials do not count. Before the first complete trial, pauses do not count: results at early epochs
-    are no end result. If the policy fills rungs before it resumes trials, as Hyperband does, use at least the size of
-    a rung.
+        trials_without_gain: How many may end or pause, one after the other, before a better result. Then no trial
+            starts; trials that have started continue, and a gain among them starts the count again. Default: None.
 
     Raises:
         InvalidInput: For a limit that is not positive, and a duration that is none.
@@ -549,8 +549,9 @@ class Problem(KnowsArguments):
         See haltune.log.points.
         """
         every, goal = self.every or 1.0, self.goal
+        unit = "report" if self.every is None and self.unit != "epoch" else self.unit  # until the distance is known
         plain = goal.smooth is None and goal.rank_by is None
-        if self.grid is not None or (every == 1.0 and plain):
+        if self.grid is not None or (every == 1.0 and plain and unit == self.unit):
             return self
         seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
@@ -558,6 +559,7 @@ class Problem(KnowsArguments):
         return replace(
             self,
             goal=seen,
+            unit=unit,
             max_epochs=grid.last,
             min_epochs=min(least, grid.last or least),
             judge_every=None,
@@ -569,13 +571,27 @@ class Problem(KnowsArguments):
         return option if self.grid is None else max(1.0, float(round(self.grid.points(option))))
 
     def amount(self, epochs: float) -> str:
-        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2,000,000 tokens."""
-        count = epochs if self.grid is None else self.grid.position(epochs)
-        return plural(count, self.unit)
+        """So many epochs in words, in the study's unit: 9 epochs, 1 step, 2M tokens."""
+        count = self.in_unit(epochs)
+        return f"{numeral(count)} {self.unit if count == 1 else self.units}"
 
     def at(self, epoch: float) -> str:
         """A position in words, in the study's unit: epoch 9, epoch 0.35, step 1200."""
-        return f"{self.unit} {numeral(epoch if self.grid is None else self.grid.position(epoch))}"
+        return f"{self.unit} {numeral(self.in_unit(epoch))}"
+
+    def reached(self, epoch: float) -> str:
+        """How far a training is: 3 of 12, 0.35 of 1, 1200 of 2000, or 3 without max_epochs."""
+        end = f" of {numeral(self.in_unit(self.max_epochs))}" if self.max_epochs else ""
+        return f"{numeral(self.in_unit(epoch))}{end}"
+
+    def in_unit(self, epoch: float) -> float:
+        """A position in the study's unit, also if this is the policy's problem, which counts points."""
+        return epoch if self.grid is None else self.grid.position(epoch)
+
+    @property
+    def units(self) -> str:
+        """What a training counts, in the plural."""
+        return several_of(self.unit)
 
     @property
     def goals(self) -> tuple[Goal, ...]:

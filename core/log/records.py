@@ -25,7 +25,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import LARGEST
 from haltune._utils.process import named
 from haltune.above import above
-from haltune.display import facts, settings, short
+from haltune.display import facts, numeral, settings, short
 from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
@@ -51,7 +51,7 @@ class TrialRecord(KnowsAttributes):
     id: int
     config: Config
     until: float | None  # epochs: the end of this leg
-    epochs: Array  # (n,) strictly increasing, from 1; fractional for validations within an epoch
+    epochs: Array  # (n,) positions in the study's unit, increasing; fractional within an epoch
     values: Array  # (n,) the goal's metric, raw
     scores: Array  # (n,) on [0, 1], by the scale in force for this trial; NaN before any scale is known
     seconds: Array  # (n,) of each epoch alone, validation included
@@ -70,11 +70,12 @@ class TrialRecord(KnowsAttributes):
     resumed: str = ""  # why its present attempt continues; "" for the first one
     partial: bool = False  # never a full training: on few samples, say
     complete: bool = False  # haltune did not cut it
+    unit: str = "epoch"  # what the study counts
     smoothed: Array | None = None  # (n,) values as the goal's smooth= has them; None without
 
     @cached_property
     def whole(self) -> Mask:
-        """(n,) True at reports of whole epochs: the ones that are judged."""
+        """(n,) True at whole epochs: of a history in points the judged reports, see haltune.log.points."""
         return np.asarray(self.epochs == np.floor(self.epochs))
 
     @cached_property
@@ -102,10 +103,10 @@ class TrialRecord(KnowsAttributes):
 
     def __repr__(self) -> str:
         value = f", value={short(float(self.values[-1]))}" if len(self.values) else ""
-        return f"TrialRecord({self.id}, {self.status}, epoch={self.epoch:g}{value}, config={dict(self.config)})"
+        return f"TrialRecord({self.id}, {self.status}, epoch={self.epoch:.7g}{value}, config={dict(self.config)})"
 
     def _repr_html_(self) -> str:
-        end = f" at epoch {self.epoch:g}" if len(self.epochs) else ""
+        end = f" at {self.unit} {numeral(self.epoch)}" if len(self.epochs) else ""
         value = short(float(self.values[-1])) if len(self.values) else ""
         return facts(
             f"Trial {self.id}: {self.status}{end}",
@@ -156,6 +157,7 @@ class Best(KnowsAttributes):
     epoch: float  # at which it had the value
     checkpoint: str | None = None  # path; None where none is kept
     checkpoint_epoch: float | None = None  # after which it was saved: `epoch`, unless that could not be
+    unit: str = "epoch"  # what the study counts
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """The Keras model of `checkpoint`, as it was after that epoch; see haltune.callbacks.keras.load_best.
@@ -166,7 +168,7 @@ class Best(KnowsAttributes):
         return load(self, make_model, **options)
 
     def _repr_html_(self) -> str:
-        found = f"Best value {short(self.value, 6)} (trial {self.trial}, epoch {self.epoch:g})"
+        found = f"Best value {short(self.value, 6)} (trial {self.trial}, {self.unit} {numeral(self.epoch)})"
         config = [(name, short(value, 6)) for name, value in self.config.items()]
         return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
 
@@ -280,7 +282,7 @@ class TrialBuilder:
         value = (self.smoothed or self.values)[i]
         if goal.rank_by is not None and self.complete and (ranked := self._rank_value()) > -math.inf:
             i, value = -1, goal.sign * ranked
-        found = Best(self.id, dict(self.config), value, self.epochs[i])
+        found = Best(self.id, dict(self.config), value, self.epochs[i], unit=self.problem.unit)
         if self.kept is not None and self.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
         if self.checkpoint is None:
@@ -381,6 +383,7 @@ class TrialBuilder:
             checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
             resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
+            unit=self.problem.unit,
         )  # fmt: skip
         return self.record
 

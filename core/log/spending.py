@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
 from haltune._utils.checks import LARGEST
-from haltune.display import amount, plural
+from haltune.display import amount, plural, several_of
 
 from .events import Reported
 from .problem import Budget
@@ -45,6 +45,7 @@ class Spent:
     start_up: float = 0.0  # from a trial's start to its first epoch's beginning
     deciding: float = 0.0  # proposals and verdicts
     cost: float = 0.0  # what trials reported, own units
+    unit: str = "epoch"  # what the study counts
     trials_without_gain: int = 0  # that ended or paused since the last gain, see Budget
     priced_time: float = 0.0  # of worker_time: of workers with a price of their own
     paid: float = 0.0  # what these cost, units of money
@@ -77,7 +78,7 @@ class Spent:
         """Unit, limit and what is spent of it, those of `_counts` apart."""
         found = []
         if budget.epochs is not None:
-            found.append(("epochs", float(budget.epochs), self.epochs))
+            found.append((several_of(self.unit), float(budget.epochs), self.epochs))
         if budget.time is not None:
             found.append(("s of time", float(budget.time), self.time))
         if budget.worker_time is not None:
@@ -171,8 +172,8 @@ class HeldTime:
 class Spending:
     """What a search costs, folded from its events."""
 
-    def __init__(self) -> None:
-        self.trials = 0
+    def __init__(self, unit: str) -> None:
+        self.trials, self.unit = 0, unit
         self.longest_epoch = 0.0  # seconds
         self.costs: dict[int, float] = {}  # trial -> what it reported as cost
         self.gains = Gains()
@@ -311,5 +312,6 @@ class Spending:
             trials=self.trials, epochs=self._epochs + epochs, time=clock.wall(), worker_time=clock.worker(),
             training=self._training, validation=self._validation, checkpoint=self._checkpoint,
             start_up=self._start_up, deciding=self._deciding, cost=math.fsum(self.costs.values()) + cost,
+            unit=self.unit,
             trials_without_gain=self.gains.without, priced_time=priced, paid=paid,
         )  # fmt: skip

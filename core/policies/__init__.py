@@ -39,6 +39,6 @@ if TYPE_CHECKING:
 else:  # who checks types hears of a name that is not there
     __getattr__, __dir__ = shows(__name__, _ROOMS)
 
-_OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.2, with a warning
+_OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.4, with a warning
 POLICY_NAMES = tuple(sorted({name for names in _ROOMS.values() for name in names} - {*_OLD_NAMES}))
 __all__ = ["Policy", *POLICY_NAMES]

@@ -535,7 +535,7 @@ class EI(Policy[FinishedTrials]):
 def EIPerCost(
     initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
 ) -> EI:
-    """The name of EI(cost="per") until version 0.2."""
+    """The name of EI(cost="per") until version 0.4."""
     warn("EIPerCost is EI(cost='per') now. Write that, with cost_function= for a cost that you know.")
     return EI(initial, refit_every, "per", cost, cost_model)
 
@@ -543,7 +543,7 @@ def EIPerCost(
 def CostCooledEI(
     initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
 ) -> EI:
-    """The name of EI(cost="cooled") until version 0.2."""
+    """The name of EI(cost="cooled") until version 0.4."""
     warn("CostCooledEI is EI(cost='cooled') now. Write that, with cost_function= for a cost that you know.")
     return EI(initial, refit_every, "cooled", cost, cost_model)
 

@@ -276,7 +276,7 @@ def _float(number: float | None) -> float | None:
 
 def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
-    where = f"epoch {r.checkpoint_epoch:g}, its last checkpoint" if r.checkpoint else "the beginning"
+    where = f"{replica.problem.at(r.checkpoint_epoch)}, its last checkpoint" if r.checkpoint else "the beginning"
     wishes = {"aside": "was paused by you", "held": "was stopped for now with the search"}
     why = wishes.get(outcome_of(r, replica.problem).kind, "was interrupted")
     reason = f"attempt {r.attempt} {why}: continues from {where}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from haltune.display import facts, one_line, settings
+from haltune.display import facts, numeral, one_line, settings, several_of
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.events import Event, Status, verdict_from_json, verdict_to_json
@@ -79,10 +79,11 @@ class Attempt:
     epoch: float  # the last one reported; where this attempt begins
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
+    unit = "epoch"  # what the study counts
     _patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
 
     @classmethod
-    def of(cls, record: TrialRecord) -> Attempt:
+    def _of(cls, record: TrialRecord) -> Attempt:
         """As the log begins it."""
         resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
@@ -91,44 +92,44 @@ class Attempt:
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
-        until = "" if self.until is None else f"{self.until:g}"
+        until = "" if self.until is None else numeral(self.until)
         verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
         return facts(
             f"Trial {self.id}, attempt {self.attempt}",
-            [("configuration", settings(self.config)), ("epochs reported", f"{self.epoch:g}"),
-             ("trains to epoch", until), ("verdict", verdict), ("ended", self.ended or ""),
+            [("configuration", settings(self.config)), (f"{several_of(self.unit)} reported", numeral(self.epoch)),
+             (f"trains to {self.unit}", until), ("verdict", verdict), ("ended", self.ended or ""),
              ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
     @property
-    def label(self) -> str:
+    def _label(self) -> str:
         """This attempt in words, as the topics of ranks name it."""
         return f"trial {self.id}, attempt {self.attempt}"
 
-    def changes(self) -> Json:
+    def _changes(self) -> Json:
         """What of it changes while it trains; a verdict as a function that converts it."""
         verdict = None if self.verdict is None else partial(verdict_to_json, self.verdict)
         return {"epoch": self.epoch, "until": self.until, "checkpoint": self.checkpoint, "verdict": verdict,
                 "ended": self.ended}  # fmt: skip
 
-    def change(self, changes: Json) -> None:
-        """The inverse of `changes`."""
+    def _change(self, changes: Json) -> None:
+        """The inverse of `_changes`."""
         self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
         self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
         self.ended = None if changes["ended"] is None else Status(changes["ended"])
 
-    def to_json(self) -> Json:
+    def _to_json(self) -> Json:
         """As it is handed out."""
         fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
-        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self.changes()
+        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self._changes()
 
     @staticmethod
-    def from_json(told: Json) -> Attempt:
-        """The inverse of `to_json`."""
+    def _from_json(told: Json) -> Attempt:
+        """The inverse of `_to_json`."""
         config = {name: unpack(v) for name, v in told["config"].items()}
         names = ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
         attempt = Attempt(config=config, **{name: told[name] for name in names})
-        attempt.change(told)
+        attempt._change(told)
         return attempt
 
 
@@ -144,13 +145,13 @@ def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
     """What a worker that asked was answered."""
     if isinstance(answer, Wait | Finish):
         return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
-    return {"trial": answer.to_json()}
+    return {"trial": answer._to_json()}
 
 
 def answer_from_json(told: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
     """The inverse of `answer_to_json`, on another rank."""
     if "trial" in told:
-        return make(Attempt.from_json(told["trial"]))
+        return make(Attempt._from_json(told["trial"]))
     return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from haltune._utils.checks import is_number
 from haltune._utils.process import named
-from haltune.display import chance, duration, percent, plural, short, visible
+from haltune.display import amount, chance, duration, numeral, percent, plural, several_of, short, visible
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
@@ -53,7 +53,7 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
             seen = smooth.get(e.epoch, math.nan) if e.attempt == record.attempt else math.nan
             first = f"{e.value:.6g}" + (f" (smoothed {seen:.6g})" if math.isfinite(seen) else "")
             values, v = ", ".join([first, *others]), e.verdict
-            found.add(f"epoch {e.epoch:g}", f"{values} -> {v.action}: {v.reason}", v.evidence)
+            found.add(problem.at(e.epoch), f"{values} -> {v.action}: {v.reason}", v.evidence)
         elif isinstance(e, ev.Ended):
             found.add("ended", f"{e.status} ({e.error})" if e.error else str(e.status))
         elif isinstance(e, ev.Asked):
@@ -69,7 +69,7 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
     problem, values = history.problem, record.counting(history.problem.goal)
     found = _Lines(history, record, comparisons.over)
     if len(values):
-        found.add(problem.goal.metric, f"{values[-1]:.6g}, after epoch {record.epoch:g}")
+        found.add(problem.goal.metric, f"{values[-1]:.6g}, after {problem.at(record.epoch)}")
         others = record.results(problem) if problem.measured else {}
         for name in problem.measured:
             found.add(name, f"{others[name]:.6g}")
@@ -100,7 +100,7 @@ class _Lines:
         record, problem = self._record, self._history.problem
         if epochs := saved_epochs(record, problem, self._over):
             horizon, seconds = problem.max_epochs or math.inf, saved_seconds(record, problem, self._over)
-            share = f"{epochs:g} of {plural(horizon, 'epoch')} ({epochs / horizon:.0%})"
+            share = f"{numeral(epochs)} of {problem.amount(horizon)} ({epochs / horizon:.0%})"
             self.add("saved", f"{share}, about {duration(seconds)}")
         return visible("\n".join(self._lines))
 
@@ -166,6 +166,7 @@ class WouldBeStop:
     came_to: float  # the trial's final value; NaN if it has none, or is not known
     wrong: bool | None  # None: not known
     paths: int = 0  # simulated curves behind p_win; 0 if the log does not say
+    unit: str = "epoch"  # what the study counts
 
     def __str__(self) -> str:
         seen = "" if math.isnan(self.p_win) else chance(self.p_win, self.paths)
@@ -174,7 +175,7 @@ class WouldBeStop:
         end = "its end is not known"
         if self.wrong is not None:
             end = f"{value}: a {'wrong' if self.wrong else 'right'} stop"
-        return f"trial {self.trial}, at epoch {self.epoch:g}{seen}; {end}"
+        return f"trial {self.trial}, at {self.unit} {numeral(self.epoch)}{seen}; {end}"
 
 
 @dataclass(frozen=True)
@@ -194,12 +195,13 @@ class Audit:
     K1: float | None  # the least that would reach it among those trials; None if none does: see `advice`
     at_K1: Rate  # wrong stops among those trials with that K1
     runs: tuple[WouldBeStop, ...] = ()
+    unit: str = "epoch"  # what the study counts
 
     def __str__(self) -> str:
         if not self.share:
             return "No audit: this policy lets no share of the trials train to the end, as BOBOS(audit=0.05) does."
         lines = [f"audit of {percent(self.share)} of the trials: {self.audited} drawn so far"]
-        saved = f"stopping saved {plural(self.saved, 'epoch')} in the other trials"
+        saved = f"stopping saved {amount(self.saved, several_of(self.unit))} in the other trials"
         if not self.stops:
             return f"{lines[0]}, none of them would have been stopped; {saved}"
         lines[0] += f", {self.stops} of them would have been stopped"
@@ -207,7 +209,7 @@ class Audit:
         lines[0] += f"; wrong stops {self.of_stops}" if self.of_stops.of else ""
         if self.of_winners.of:
             lines.append(f"winners that stopping would have lost: {self.of_winners}")
-        return "\n".join([*lines, f"the audit cost {plural(self.cost, 'epoch')}; {saved}", self.advice])
+        return "\n".join([*lines, f"the audit cost {amount(self.cost, several_of(self.unit))}; {saved}", self.advice])
 
     @property
     def advice(self) -> str:
@@ -263,7 +265,8 @@ def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
         wanted=wanted,
         K1=K1,
         at_K1=at_K1,
-        runs=tuple(run.would_be_stop(run.stop) for run in stops if run.stop),
+        runs=tuple(run.would_be_stop(run.stop, history.problem.unit) for run in stops if run.stop),
+        unit=history.problem.unit,
     )
 
 
@@ -310,9 +313,9 @@ class _Audited:
             if not math.isnan(self.incumbent):
                 self.wins = goal.sign * self.value > goal.sign * self.incumbent  # False without a value
 
-    def would_be_stop(self, stop: ev.Reported) -> WouldBeStop:
+    def would_be_stop(self, stop: ev.Reported, unit: str) -> WouldBeStop:
         p_win, paths = _number(stop.verdict.evidence, "p_win"), _number(stop.verdict.evidence, "paths", 0.0)
-        return WouldBeStop(self.trial, stop.epoch, p_win, self.incumbent, self.value, self.wins, int(paths))
+        return WouldBeStop(self.trial, stop.epoch, p_win, self.incumbent, self.value, self.wins, int(paths), unit)
 
 
 def _reach(evidence: Mapping[str, Any]) -> float:
@@ -490,7 +493,7 @@ def frame(history: History) -> pd.DataFrame:
         "trial": each(t.id for t in trials),
         "attempt": each(t.attempt for t in trials),
         "status": each(str(t.status) for t in trials),
-        "epoch": joined(t.epochs for t in trials),
+        history.problem.unit: joined(t.epochs for t in trials),
         "value": joined(t.values for t in trials),
         "score": joined(t.scores for t in trials),
         "seconds": joined(t.seconds for t in trials),

@@ -11,7 +11,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.display import numeral, one_line, short
+from haltune.display import one_line, short
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
 from haltune.log.events import OVER, Status, plain
@@ -60,8 +60,8 @@ def record(
     stopped = last is not None and last.stops  # the first STOP or PAUSE stays
     if last is not None and stopped and judged and replica.first_time("trains on", advice=True):
         _log.warning(
-            "trial %d was told to %s after epoch %g and trains on: a loop ends where trial.report(value).stops",
-            attempt.id, last.action, attempt.epoch,
+            "trial %d was told to %s after %s and trains on: a loop ends where trial.report(value).stops",
+            attempt.id, last.action, history.problem.at(attempt.epoch),
         )  # fmt: skip
     if broken is None and not stopped:
         attempt.verdict = verdict
@@ -86,7 +86,7 @@ def _verdict(
         arrived = f"its last, with a resource of {r.resource:g}" if r.partial else "trained in full"
         if not math.isfinite(report.value):
             arrived = "its last, and the value is not finite"
-        return go_on(f"{history.problem.at(epoch)} of {numeral(horizon)}: {arrived}")
+        return go_on(f"{history.problem.unit} {history.problem.reached(epoch)}: {arrived}")
     if history.held is not None:
         return stop(history.held, **{CUT: "not asked", WISH: "hold"})
     if (leaves := replica.leaving()) is not None:
@@ -106,14 +106,9 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     Between two judged points nobody is asked. Before the problem's min_epochs every trial continues; after it one that
     diverged ends without the policy.
     """
-    history, problem = log.judged, log.judged.problem
-    trial, grid, epoch = history.trial(id), problem.grid, report.epoch
-    if grid is not None:
-        epoch = at_point(grid, epoch, trial.epoch)
-        report = replace(report, epoch=epoch, value=log.history.seen(id, report.epoch, report.value))
-    if epoch != math.floor(epoch):
+    history, problem, trial = log.judged, log.judged.problem, as_judged(log, id, report)
+    if (epoch := trial.epoch) != math.floor(epoch):
         return Verdict(Action.UNJUDGED, f"{problem.at(epoch)}: between two judged reports")
-    trial = with_report(history, trial, report)
     if epoch < problem.min_epochs:
         return go_on(f"{problem.at(epoch)} of at least {problem.amount(problem.min_epochs)}: min_epochs")
     for goal in problem.goals:
@@ -122,7 +117,16 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
             return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with one_thread(), undisturbed.heard:
-        return verdict_in_unit(log.policy.judge(log.state, history, trial, rng), grid)
+        return verdict_in_unit(log.policy.judge(log.state, history, trial, rng), problem.grid)
+
+
+def as_judged(log: Decides, id: int, report: Report | ev.Reported) -> TrialRecord:
+    """The record of a trial as the policy counts, with one report more that is not yet in the log."""
+    history, trial = log.judged, log.judged.trial(id)
+    if (grid := history.problem.grid) is not None:
+        at, seen = at_point(grid, report.epoch, trial.epoch), log.history.seen(id, report.epoch, report.value)
+        report = replace(report, epoch=at, value=seen)
+    return with_report(history, trial, report)
 
 
 def _diverged(problem: Problem, metric: str, trial: TrialRecord, column: Array) -> str | None:
@@ -161,7 +165,7 @@ def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report,
     if "warning" in verdict.evidence:
         told = str(verdict.evidence["warning"])
         reached = f"{problem.goal.metric} {short(report.value)}"
-        replica.warn_once(f"trial {r.id}, {reached} at epoch {report.epoch:g}: {told}", about=told)
+        replica.warn_once(f"trial {r.id}, {reached} at {problem.at(report.epoch)}: {told}", about=told)
     first = problem.goal
     for goal in problem.goals:
         value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
@@ -205,6 +209,7 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
 
 def _repeated(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report) -> Verdict:
     """An epoch that the curve has: ignored, unless it is its last, whose worker never heard so: the server was away."""
+    at = replica.problem.at
     same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
     attempt.epoch = epoch_number(r.epoch)
     if same and np.array_equal(report.value, r.values[-1], equal_nan=True):
@@ -212,8 +217,8 @@ def _repeated(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report
             attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
         return attempt.verdict
     replica.warn_once(
-        f"trial {attempt.id} reported epoch {report.epoch:g} after epoch {r.epoch:g}: ignored. A training that "
+        f"trial {attempt.id} reported {at(report.epoch)} after {at(r.epoch)}: ignored. A training that "
         "continues from a checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
         about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )
-    return attempt.verdict or go_on(f"epoch {report.epoch:g} was reported before")
+    return attempt.verdict or go_on(f"{at(report.epoch)} was reported before")

@@ -19,7 +19,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
-from haltune.display import clipped, clock, counted, heard, of_epochs, plural, settings, short, visible
+from haltune.display import clipped, clock, counted, heard, numeral, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.history import History
@@ -95,19 +95,20 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
     """
     spent, budget, again = history.spent, history.wishes.extended(budget), trained_again(history)
     limited = _limits(budget.epochs)
-    epochs = counted(round(spent.epochs - (0.0 if limited else again), 1))
+    epochs = numeral(spent.epochs - (0.0 if limited else again))
     notes = savings.words if savings else []
     if again > 0.0:
-        notes = [*notes, f"{counted(round(again, 1))} {'of them' if limited else 'more'} lost and trained again"]
+        notes = [*notes, f"{numeral(again)} {'of them' if limited else 'more'} lost and trained again"]
     parts = [
-        _of(counted(spent.trials), budget.trials, "trials"),
-        _of(epochs, budget.epochs, "epochs") + (f" ({'; '.join(notes)})" if notes else ""),
-        _of(clock(spent.time), budget.time, "", clock),
+        _of(counted(spent.trials), budget.trials, "trials", "trial"),
+        _of(epochs, budget.epochs, history.problem.units, history.problem.unit, numeral)
+        + (f" ({'; '.join(notes)})" if notes else ""),
+        _of(clock(spent.time), budget.time, "", "", clock),
     ]
     if budget.trials_without_gain is not None:
         parts.insert(1, _of(counted(spent.trials_without_gain), budget.trials_without_gain, "without gain"))
     if budget.worker_time is not None:
-        parts.append(_of(clock(spent.worker_time), budget.worker_time, "of worker time", clock))
+        parts.append(_of(clock(spent.worker_time), budget.worker_time, "of worker time", "", clock))
     if budget.money is not None or spent.paid:
         parts.append(_of(counted(round(spent.money(budget.price), 2)), budget.money, "of money"))
     if budget.cost is not None:
@@ -119,11 +120,11 @@ def _limits(limit: Any) -> bool:
     return limit is not None and math.isfinite(limit)
 
 
-def _of(used: str, limit: Any, unit: str, written: Callable[[float], str] = counted) -> str:
+def _of(used: str, limit: Any, several: str, one: str = "", written: Callable[[float], str] = counted) -> str:
     limited = _limits(limit)
     most = f" of {written(float(limit))}" if limited else ""
-    one = limit == 1 if limited else used == "1"
-    return f"{used}{most} {unit.removesuffix('s') if one else unit}".rstrip()
+    single = limit == 1 if limited else used == "1"
+    return f"{used}{most} {one if single and one else several}".rstrip()
 
 
 def unlimited(budget: Budget, policy: Policy[Any]) -> str:
@@ -139,11 +140,11 @@ def unlimited(budget: Budget, policy: Policy[Any]) -> str:
     )
 
 
-def started_line(t: TrialRecord) -> str:
+def started_line(t: TrialRecord, problem: Problem) -> str:
     """The line of a trial that starts or resumes: its configuration, and why it was chosen."""
     what, why = "started", t.proposed
     if t.attempt > 1:
-        what = f"resumed after epoch {t.checkpoint_epoch:g}" if t.checkpoint_epoch else "started again"
+        what = f"resumed after {problem.at(t.checkpoint_epoch)}" if t.checkpoint_epoch else "started again"
         why = t.resumed
     reason = f" ({_cut(why, _WHY)})" if why else ""
     return f"Trial {t.id} {what}: {_cut(settings(t.config), _CONFIG)}{reason}"
@@ -158,7 +159,7 @@ def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
     if found.kind == "completed" and not whole:
         line = f"Trial {t.id} {found.words}"
     else:
-        where = f", {plural(t.epoch, 'epoch')}" if whole else f" at epoch {of_epochs(t.epoch, problem.max_epochs)}"
+        where = f", {problem.amount(t.epoch)}" if whole else f" at {problem.unit} {problem.reached(t.epoch)}"
         line = f"Trial {t.id} {OUTCOMES[found.kind][0]}{where}"
     if len(t.values):
         line += f": {values_of(t, problem)}"
@@ -182,7 +183,7 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     goal, complete = history.problem.goal, history.trial(best.trial).complete
     if best.trial != t.id:
         worse = goal.better(t.result(goal), than=best.value)
-        of = f", {'complete' if complete else f'at epoch {best.epoch:g}'}" if worse else ""
+        of = f", {'complete' if complete else f'at {history.problem.at(best.epoch)}'}" if worse else ""
         return f"best {short(best.value)} (trial {best.trial}{of})"
     earlier = () if complete else t.values  # a trial that paused with a better value was reported as the best then
     if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
@@ -191,7 +192,7 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
     first = "highest" if goal.sign > 0 else "lowest"
     if not complete:
-        return f"the {first} of {among} at epoch {t.epoch:g}"
+        return f"the {first} of {among} at {history.problem.at(t.epoch)}"
     return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
 
 
@@ -254,12 +255,12 @@ class Logger:
                 self._say(what_ends_it, "cyan")
         self._open = {found for found in self._open if found[0] != attempt.id}  # a warning told of their end
         self._open.add((attempt.id, attempt.attempt))
-        self._say(started_line(history.trial(attempt.id)))
+        self._say(started_line(history.trial(attempt.id), history.problem))
 
     @_quietly
     def judged(self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict) -> None:
         """A report was judged."""
-        what = f"Trial {attempt.id}, epoch {epoch:g}: {history.problem.goal.metric} {short(float(value))}"
+        what = f"Trial {attempt.id}, {history.problem.at(epoch)}: {history.problem.goal.metric} {short(float(value))}"
         self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:

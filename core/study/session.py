@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from haltune._utils.checks import number
 from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
-from haltune.display import one_line, plural
+from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Verdict, Wait
@@ -217,7 +217,7 @@ class Session:
         from_json: Callable[[Any], T] = same,
     ) -> T:
         """What `work` does on rank 0 and comes to on all ranks of a distributed training. The log is not locked."""
-        return self._rank.decide(f"{attempt.label} {about}", work, to_json, from_json, attempt)
+        return self._rank.decide(f"{attempt._label} {about}", work, to_json, from_json, attempt)
 
     # between trials
 
@@ -231,7 +231,7 @@ class Session:
             if isinstance(found, Wait | Finish):
                 return found
             begun.add((found.id, found.attempt))
-            trial = make(Attempt.of(found))
+            trial = make(Attempt._of(found))
             replica.trains(trial.id, trial.attempt, trial)
             return trial
 
@@ -264,11 +264,11 @@ class Session:
             r = replica.synced(id)
             if r.attempt != attempt or r.status is not Status.RUNNING:
                 raise LeaseLost(f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}")
-            trial = make(Attempt.of(r))
+            trial = make(Attempt._of(r))
             replica.trains(id, attempt, trial)
             return trial
 
-        return self._do("takes a trial", taken, Attempt.to_json, lambda told: make(Attempt.from_json(told)))
+        return self._do("takes a trial", taken, Attempt._to_json, lambda told: make(Attempt._from_json(told)))
 
     def wait(self, seconds: float, why: str | None) -> None:
         """Wait between two asks, on rank 0; `why`: to be told."""
@@ -308,7 +308,7 @@ class Session:
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """Append a report with its verdict; see Trial.report."""
         verdict = self._do(
-            f"{attempt.label} reports epoch {report.epoch:g}",
+            f"{attempt._label} reports {self.log.problem.at(report.epoch)}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
             _verdict_converts, verdict_from_json, attempt, attempt._patient,
         )  # fmt: skip
@@ -350,7 +350,7 @@ class Session:
 
     def _hear_end(self, rank_0: Follower, attempt: Attempt, status: Status | None) -> None:
         """Raises what ended the attempt on rank 0, unless this rank has an error of its own, or the search goes on."""
-        topic = f"{attempt.label} ends"
+        topic = f"{attempt._label} ends"
         if status is Status.INTERRUPTED:
             attempt.ended = status
             with suppress(RankLost):
@@ -358,7 +358,7 @@ class Session:
             return
         failing = status is Status.FAILED
         line = rank_0.heard(topic, GRACE if failing else None)
-        attempt.change(line["changes"])
+        attempt._change(line["changes"])
         if failing:
             return
         if "error" in line:
@@ -375,7 +375,7 @@ class Session:
     def lose(self, attempt: Attempt, reason: str) -> None:
         """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
         work = partial(_lose, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
-        self._do(f"{attempt.label} is lost", work, attempt=attempt)
+        self._do(f"{attempt._label} is lost", work, attempt=attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
         """True when the search goes on after `error`, which is in the log already."""
@@ -392,7 +392,7 @@ class Session:
         if attempt.ended is not Status.FAILED:
             return False
         try:
-            return bool(rank_0.hear(f"{attempt.label} is forgiven", seconds=GRACE))
+            return bool(rank_0.hear(f"{attempt._label} is forgiven", seconds=GRACE))
         except RankLost:
             return False
 
@@ -536,9 +536,9 @@ def _remark(replica: Replica, attempt: Attempt, status: Status | None, appended:
             then = "from now on the search stops runs for good where it would pause them"
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
-                "trial %d is paused and nothing was saved after epoch %g: %s. Save it: trial.save(write), "
+                "trial %d is paused and nothing was saved after %s: %s. Save it: trial.save(write), "
                 "TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
-                attempt.id, attempt.epoch, then,
+                attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:
         _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(record, attempt))
@@ -576,7 +576,7 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
 def _taken_up(record: TrialRecord, attempt: Attempt) -> str:
     """What the same program makes of a trial that was interrupted."""
     if record.checkpoint_epoch:
-        return f"the same program continues after epoch {record.checkpoint_epoch:g}, its last checkpoint"
+        return f"the same program continues after {record.unit} {numeral(record.checkpoint_epoch)}, its last checkpoint"
     anew = "the same program offers it again, and it begins anew"
     if not attempt.epoch:
         return anew

@@ -202,7 +202,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if not isinstance(checkpoints, Checkpointing | Checkpoints):
             checkpoints = Checkpointing(checkpoints)
         settings = Settings(
-            self._asked, self.policy, storage, name, budget_of(budget), max_failures, checkpoints, verbose
+            self._asked, self.policy, storage, name, budget_of(budget, self._asked), max_failures, checkpoints, verbose
         )
         opens = partial(Session, seed=seed)
         self._session: Session | None = None
@@ -349,13 +349,13 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         """
         if not isinstance(trial, Trial):
             raise InvalidInput(f"tell(trial, value) takes a trial as study.ask() answers it, not {trial!r}")
-        mine, whose = self.session.log, trial.session.log
+        mine, whose = self.session.log, trial._session.log
         if mine is not whose and next(mine.events()) != next(whose.events()):  # which has the study's id
             raise InvalidInput(
                 f"trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
                 f"{mine.name!r} in {mine.store.address()}: call tell of the study whose ask() answered with the trial"
             )
-        verdict = trial.report(value, trial.horizon if epoch is None else epoch)
+        verdict = trial.report(value, trial._horizon if epoch is None else epoch)
         if epoch is None:
             trial.finish()
         return verdict
@@ -437,7 +437,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @budget.setter
     def budget(self, budget: Budget | str | None) -> None:
-        self.session.budget = budget_of(budget)
+        self.session.budget = budget_of(budget, self.problem)
 
     @property
     def settings(self) -> Settings:

@@ -60,11 +60,11 @@ class Trial(Attempt, KnowsAttributes):
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         super().__init__(**vars(attempt))
-        self.session = session  # what this process does for its study
+        self._session = session  # what this process does for its study
         problem = session.log.problem
         self.unit = problem.unit  # what a training counts, and `epoch` and `horizon` with it
-        self.horizon = problem.max_epochs  # of a full training; None: the policy alone says
-        self.goal, self._measures = problem.goal, Measures.of(problem)
+        self._horizon = problem.max_epochs  # of a full training; None: the policy alone says
+        self._goal, self._measures = problem.goal, Measures.of(problem)
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
@@ -86,12 +86,12 @@ class Trial(Attempt, KnowsAttributes):
         """
         if self.unit != "epoch":
             return None
-        return ENDLESS if self.horizon is None and self.until is not None else self.horizon
+        return ENDLESS if self._horizon is None and self.until is not None else self._horizon
 
     @property
     def max_steps(self) -> int | None:
         """As max_epochs, where the study counts steps; None where it counts something else."""
-        return self.horizon if self.unit == "step" else None
+        return self._horizon if self.unit == "step" else None
 
     @property
     def step(self) -> float:
@@ -104,7 +104,7 @@ class Trial(Attempt, KnowsAttributes):
         return self.tags.get("level")
 
     def __repr__(self) -> str:
-        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:g}, config={self.config})"
+        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:.7g}, config={self.config})"
 
     @answering
     def report(
@@ -158,15 +158,15 @@ class Trial(Attempt, KnowsAttributes):
             self._unheard = None
             return known
         epoch = self._next() if epoch is None else number(self.unit, epoch, positive=True)
-        if self.horizon is not None and epoch > self.horizon:
-            if epoch > self.horizon * (1.0 + 1e-9):
+        if self._horizon is not None and epoch > self._horizon:
+            if epoch > self._horizon * (1.0 + 1e-9):
                 raise InvalidInput(
-                    f"{self.unit}={numeral(epoch)} is beyond max_{self.unit}s={self.horizon}, a full training as the "
+                    f"{self.unit}={numeral(epoch)} is beyond max_{self.unit}s={self._horizon}, a full training as the "
                     f"study was made. Leave the loop then: for {self.unit} in trial.{self.unit}s(). If a callback "
                     "reports, do not report yourself"
                 )
-            epoch = float(self.horizon)  # reckoned from batches
-        took, validated = timed(seconds, validation, self.session.monotonic() - self._lap)
+            epoch = float(self._horizon)  # reckoned from batches
+        took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
         dear = None if cost is None else number("cost", cost, positive=None)
         return self._record(Report(value, epoch, took, validated, dear, metrics), judge)
 
@@ -187,8 +187,8 @@ class Trial(Attempt, KnowsAttributes):
         """Where a report is that does not say so. Raises InvalidInput where that cannot be guessed."""
         if self.unit == "epoch":
             return math.floor(self.epoch) + 1.0
-        if (every := self.session.log.problem.every) is not None:
-            return self.epoch + every if self.horizon is None else min(self.epoch + every, float(self.horizon))
+        if (every := self._session.log.problem.every) is not None:
+            return self.epoch + every if self._horizon is None else min(self.epoch + every, float(self._horizon))
         name = {"step": "step=", "token": "tokens="}.get(self.unit, "")
         raise InvalidInput(
             f"the study counts {self.unit}s, and the report does not say how many were trained. "
@@ -204,9 +204,9 @@ class Trial(Attempt, KnowsAttributes):
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
         self._unheard = report.epoch, report.value
-        verdict = self.session.record(self, report, judge)
+        verdict = self._session.record(self, report, judge)
         self._validation = report.validation or self._validation
-        self._lap, self._unheard = self.session.monotonic(), None
+        self._lap, self._unheard = self._session.monotonic(), None
         return verdict
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
@@ -223,7 +223,7 @@ class Trial(Attempt, KnowsAttributes):
 
     def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
         """The verdict of a report that is made once more, if it is in the log though nobody heard so."""
-        self.session.recall(self)
+        self._session.recall(self)
         same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
@@ -242,7 +242,7 @@ class Trial(Attempt, KnowsAttributes):
             ['continue', 'continue']
         """
         epoch = math.floor(self.epoch)
-        while (self.horizon is None or epoch < self.horizon) and not (self.verdict and self.verdict.stops):
+        while (self._horizon is None or epoch < self._horizon) and not (self.verdict and self.verdict.stops):
             epoch += 1
             yield epoch
 
@@ -272,43 +272,43 @@ class Trial(Attempt, KnowsAttributes):
             >>> trial.epoch, verdict.action.value
             (1, 'pause')
         """
-        problem = self.session.log.problem
+        problem = self._session.log.problem
         if problem.judge_every is None and self.unit != "epoch":
             raise InvalidInput(
                 f"trial.evaluate_now() needs to know how many {self.unit}s lie between two judged reports. Make the "
                 "study with judge_every="
             )
-        if self.horizon is not None and position >= self.horizon:
+        if self._horizon is not None and position >= self._horizon:
             return True
-        if self.until is not None and self.until != self.horizon:
+        if self.until is not None and self.until != self._horizon:
             return self.epoch < self.until <= position
         every, validation = problem.every or 1.0, self._validation
         if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
             return False
-        return self.session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
+        return self._session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     @property
     def metrics(self) -> Mapping[str, Any]:
         """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
-        return self.session.log.history.trial(self.id).metrics
+        return self._session.log.history.trial(self.id).metrics
 
-    def go_on(self) -> None:
+    def _go_on(self) -> None:
         """Take back a PAUSE that could not be carried out: later reports are judged again."""
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = None
 
     def _adopt(self) -> None:
         """Go on with the trial in a process that was forked or spawned to train it. Raises NotSupported in memory."""
-        self.session.adopt(self)
-        self._lap = self.session.monotonic()
+        self._session.adopt(self)
+        self._lap = self._session.monotonic()
 
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
-        self.session.renew(self)
+        self._session.renew(self)
 
     @property
     def _heartbeat_seconds(self) -> float:
-        return self.session.lease_seconds / 4.0
+        return self._session.lease_seconds / 4.0
 
     def _before_end(self, act: Callable[[], object] | None) -> None:
         """Have `act` called once as the trial is given back in order: for loops that tell no callback of their end."""
@@ -338,7 +338,7 @@ class Trial(Attempt, KnowsAttributes):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None:
             act()
-        self.session.end(self, None if status is None else Status(status))
+        self._session.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:
         """Give the trial back unfinished: it is offered again, from its last checkpoint. Again, nothing.
@@ -352,7 +352,7 @@ class Trial(Attempt, KnowsAttributes):
             >>> study.ask().attempt
             2
         """
-        self.session.end(self, Status.INTERRUPTED)
+        self._session.end(self, Status.INTERRUPTED)
 
     def fail(self, error: BaseException) -> None:
         """Record that training failed, with the traceback; again, nothing. `with trial:` does so by itself.
@@ -373,7 +373,7 @@ class Trial(Attempt, KnowsAttributes):
         if isinstance(error, StoreError):
             self.interrupt()
         else:
-            self.session.end(self, Status.FAILED, Failure.by(error))
+            self._session.end(self, Status.FAILED, Failure.by(error))
 
     def __enter__(self) -> Self:
         return self
@@ -382,7 +382,7 @@ class Trial(Attempt, KnowsAttributes):
         try:
             if error is None:
                 self.finish()
-                self.session.tell()
+                self._session.tell()
                 return False
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over: what came after it is not the search's to forgive
@@ -393,12 +393,12 @@ class Trial(Attempt, KnowsAttributes):
             self.fail(error)
             if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                 return False  # it was over in a process that trained it
-            tolerated = self.session.tolerates(self, error)
+            tolerated = self._session.tolerates(self, error)
             if tolerated and is_shortage(error):
                 free_memory(error)
             return tolerated
         except (StoreError, RankLost) as broken:
-            self.session.forget(self)  # nobody trains it
+            self._session.forget(self)  # nobody trains it
             if error is None:
                 raise
             error.add_note(f"haltune could not record this: {broken}")  # the user's own exception matters more
@@ -417,12 +417,12 @@ class Trial(Attempt, KnowsAttributes):
             StoreError: When the store cannot be reached.
         """
         if os.path.isabs(str(path)) and not os.path.lexists(path):  # of other names the user knows what they mean
-            self.session.warn(
+            self._session.warn(
                 f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
                 "it once the state is written, or have trial.save(write) write it",
                 "checkpointed",
             )
-        self.session.checkpointed(self, str(path), seconds)
+        self._session.checkpointed(self, str(path), seconds)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
         """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
@@ -452,10 +452,10 @@ class Trial(Attempt, KnowsAttributes):
             ('weights', True)
         """
         check_write(write)
-        return self.session.decide(self, "is saved", partial(self._save, write, suffix, keep))
+        return self._session.decide(self, "is saved", partial(self._save, write, suffix, keep))
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
-        began = self.session.monotonic()
+        began = self._session.monotonic()
         temporary = self._begin_save(suffix, keep)
         with self._ours(temporary):
             try:
@@ -464,7 +464,7 @@ class Trial(Attempt, KnowsAttributes):
             except BaseException:
                 discard(temporary)
                 raise
-        return self._commit_save(temporary, self.session.monotonic() - began, keep)
+        return self._commit_save(temporary, self._session.monotonic() - began, keep)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
@@ -491,27 +491,27 @@ class Trial(Attempt, KnowsAttributes):
 
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """A temporary path for `_commit_save`, the same on all ranks; for states that they write together."""
-        work = partial(self.session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
-        return self.session.decide(self, "begins to be saved", work, str, Path)
+        work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
+        return self._session.decide(self, "begins to be saved", work, str, Path)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
         """Make what was written at a path of `_begin_save` the trial's checkpoint; its path. Raises as `save` does.
 
         seconds: What writing took, for the account of the time.
         """
-        return self.session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
+        return self._session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
 
     def _publish(self, temporary: Path, seconds: float, keep: bool) -> str:
-        checkpoints = self.session.checkpoints
+        checkpoints = self._session.checkpoints
         with checkpoints.undecided(temporary):
             with self._ours(temporary):
                 final = checkpoints.publish(temporary)
             # what is raised here may come after the append: what the log does not name is left for the next to delete
-            if not self.session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
+            if not self._session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
                 discard(final)
                 raise self._lost()
             checkpoints.supersede(final)
-        self._lap = self.session.monotonic()
+        self._lap = self._session.monotonic()
         return str(final)
 
     @contextmanager
@@ -522,8 +522,8 @@ class Trial(Attempt, KnowsAttributes):
         except Exception as error:
             if not os.path.lexists(temporary):
                 with suppress(StoreError):
-                    self.session.sync()
-                record = self.session.log.history.trial(self.id)
+                    self._session.sync()
+                record = self._session.log.history.trial(self.id)
                 if (record.attempt, record.status) != (self.attempt, Status.RUNNING):
                     raise self._lost() from error
             raise
@@ -541,31 +541,31 @@ class Trial(Attempt, KnowsAttributes):
         Raises:
             NoRoom: When it does not fit in the quota; OSError when not on the disk.
         """
-        self.session.decide(self, "needs room", partial(self.session.checkpoints.room_for, self.id, size))
+        self._session.decide(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
     def _cannot_save(self, why: str) -> None:
         """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
-        self.session.checkpoints.refused[self.id] = why
+        self._session.checkpoints.refused[self.id] = why
 
     @property
     def _keeps_checkpoint(self) -> bool:
         """True while the trial is one of the best whose state is kept, and the epoch it counts for is not saved."""
-        return self.session.decide(self, "keeps its checkpoint", self._keeps)
+        return self._session.decide(self, "keeps its checkpoint", self._keeps)
 
     @property
     def _keeps_epoch(self) -> bool:
         """True when the state after the epoch just reported is to be kept: the trial's best, where that counts."""
-        if self.goal.of == "last":
+        if self._goal.of == "last":
             return False
 
         def work() -> bool:
             cut = self.verdict is not None and self.verdict.action is Action.STOP  # what pauses may go on
-            return self._keeps(cut) and self.session.log.history.as_best(self.id).epoch == self.epoch
+            return self._keeps(cut) and self._session.log.history.as_best(self.id).epoch == self.epoch
 
-        return self.session.decide(self, "keeps its best epoch", work)
+        return self._session.decide(self, "keeps its best epoch", work)
 
     def _keeps(self, cut: bool | None = None) -> bool:
-        keep, history = self.session.checkpoints.keep, self.session.log.history
+        keep, history = self._session.checkpoints.keep, self._session.log.history
         if cut is None:
             cut = self.verdict is not None and self.verdict.stops
         if keep == 0 or self.id not in keepers(history, keep, self.id, cut):

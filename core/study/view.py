@@ -15,7 +15,7 @@ from haltune._utils.checks import python_number
 from haltune._utils.disk import StrPath, is_gone
 from haltune._utils.process import surely_gone
 from haltune.above import above
-from haltune.display import plural, settings, short, table
+from haltune.display import numeral, plural, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.log.decisions import Move, Resume
 from haltune.log.events import ADVICE, Created, Event, Status
@@ -67,19 +67,27 @@ class StudyView(ABC):
             (
                 t.id,
                 outcome_of(t, problem, over).words,
-                f"{t.epoch:g}",
+                numeral(t.epoch),
                 short(t.result(problem.goal)),
                 settings(t.config),
             )
             for t in history.trials[-_ROWS:]
         ]
         head = f"Study {self.name!r}", standing_line(history, self.budget, over), outcome.reason
-        return table(head, ("trial", "outcome", "epochs", problem.goal.metric, "configuration"), rows)
+        return table(head, ("trial", "outcome", problem.units, problem.goal.metric, "configuration"), rows)
 
     @property
     def history(self) -> History:
         """The log as far as this process has read it."""
         return self._log.history
+
+    @property
+    def judged(self) -> History:
+        """The history as policies and models count it: in points, one a judged report, and with smoothed values.
+
+        It is `history` itself if the study has one judged report an epoch and no smooth=. See haltune.log.points.
+        """
+        return self.history if self.history.problem.in_points() is self.history.problem else self._log.judged
 
     @property
     def store(self) -> Store:
@@ -358,8 +366,9 @@ class StudyView(ABC):
         """The search as a pandas table, one row a report.
 
         Returns:
-            Columns trial, attempt, status, epoch, value, score, seconds, config.NAME and metric.NAME; a cell is empty
-            (None, or NaN in a column of numbers) if a parameter is inactive or a metric was not reported.
+            Columns trial, attempt, status, epoch, value, score, seconds, config.NAME and metric.NAME; the column
+            epoch is called by what the study counts, such as step. A cell is empty (None, or NaN in a column of
+            numbers) if a parameter is inactive or a metric was not reported.
 
         Raises:
             ImportError: If pandas is missing.

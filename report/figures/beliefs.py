@@ -19,7 +19,7 @@ from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.history import History
-from haltune.log.policy import in_words
+from haltune.log.policy import Fold, in_words
 from haltune.policies.autobct.policy import TAG, Assessment, AutoBCT, Training
 from haltune.policies.truvar.answers import LevelSet, Maximisers
 from haltune.policies.truvar.choice import MemberSet
@@ -136,14 +136,14 @@ def beliefs_of(study: StudyView) -> Beliefs | None:
     policy = study.policy.part(AutoBCT)
     if policy is None:
         return None
-    history, weighed = study.history, dict[int, Weighing]()
-    state = policy.start(history.problem)
+    fold, weighed = Fold(study.history.problem, policy), dict[int, Weighing]()
     for event in study.events():
-        state = policy.fold(state, event)
+        fold.take(event)
         if isinstance(event, ev.Started) and "value" in event.evidence and TAG in event.tags:
             weighed[event.tags[TAG]] = Weighing(event.evidence["value"], event.evidence.get("last"))
     with one_thread():  # the same bits as in the search
-        assessment = policy.assess(history, state)
+        history = fold.judged
+        assessment = policy.assess(history, fold.state)
         if assessment is None:
             return None
         worth = policy.worth(history.problem, assessment)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haltune.display import clipped, counted, of_epochs, plural, settings, short
+from haltune.display import clipped, counted, plural, settings, short
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
@@ -27,8 +27,8 @@ from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, poin
 
 # isort: off
 from .drawing import (
-    ACCENT_INK, COOL, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, axis, band, drawn, first_view, layout, middle,
-    nothing, plotly_text, trial_ids,
+    ACCENT_INK, COOL, GROUP_STYLES, INK, MUTED, GroupStyle, Trace, at_point, axis, band, drawn, first_view, layout,
+    middle, nothing, plotly_text, positions, trial_ids,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _curve(facts: Digest, row: Row, style: GroupStyle, height: int) -> Trace:
         "mode": "lines", "line": {"color": style.line, "width": style.width, "dash": style.dash},
         "legendgroup": style.label, "showlegend": False,
         "meta": [plotly_text(facts.problem.goal.metric), _title(facts, row), _details(row)],
-        "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{meta[2]}<extra></extra>",
+        "hovertemplate": f"<b>%{{meta[1]}}</b><br>{at_point(facts.problem)}<br>%{{meta[2]}}<extra></extra>",
         "zorder": height,
     }  # fmt: skip
 
@@ -119,8 +119,8 @@ def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
         if speaking:
             mark |= {
                 "meta": [metric], "customdata": [[_title(facts, row), _details(row)] for row in rows],
-                "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}"
-                "<br>%{customdata[1]}<extra></extra>",
+                "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{at_point(facts.problem)}<br>%{{customdata[1]}}"
+                "<extra></extra>",
             }  # fmt: skip
         found.append({**mark, "zorder": len(GROUP_STYLES) + height})
     if stops := would_be_stops(facts):
@@ -131,7 +131,7 @@ def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
             "name": f"would have been stopped, audited ({len(stops)})", "meta": [metric],
             "ids": [f"trial-{run.trial}" for run, _ in stops],
             "customdata": [_wrapped(f"audit: {run}") for run, _ in stops],
-            "hovertemplate": "%{meta[0]} %{y:.4~g} at epoch %{x}<br>%{customdata}<extra></extra>",
+            "hovertemplate": f"{at_point(facts.problem)}<br>%{{customdata}}<extra></extra>",
         })  # fmt: skip
     return found
 
@@ -160,7 +160,7 @@ def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
 
 
 def _title(facts: Digest, row: Row) -> str:
-    after = f" after {of_epochs(row.record.epoch, facts.problem.max_epochs)} epochs" if row.saved else ""
+    after = f" after {facts.problem.reached(row.record.epoch)} {facts.problem.units}" if row.saved else ""
     return f"Trial {row.record.id}: {row.outcome}{after}{', the best' * row.leads}"
 
 
@@ -189,7 +189,7 @@ def laid_out(facts: Digest) -> dict[str, Any]:
         }] if led and best else []  # fmt: skip
     reached = ""
     if best:
-        reached = f"; the best, trial {best.trial}, reaches {short(best.value)} at epoch {best.epoch:g}"
+        reached = f"; the best, trial {best.trial}, reaches {short(best.value)} at {facts.problem.at(best.epoch)}"
     return layout(
         "Learning curves",
         f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}"
@@ -197,7 +197,7 @@ def laid_out(facts: Digest) -> dict[str, Any]:
         note=_note(facts), order=10, wide=True,
         logs=not any((r.record.values <= 0).any() for r in facts.rows) and any(r.ending for r in facts.rows),
         annotations=texts,
-        xaxis=axis("epoch", range=[0.0, last + max(0.5, 0.02 * last)], **({"dtick": 1} if last <= 12 else {})),
+        xaxis=positions(facts.problem, [0.0, last + max(0.5 * (facts.problem.every or 1.0), 0.02 * last)]),
         yaxis=axis(f"{plotly_text(goal.metric)} ({'larger' if up else 'smaller'} is better)",
                    range=_values_shown(facts)),
     ) | {"legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "reversed"}}  # fmt: skip
@@ -247,20 +247,24 @@ def forecasts(facts: Digest, keep: Keep = _anew) -> list[Forecast]:
 
     Each is kept until its trial reports again.
     """
-    if facts.over or facts.problem.max_epochs is None:
+    judged = facts.judged
+    if facts.over or judged is None or judged.problem.max_epochs is None:
         return []
     sign = facts.problem.goal.sign
     going = [r for r in facts.rows if r.record.status in (Status.RUNNING, Status.PAUSED) and r.ending]
     going.sort(key=lambda r: -sign * (r.ending or (0.0, 0.0))[1])
     found = [
-        keep(f"forecast {t.id}", (t.attempt, t.epoch), partial(forecast, facts.history, t))
+        keep(f"forecast {t.id}", (t.attempt, t.epoch), partial(forecast, judged, judged.trial(t.id)))
         for t in (row.record for row in going[:_MOST_FORECASTS])
     ]
     return [f for f in found if f is not None]
 
 
 def forecast(history: History, record: TrialRecord) -> Forecast | None:
-    """What the rest of a curve may be, by its own beginning and the runs beside it; None where nothing tells."""
+    """What the rest of a curve may be, by its own beginning and the runs beside it; None where nothing tells.
+
+    history, record: in points, see haltune.log.points.
+    """
     end, goal = history.problem.max_epochs or 0, history.problem.goal
     stride = math.ceil(end / _FINEST_FORECAST)
     horizon, before = divmod(end, stride) if end else (0, 0)
@@ -286,9 +290,9 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     ends = np.quantile(paths.values, _BAND, axis=1)
     first = float(scale.raw(1.0 - errors[-1]))
     found = np.column_stack([np.full(3, first), np.sort(scale.raw(1.0 - ends), axis=0)])
-    epochs = before + stride * np.arange(len(errors), horizon + 1.0)
+    epochs = [history.problem.in_unit(n) for n in (before + stride * np.arange(len(errors), horizon + 1.0)).tolist()]
     low, middle, high = (tuple(band) for band in found.tolist())
-    return Forecast(record.id, tuple(epochs.tolist()), low, middle, high)
+    return Forecast(record.id, tuple(epochs), low, middle, high)
 
 
 def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
@@ -302,7 +306,7 @@ def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
             **middle(list(f.epochs), list(f.middle)), **shared, "ids": ids, "showlegend": False,
             "line": {"color": COOL, "width": 1.4, "dash": "dot"}, "meta": [plotly_text(facts.problem.goal.metric)],
             "customdata": [[f.trial, low, high] for low, high in zip(f.low, f.high, strict=True)],
-            "hovertemplate": "<b>Trial %{customdata[0]}</b>, forecast<br>%{meta[0]} %{y:.4~g} at epoch %{x}"
+            "hovertemplate": f"<b>Trial %{{customdata[0]}}</b>, forecast<br>{at_point(facts.problem)}"
             "<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g} in eight cases of ten<extra></extra>",
         })  # fmt: skip
     return traces

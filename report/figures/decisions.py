@@ -11,23 +11,25 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune.display import amount, clipped, plural
+from haltune.display import clipped, numeral, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import FULL, Verdict
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
-from haltune.log.problem import Goal
+from haltune.log.policy import Fold
+from haltune.log.problem import Problem
 from haltune.policies.bobos.optimal_stopping import DecisionTable
 from haltune.policies.bobos.policy import Posed, Stopper
+from haltune.policies.random import RandomSearch
 from haltune.study.explain import Rate
-from haltune.study.judging import with_report
+from haltune.study.judging import as_judged
 from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, digest, need_study, story_of
@@ -35,7 +37,7 @@ from ..story import Story, tells
 
 # isort: off
 from .drawing import (
-    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, drawn, empty, first_view,
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, at_point, axis, drawn, empty, first_view,
     layout, nothing, on, padded, plotly_text,
 )  # fmt: skip
 
@@ -56,7 +58,7 @@ class RungEntry:
     """A run at a rung."""
 
     row: Row
-    rung: float  # epochs
+    rung: float  # epochs, or what else the study counts
     epoch: float  # reported: at the rung, or the first beyond
     value: float  # that it counted for there
     verdict: Verdict
@@ -103,7 +105,7 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         fates = Counter(p.fate for p in column)
         count = fates.total()
         counts[step] = f"{fates['on']} of {count}" if fates["end"] < count else f"{count}"
-    data = [*_climbs(found, spots), *_marks(found, spots, metric)]
+    data = [*_climbs(found, spots), *_marks(found, spots, facts.problem)]
     values = [p.value for p in found]
     shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
     if shown:  # room for what stands above the columns
@@ -114,7 +116,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         for k, step in enumerate(steps)
     ]  # fmt: skip
     none = "No run has come to a rung yet"
-    told = ", ".join(f"after {amount(step, 'epochs')} {counts[step]}" for step in steps)
+    problem = facts.problem
+    told = ", ".join(f"after {problem.amount(step)} {counts[step]}" for step in steps)
     return {
         "data": data,
         "layout": layout(
@@ -124,8 +127,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
             "that came to it continued. A line is a run that did."
             + f" {plural(later, 'run was', 'runs were')} compared first at a later rung than the others." * (later > 0),
             annotations=heads if data else [nothing(none)],
-            xaxis=axis("epochs", range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
-                       ticktext=[f"{s:g}" for s in steps]),
+            xaxis=axis(problem.units, range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
+                       ticktext=[numeral(s) for s in steps]),
             yaxis=axis(metric, range=shown),
         ),
     }  # fmt: skip
@@ -133,14 +136,15 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
 
 def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
     """Every run at every rung that it came to, of those that are shown and had a finite value there."""
-    levels, goal = np.array(sorted(story.rungs)), facts.problem.goal
+    levels, goal, grid = np.array(sorted(story.rungs)), facts.problem.goal, facts.problem.in_points().grid
+    early = grid.slack * grid.every if grid else 0.0  # by how much a report may come before a rung
     found: dict[tuple[int, float], RungEntry] = {}
     for row in facts.rows:
         counting = row.record.counting(goal)
         for epoch, verdict in story.compared.get(row.record.id, {}).items():
             at = np.flatnonzero(row.record.epochs == epoch)
             if len(at) and math.isfinite(value := float(counting[at[0]])):
-                rung = float(levels[levels <= epoch].max())
+                rung = float(levels[levels <= epoch + early].max(initial=levels[0]))
                 found[row.record.id, rung] = RungEntry(row, rung, epoch, value, verdict)
     closed = _closed(list(found.values()), goal.sign)
     return [replace(p, fate=_fate(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
@@ -190,8 +194,8 @@ def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> li
     ]  # fmt: skip
 
 
-def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric: str) -> list[Trace]:
-    traces = []
+def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], problem: Problem) -> list[Trace]:
+    traces, metric = [], plotly_text(problem.goal.metric)
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
         said = []
@@ -199,7 +203,7 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], metric
             now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
             told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
-            said.append([f"Trial {p.row.record.id}, {amount(p.epoch, 'epochs')}: {words}", reason])
+            said.append([f"Trial {p.row.record.id}, {plotly_text(problem.amount(p.epoch))}: {words}", reason])
         line = {"width": 1.4, "color": colour} if symbol.endswith("open") else {"width": 0.6, "color": PAPER}
         traces += [{
             "type": "scatter", "mode": "markers", "name": words, "ids": [f"trial-{p.row.record.id}" for p in mine],
@@ -225,6 +229,7 @@ class Decided:
     """The last decision on a run, made again."""
 
     event: ev.Reported
+    problem: Problem  # in points
     posed: Posed
     table: DecisionTable
     paths: Array  # (steps to come, _PATHS) errors that are drawn
@@ -239,18 +244,17 @@ class Decided:
         """Errors, or means of them, in the metric's units."""
         return np.asarray(self.posed.scale.raw(1.0 - np.asarray(errors)))
 
-    def epochs(self, first: int, last: int) -> list[int]:
-        return [self.posed.epoch(step) for step in range(first, last + 1)]
+    def epochs(self, first: int, last: int) -> list[float]:
+        """Positions of steps, in the study's unit."""
+        return [self.problem.in_unit(self.posed.epoch(step)) for step in range(first, last + 1)]
 
 
 def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided | None:
     """The decision on a report, which had its chance to win, made again; None where no table decided it."""
-    history = History(study.history.problem)
-    for earlier in study.events():
-        if history.position >= event.seen:
-            break
-        history.apply(earlier)
-    posed = stopper.posed(history, with_report(history, history.trial(event.trial), event))
+    fold = Fold(study.history.problem, RandomSearch())
+    fold.read(islice(study.events(), event.seen))
+    history = fold.judged
+    posed = stopper.posed(history, as_judged(fold, event.trial, event))
     if posed is None:
         return None
     settings = stopper.settings
@@ -260,7 +264,7 @@ def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided |
         return None
     rng = np.random.default_rng([history.seed, event.trial, at])
     paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
-    return Decided(event, posed, table, np.asarray(paths.values, dtype=np.float64))
+    return Decided(event, history.problem, posed, table, np.asarray(paths.values, dtype=np.float64))
 
 
 def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
@@ -284,7 +288,7 @@ def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
     if event is None and trial is not None:
         raise InvalidInput(f"trial {trial} was never judged by its chance to win")
     found = None if event is None else decided(study, stopper, event)
-    return drawn(decisions_spec(found, study.history.problem.goal))
+    return drawn(decisions_spec(found, study.history.problem))
 
 
 def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported | None:
@@ -298,11 +302,11 @@ def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported
     return stopped or last
 
 
-def decisions_spec(found: Decided | None, goal: Goal) -> Spec:
+def decisions_spec(found: Decided | None, problem: Problem) -> Spec:
     """`decisions` as plain data: on the left the curve and its paths, on the right their means and the regions."""
     if found is None:
         return empty("A decision", _NO_CHANCES, order=12)
-    trial, metric = found.event.trial, plotly_text(goal.metric)
+    trial, metric, unit = found.event.trial, plotly_text(problem.goal.metric), plotly_text(problem.unit)
     start = found.table.start
     incumbent = float(found.event.verdict.evidence["incumbent"])
     wins = found.paths[-1] < found.table.threshold
@@ -321,17 +325,17 @@ def decisions_spec(found: Decided | None, goal: Goal) -> Spec:
         "data": data,
         "layout": layout(
             f"Why trial {trial} was {'stopped' if found.event.verdict.stops else 'let go on'}",
-            f"The curve of trial {trial} after {amount(found.event.epoch, 'epochs')}, {_PATHS} curves that it may "
-            f"follow, {float(wins.mean()):.0%} of which beat the best {goal.metric}, and where the mean so far decides "
-            "to stop.",
+            f"The curve of trial {trial} after {problem.amount(found.event.epoch)}, {_PATHS} curves that it may "
+            f"follow, {float(wins.mean()):.0%} of which beat the best {problem.goal.metric}, and where the mean so far "
+            "decides to stop.",
             order=12, wide=True, showlegend=False, height=320,
             note=f"{reason[:1].upper()}{reason[1:]}. Left: what it might become, blue where it beats the "
             f"{incumbent:.4g} of the line. Right: the mean so far, by which it is decided: grey is to stop, blue a "
-            "winner, between them one more epoch.",
+            "winner, between them to go on.",
             shapes=[{"type": "line", "x0": span[0], "x1": span[1], "y0": incumbent, "y1": incumbent,
                      "line": {"color": ACCENT, "width": 1.5}}],
-            xaxis=axis("epoch", range=span, anchor="y"), yaxis=axis(metric, range=shown, anchor="x"),
-            xaxis2=axis("epoch", range=near, anchor="y2"),
+            xaxis=axis(unit, range=span, anchor="y"), yaxis=axis(metric, range=shown, anchor="x"),
+            xaxis2=axis(unit, range=near, anchor="y2"),
             yaxis2=axis(f"mean {metric} so far", range=means, anchor="x2"),
         ),
     }  # fmt: skip
@@ -339,15 +343,16 @@ def decisions_spec(found: Decided | None, goal: Goal) -> Spec:
 
 def _views(found: Decided, incumbent: float) -> tuple[list[float], ...]:
     """What is seen of both panels: all of the curve, and of the means what lies near the regions."""
-    start, end = found.table.start, found.posed.epoch(found.table.horizon)
+    start, half = found.table.start, found.problem.in_unit(0.5)
+    end = found.problem.in_unit(found.posed.epoch(found.table.horizon))
     from_ = max(1, start - max(3, (found.table.horizon - start) // 2))
     grids = found.table.grids
     curve = [incumbent, *found.value(found.posed.errors).tolist(), *found.value(found.paths).ravel().tolist()]
     reached = [*grids.least.tolist(), *grids.most.tolist(), *found.means[from_ - 1 :].tolist()]
-    near = [found.posed.epoch(from_) - 0.5, end + 0.5]
+    near = [found.problem.in_unit(found.posed.epoch(from_)) - half, end + half]
     means = found.value(reached).tolist()
     whole = [padded(min(values), max(values), 0.06, 0.05) for values in (curve, means)]
-    return [0.0, end + 0.5], near, *whole
+    return [0.0, end + half], near, *whole
 
 
 def _paths(found: Decided, paths: Array, before: Array, wins: Any, number: str) -> list[Trace]:
@@ -372,7 +377,7 @@ def _line(found: Decided, values: list[float], metric: str, number: str) -> Trac
         "type": "scatter", "mode": "lines+markers", "name": f"trial {found.event.trial}",
         "x": found.epochs(1, len(values)), "y": values, "ids": [f"trial-{found.event.trial}"] * len(values),
         "line": {"color": INK, "width": 2.5}, "marker": {"color": INK, "size": 5}, "meta": [metric],
-        "hovertemplate": "%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
+        "hovertemplate": f"{at_point(found.problem)}<extra></extra>",
         **on(number),
     }  # fmt: skip
 

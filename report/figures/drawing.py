@@ -16,6 +16,7 @@ import numpy as np
 
 from haltune.display import short, visible
 from haltune.errors import installing
+from haltune.log.problem import Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Float, Int
 
@@ -138,6 +139,17 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
         "gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED},
         "title": {"text": title, "standoff": 10}, **more,
     }  # fmt: skip
+
+
+def positions(problem: Problem, span: Sequence[float] | None = None, **more: Any) -> dict[str, Any]:
+    """An axis of positions within a training, in the study's unit."""
+    whole = {"dtick": 1} if problem.every in (None, 1.0) and span is not None and span[1] <= _MARKED_NUMBERS + 1 else {}
+    return axis(plotly_text(problem.unit), **({} if span is None else {"range": span}), **whole, **more)
+
+
+def at_point(problem: Problem) -> str:
+    """What a mark says where it is: its value and its position, which is x."""
+    return f"%{{meta[0]}} %{{y:.4~g}} at {plotly_text(problem.unit)} %{{x:,}}"
 
 
 def scale_of(space: Space, name: str) -> dict[str, Any]:

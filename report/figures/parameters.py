@@ -62,7 +62,7 @@ def importance(study: Source) -> go.Figure:
         >>> importance(study).data[0].y[-1]
         'lr'
     """
-    return drawn(importance_spec(MetricModel.of(digest(study, 0).history)))
+    return drawn(importance_spec(MetricModel.of(digest(study, 0).judged)))
 
 
 def importance_spec(model: MetricModel | None, found: Importance | None = None) -> Spec:
@@ -106,7 +106,7 @@ def slices(study: Source) -> go.Figure:
         InvalidInput: For what is no study.
     """
     facts = digest(study, MOST_TRIALS)
-    model = MetricModel.of(facts.history)
+    model = MetricModel.of(facts.judged)
     return drawn(slices_spec(facts, model, model.importance().names[:SLICES] if model else ()))
 
 
@@ -197,7 +197,7 @@ def contour(study: Source, across: str | None = None, along: str | None = None) 
     given = [name for name in (across, along) if name is not None]
     if not set(given) <= set(known) or len(set(given)) < len(given):
         raise InvalidInput(f"contour({across!r}, {along!r}): two of the parameters {', '.join(known)}")
-    model = MetricModel.of(facts.history)
+    model = MetricModel.of(facts.judged)
     ranked = model.importance().names if model else tuple(known)
     if not given:
         return drawn(contour_spec(facts, model, ranked))

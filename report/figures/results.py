@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haltune._utils.process import named
-from haltune.display import amount, counted, duration, plural, settings, short
+from haltune.display import amount, counted, duration, plural, settings, several_of, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.problem import Budget
+from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
 from haltune.study.view import StudyView
 
@@ -23,8 +23,9 @@ from ..story import Cost, Story, Stretch
 
 # isort: off
 from .drawing import (
-    ACCENT, COOL, COOL_SOFT, FAINT, GROUP_STYLES, INK, MUTED, RULE, SHARES, SOFT, GroupStyle, Spec, Trace, axis, drawn,
-    explained, first_view, layout, nothing, on, plotly_text, time_unit, trial_ids, valued,
+    ACCENT, COOL, COOL_SOFT, FAINT, GROUP_STYLES, INK, MUTED, RULE, SHARES, SOFT, GroupStyle, Spec, Trace,
+    at_point, axis, drawn, explained, first_view, layout, nothing, on, plotly_text, positions, time_unit, trial_ids,
+    valued,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class _Measure(NamedTuple):
 
 
 def progress_spec(story: Story, facts: Digest) -> Spec:
-    goal, best, steps = facts.problem.goal, facts.best, story.steps
+    goal, best, steps, problem = facts.problem.goal, facts.best, story.steps, facts.problem
+    units = problem.units
     metric = plotly_text(goal.metric)
     if len(steps) > _MOST_STEPS:  # where another run took the lead, and others at even distances
         led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
@@ -83,7 +85,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     costs: list[Cost] = [*steps, *now]
     unit, name = time_unit(max((c.seconds for c in costs), default=0.0))
     views = [
-        _Measure("epochs trained", "epochs", lambda c: c.epochs),
+        _Measure(f"{units} trained", units, lambda c: c.epochs),
         _Measure(f"{name} since the first trial", "time", lambda c: c.seconds / unit),
         *[_Measure("cost", "cost", lambda c: c.cost)] * bool(story.cost),
     ]
@@ -103,7 +105,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "ids": [f"trial-{s.trial}" for s in taken], "meta": [metric],
         "marker": {"size": 7, "color": [ACCENT if led else MUTED for led in leads]},
         "customdata": [
-            [f"Trial {s.trial}", f"after {plural(round(s.epochs, 2), 'epoch')} of all trials, {duration(s.seconds)}"]
+            [f"Trial {s.trial}", f"after {problem.amount(s.epochs)} of all trials, {duration(s.seconds)}"]
             for s in taken
         ],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata[1]}<extra></extra>",
@@ -123,7 +125,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         led_times = plural(sum(a.trial != b.trial for a, b in pairwise(steps)), "time")
         told = (
             f"The best {metric} went from {short(steps[0].value)} to {short(steps[-1].value)}; another run took the "
-            f"lead {led_times}, and nothing is better since {plural(round(steps[-1].epochs, 2), 'epoch')} of training."
+            f"lead {led_times}, and nothing is better since {problem.amount(steps[-1].epochs)} of training."
         )
     return {
         "data": [results, line, dots] if steps else [],
@@ -331,9 +333,9 @@ def metrics_spec(facts: Digest) -> Spec:
             for row in rows
             if row.group == group and len(_points(row, name))
         ]
-        data += [_metric_curve(row, style, name, at, k) for style, row, at in having]
+        data += [_metric_curve(facts.problem, row, style, name, at, k) for style, row, at in having]
         values = np.concatenate([row.record.metrics[name][at] for _, row, at in having])
-        axes[f"xaxis{k}"] = axis("epoch", anchor=f"y{k}")
+        axes[f"xaxis{k}"] = positions(facts.problem, anchor=f"y{k}")
         axes[f"yaxis{k}"] = axis(plotly_text(name), anchor=f"x{k}", range=first_view(values))
         if (values > 0.0).all():
             linear |= {f"yaxis{k}.type": "linear", f"yaxis{k}.range": first_view(values)}
@@ -368,7 +370,7 @@ def _points(row: Row, name: str) -> NDArray[np.int64]:
     return np.unique(np.concatenate([found[:1], found[evenly(len(found), _POINTS)], found[-1:]]))
 
 
-def _metric_curve(row: Row, style: GroupStyle, name: str, at: NDArray[np.int64], k: int) -> Trace:
+def _metric_curve(problem: Problem, row: Row, style: GroupStyle, name: str, at: NDArray[np.int64], k: int) -> Trace:
     return {
         "type": "scatter", "mode": "lines" if len(at) > 1 else "markers",
         "uid": f"trial-{row.record.id}", "name": f"trial {row.record.id}",
@@ -376,7 +378,7 @@ def _metric_curve(row: Row, style: GroupStyle, name: str, at: NDArray[np.int64],
         "line": {"color": style.line, "width": style.width, "dash": style.dash},
         "marker": {"color": style.line, "size": 5},
         "meta": [plotly_text(name), f"Trial {row.record.id}: {row.outcome}"],
-        "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g} at epoch %{x}<extra></extra>",
+        "hovertemplate": f"<b>%{{meta[1]}}</b><br>{at_point(problem)}<extra></extra>",
     }  # fmt: skip
 
 
@@ -409,6 +411,7 @@ def budget(study: Source) -> go.Figure:
 
 
 def budget_spec(facts: Digest) -> Spec:
+    problem = facts.problem
     known = limits(facts.history.wishes.extended(facts.history.recorded), facts.history.spent)
     bars = _epoch_bars(facts)
     data: list[Trace] = []
@@ -429,8 +432,8 @@ def budget_spec(facts: Digest) -> Spec:
         n = "2" if known else ""
         data += [{**t, **on(n)} for t in bars]
         across = [0.4, max(len(bars[0]["x"]), _ROOM) + 0.6]
-        axes[f"xaxis{n}"] = axis("trials, by their epochs", anchor=f"y{n}", tickvals=[], range=across)
-        axes[f"yaxis{n}"] = axis("epochs", anchor=f"x{n}", rangemode="tozero")
+        axes[f"xaxis{n}"] = axis(f"trials, by their {problem.units}", anchor=f"y{n}", tickvals=[], range=across)
+        axes[f"yaxis{n}"] = axis(problem.units, anchor=f"x{n}", rangemode="tozero")
     texts = [  # on the bars: they are longer than the axis has room for
         {"x": 0.0, "y": words, "text": words, "showarrow": False, "xanchor": "left", "xshift": 8,
          "font": {"color": INK, "size": 13}}
@@ -438,16 +441,16 @@ def budget_spec(facts: Digest) -> Spec:
     ]  # fmt: skip
     savings, spent = facts.savings, ", ".join(words for _, words in known)
     full = sum(r.record.complete for r in facts.rows)
-    got = f"{plural(round(facts.trained, 2), 'epoch')} trained in {plural(facts.trials, 'trial')}, {full} in full"
-    saved = f"{savings.most}{plural(round(savings.epochs, 2), 'epoch')} saved"
+    got = f"{problem.amount(facts.trained)} trained in {plural(facts.trials, 'trial')}, {full} in full"
+    saved = f"{savings.most}{problem.amount(savings.epochs)} saved"
     light = " Light is what stopping saved of full trainings." * bool(savings.epochs)
     return {
         "data": data,
         "layout": layout(
             "Budget", f"Spent: {spent or 'no limit was given'}. {got}; {saved}.", order=25, showlegend=False,
             barmode="overlay", heights={"x": 44 + 36 * len(known)} if known and bars else None,
-            note=f"{'What is spent of each limit; and the' if known else 'The'} epochs of each trial, those with most "
-            f"first.{light}",
+            note=f"{'What is spent of each limit; and the' if known else 'The'} {problem.units} of each trial, those "
+            f"with most first.{light}",
             annotations=texts if data else [nothing("No trial has begun yet")],
             **axes,
         ),
@@ -458,8 +461,8 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
     """(share that is spent, in words) of every limit that was given, the last that will be reached first."""
     given = (
         (budget.trials, spent.trials, "trials"),
+        (budget.epochs, spent.epochs, several_of(spent.unit)),
         (budget.trials_without_gain, spent.trials_without_gain, "trials without gain"),
-        (budget.epochs, spent.epochs, "epochs"),
         (budget.time, spent.time, "time"),
         (budget.worker_time, spent.worker_time, "worker time"),
         (budget.money, spent.money(budget.price), "money"),
@@ -469,7 +472,9 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
     for limit, so_far, unit in given:
         if limit is not None and math.isfinite(whole := float(limit)):
             said = duration if unit.endswith("time") else lambda number: counted(round(number, 2))
-            name = amount(round(whole, 2), unit).split(" ", 1)[1] if unit in ("trials", "epochs") else unit
+            name = (
+                amount(round(whole, 2), unit).split(" ", 1)[1] if unit in ("trials", several_of(spent.unit)) else unit
+            )
             found.append((so_far / whole, f"{said(so_far)} of {said(whole)} {name}"))
     return sorted(found)
 
@@ -487,8 +492,8 @@ def _epoch_bars(facts: Digest) -> list[Trace]:
     for group, g, s in zip(groups, got, saved, strict=True):
         row, several = group[0], len(group) > 1
         title = f"{len(group)} trials" if several else f"Trial {row.record.id}: {row.outcome}"
-        spared = f", {amount(round(s, 2), 'epochs')} saved" if s else ""
-        told.append([title, f"{amount(round(g, 2), 'epochs')}{' each, on average' * several}{spared}"])
+        spared = f", {facts.problem.amount(s)} saved" if s else ""
+        told.append([title, f"{facts.problem.amount(g)}{' each, on average' * several}{spared}"])
         plain = MUTED if row.record.complete and each == 1 else COOL
         colours.append(ACCENT if any(r.leads for r in group) else plain)
     bar = {
@@ -531,7 +536,7 @@ def timeline(study: StudyView) -> go.Figure:
 
 
 def timeline_spec(story: Story) -> Spec:
-    stretches = story.stretches[-_MOST_STRETCHES:]
+    stretches, problem = story.stretches[-_MOST_STRETCHES:], story.problem
     workers = _lines(stretches)
     names = _names(list(workers))
     name_of = {id(s): names[line] for line, mine in workers.items() for s in mine}
@@ -544,7 +549,7 @@ def timeline_spec(story: Story) -> Spec:
                 "type": "bar", "orientation": "h", "name": words, "y": [name_of[id(s)] for s in mine],
                 "base": [(s.start - story.begun) / unit for s in mine], "x": [(s.end - s.start) / unit for s in mine],
                 "marker": {"color": colour, "line": {"width": 0}}, "width": 0.7,
-                "ids": [f"trial-{s.trial}" for s in mine], "customdata": [_explained(s, words) for s in mine],
+                "ids": [f"trial-{s.trial}" for s in mine], "customdata": [_explained(problem, s, words) for s in mine],
                 "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
             })  # fmt: skip
     spoken = ", ".join(_percent(story))
@@ -624,13 +629,13 @@ def _names(lines: list[_Line]) -> dict[_Line, str]:
     return found
 
 
-def _explained(s: Stretch, words: str) -> list[str]:
+def _explained(problem: Problem, s: Stretch, words: str) -> list[str]:
     parts = [
         (s.training, "training"), (s.validation, "validation"), (s.checkpoint, "saving"), (s.judging, "deciding"),
         (s.slept, "asleep"), (s.other, "starting up and the rest"),
     ]  # fmt: skip
     told = ", ".join(f"{duration(seconds)} {word}" for seconds, word in parts if seconds >= 0.05)
     before = f", after {duration(s.choosing)} deciding" if s.choosing >= 0.05 else ""
-    took = f"{plural(round(s.epochs, 2), 'epoch')} in {duration(s.end - s.start)}{before}"
+    took = f"{problem.amount(s.epochs)} in {duration(s.end - s.start)}{before}"
     attempt = f", attempt {s.attempt}" if s.attempt > 1 else ""
     return [f"Trial {s.trial}{attempt}: {words}", f"{took}: {told}" if told else took]

@@ -126,7 +126,7 @@ class ToldSearch:
 
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
-        model, study = MetricModel.of(facts.history), source if isinstance(source, StudyView) else None
+        model, study = MetricModel.of(facts.judged), source if isinstance(source, StudyView) else None
         told: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
         names: tuple[str, ...] = ()  # of parameters, the one that matters most first
         if model is not None:
@@ -141,7 +141,7 @@ class ToldSearch:
         stopper = study.policy.part(Stopper)
         if plain and stopper is not None and story is not None and story.stop is not None:
             last = self._keep("decision", story.stop, partial(decided, study, stopper, story.stop))
-            told["figure/decisions"] = decisions_spec(last, facts.problem.goal)
+            told["figure/decisions"] = decisions_spec(last, facts.problem)
         with suppress(InvalidInput):  # too early to say
             if study.policy.part(MemberSet) is not None and plain:
                 found = answer_of(study)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from haltune.display import clipped, duration, escaped, of_epochs, plural, settings, short
+from haltune.display import clipped, duration, escaped, numeral, plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.outcomes import OUTCOMES
 from haltune.log.policy import Policy
@@ -37,7 +37,7 @@ def head(facts: Digest) -> str:
     found, after = "no value yet", ""
     if facts.best is not None:
         found = f"<b>{short(facts.best.value)}</b>"
-        after = f" after {plural(round(facts.best.epoch, 2), 'epoch')}"
+        after = f" after {facts.problem.amount(facts.best.epoch)}"
         if facts.best.epoch != facts.problem.max_epochs:  # others, at as many epochs, may have had more
             after = f", of trial {facts.best.trial}{after}"
     aim = "highest" if facts.problem.goal.sign > 0 else "lowest"
@@ -62,16 +62,16 @@ def head(facts: Digest) -> str:
 
 def stats(facts: Digest) -> str:
     """Trials, epochs, and what was saved, with a bar of trained and saved epochs."""
-    savings, trained = facts.savings, plural(round(facts.trained, 1), "epoch")
+    savings, trained = facts.savings, facts.problem.amount(facts.trained)
     found = [
         (plural(facts.trials, "trial"), facts.states or "none yet"),
         (trained, f"trained in {duration(facts.seconds)}{trained_again_line(facts)}"),
     ]
     told = []
     if savings.epochs:
-        found.append((f"{savings.most}{facts.saved_share:.0%} saved", "of the epochs of full training"))
+        found.append((f"{savings.most}{facts.saved_share:.0%} saved", f"of the {facts.problem.units} of full training"))
         found.append((f"{savings.most or 'about '}{duration(savings.seconds)}", "of training saved"))
-        told.append(f"{savings.most}{plural(savings.epochs, 'epoch')} saved")
+        told.append(f"{savings.most}{facts.problem.amount(savings.epochs)} saved")
     if savings.itself > 0:
         told.append(savings.left)
     tiles = "".join(f"<div><b>{b}</b><span>{t}</span></div>" for b, t in found)
@@ -113,7 +113,7 @@ def best(facts: Digest) -> str:
         )
         return (
             f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
-            f"at epoch {facts.best.epoch:g}</small></h2>\n"
+            f"at {facts.problem.at(facts.best.epoch)}</small></h2>\n"
             f"<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
         )
     if not facts.front:
@@ -152,7 +152,8 @@ def about(facts: Digest, story: Story | None, policy: str) -> str:
     pairs = [
         ("goal", ", ".join(map(repr, facts.problem.goals))),
         ("within", ", ".join(map(str, facts.problem.constraints))),
-        ("epochs", f"at most {facts.problem.max_epochs} a trial" if facts.problem.max_epochs else "without an end"),
+        (facts.problem.units, f"at most {numeral(most)} a trial" if (most := facts.problem.max_epochs) else "no end"),
+        ("judged every", facts.problem.amount(facts.problem.every) if facts.problem.every not in (None, 1.0) else ""),
         *((name, repr(domain)) for name, domain in space.parameters.items()),
         *((f"constraint {i}", str(c)) for i, c in enumerate(space.constraints, 1)),
         ("policy", policy),
@@ -166,15 +167,15 @@ def about(facts: Digest, story: Story | None, policy: str) -> str:
 
 def foot(facts: Digest) -> str:
     """What was left, what is kept, and how saving is counted."""
-    notes = [why_left(facts)] if facts.left else []
+    notes, units = [why_left(facts)] if facts.left else [], facts.problem.units
     notes += [kept(facts.kept)] if facts.kept else []
     told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
     if not facts.savings.epochs:
         return told
     most = " At most so much: where some ended by themselves before that, those that were stopped might have, too."
     return told + (
-        f"Saved: epochs of the full {facts.problem.max_epochs} that trials did not train which were stopped or left, "
-        f"at the median time of that trial's own epochs.{most * bool(facts.savings.most)}"
+        f"Saved: {units} of the full {numeral(facts.problem.max_epochs or 0)} that stopped and left trials did not "
+        f"train. Their time: at the median time of each trial's own {units}.{most * bool(facts.savings.most)}"
     )
 
 
@@ -187,7 +188,7 @@ def table(facts: Digest, rows: Sequence[str]) -> str:
     return (
         f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
         '<div class="filters">'
-        '<input type="search" placeholder="Filter: words, or epochs&lt;9" '
+        '<input type="search" placeholder="Filter: words, or trial&lt;9" '
         'aria-label="Filter trials by words or conditions">'
         f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
         '<button type="button" data-table="reasons" aria-pressed="true" hidden>Reasons</button>'
@@ -210,7 +211,7 @@ def heads(facts: Digest) -> str:
 
     data-first=down: a first click sorts the highest first.
     """
-    found = [("trial", False), ("epochs", True), (facts.problem.goal.metric, facts.problem.goal.sign > 0)]
+    found = [("trial", False), (facts.problem.units, True), (facts.problem.goal.metric, facts.problem.goal.sign > 0)]
     found += [(name, True) for name in facts.problem.measured]
     found += [("level", False)] * facts.levels
     found += [(name, False) for name in columns(facts) or ("configuration",)]
@@ -246,7 +247,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     bar = f'<svg class="run" aria-hidden="true"><rect width="{share:.0%}" height="100%"/></svg>' if horizon else ""
     cells = [
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
-        f'<td data-of="epochs" data-v="{t.epoch:g}">{bar}{of_epochs(t.epoch, horizon)}</td>',
+        f'<td data-of="{facts.problem.units}" data-v="{t.epoch:.9g}">{bar}{facts.problem.reached(t.epoch)}</td>',
         f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
         f"{_DASH if row.value is None else short(row.value)}</td>",
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),

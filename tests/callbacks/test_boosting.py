@@ -6,7 +6,7 @@ from callback_fakes import PAUSE, STOP, FakeTrial
 from fits import BOOSTING, HELD_OUT, TRAIN, X, Y
 from paused_studies import pausing_study
 
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput
 
 
 @pytest.fixture(params=BOOSTING)
@@ -86,12 +86,6 @@ def test_a_metric_that_is_not_measured_says_what_to_give(gradient):
 # boosters that are continued
 
 
-def test_a_booster_trained_before_the_trial_does_not_count(gradient):
-    trial = FakeTrial(max_epochs=3)
-    gradient.train(gradient.told(trial), rounds=3, start=gradient.train(rounds=4)[0])
-    assert trial.epochs == [1, 2, 3]
-
-
 @xgboost_alone
 def test_a_continued_booster_counts_on_although_xgboost_counts_from_0(lib):
     trial = FakeTrial(max_epochs=5)
@@ -112,19 +106,6 @@ def test_a_schedule_goes_on_as_the_docstring_says(gradient):
             left, first = trial.max_epochs - trial.epoch, gradient.first_rate(rate, trial)
             booster, _ = gradient.train(*callbacks, rounds=left, start=trial.checkpoint, **first)
     np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(straight))
-
-
-def test_early_stopping_of_the_users_own_is_kept(gradient):
-    trial = FakeTrial(max_epochs=80)
-    if gradient.name == "xgboost":
-        others, options = [], {"early_stopping_rounds": 2}
-    else:
-        others, options = [gradient.package.early_stopping(2, first_metric_only=True, verbose=False)], {}
-    _, log = gradient.train(gradient.told(trial), *others, rounds=80, options=options)
-    rounds = len(log["validation"][gradient.loss])
-    assert rounds < 80
-    assert trial.epochs == list(range(1, rounds + 1))
-    assert trial.endings == []  # another training may follow; `with trial` ends it
 
 
 @lightgbm_alone
@@ -228,15 +209,6 @@ def test_a_data_set_that_was_continued_is_refused_for_a_training_from_the_start(
     assert not np.array_equal(lib.scores(wrong), lib.scores(plain))  # LightGBM itself says nothing
     with pytest.raises(InvalidInput, match=r"make the Dataset within the loop, for each trial"):
         lib.train(lib.told(FakeTrial()), data=data)
-
-
-@xgboost_alone
-def test_several_workers_of_xgboost_are_refused(lib, monkeypatch):
-    from xgboost import collective
-
-    monkeypatch.setattr(collective, "get_world_size", lambda: 2)
-    with pytest.raises(NotSupported, match="2 workers"):
-        lib.told(FakeTrial()).before_training(None)
 
 
 # CatBoost's own: it evaluates now and then, pauses by its snapshot, and lets no error of others out of fit

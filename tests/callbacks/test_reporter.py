@@ -1,10 +1,7 @@
 """The rules that every callback shares: what is reported, obeyed, saved, warned about and refused."""
 
 import gc
-import json
 import math
-import random
-import sys
 import threading
 
 import numpy as np
@@ -13,7 +10,6 @@ from callback_fakes import OUTAGE, PAUSE, STOP, Clock, FakeTrial
 from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Minimize, Study
-from haltune.callbacks.randomness import capture, restore
 from haltune.callbacks.reporter import Reporter, missing, nearest
 from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost
 from haltune.log.decisions import stop
@@ -242,9 +238,6 @@ def test_what_waits_is_delivered_at_the_end_of_the_fit_or_counted_aloud():
                 r.end()
 
 
-# mistakes, and how often they are named
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -304,36 +297,3 @@ def test_no_name_is_advised_that_would_search_for_something_else(name, logged, m
     said = str(missing(name, logged, "in the first epoch", "Log it"))
     assert f"monitor={meant or 'name'!r}" in said
     assert ("If you mean" in said) == bool(meant)
-
-
-# Random state: what was captured goes on with the same numbers, through JSON, in another process
-
-
-def draws():
-    some = [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn()]  # noqa: NPY002
-    if (torch := sys.modules.get("torch")) is not None:
-        some += [*torch.rand(3).tolist(), *torch.randperm(5).tolist()]
-    return some
-
-
-def test_restored_generators_draw_the_same_numbers():
-    pytest.importorskip("torch")
-    for burnt in range(4):  # gauss keeps every other number back
-        for _ in range(burnt):
-            draws()
-        state = json.loads(json.dumps(capture()))
-        first = draws()
-        random.seed(1), np.random.seed(1), sys.modules["torch"].manual_seed(1)  # noqa: NPY002
-        assert draws() != first
-        restore(state)
-        assert draws() == first
-
-
-def test_another_process_goes_on_where_this_one_was(in_a_process):
-    state, first = json.dumps(capture()), [random.random(), np.random.rand()]  # noqa: NPY002
-    source = (
-        "import json, random, sys\nimport numpy as np\nfrom haltune.callbacks.randomness import restore\n"
-        f"restore(json.loads({state!r}))\nprint([random.random(), np.random.rand()])\n"
-        "assert 'torch' not in sys.modules"
-    )
-    assert json.loads(in_a_process(source)) == first

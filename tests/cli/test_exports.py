@@ -137,11 +137,6 @@ def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
     assert "region(study.level_set(0.9))" in haltune("figure", log[0], "region", "-o", tmp_path / "a.json", code=2)
 
 
-def test_without_kaleido_an_image_says_what_to_install(log, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kaleido", None)
-    assert "pip install kaleido" in haltune("figure", log[0], "progress", "-o", tmp_path / "a.png", code=2)
-
-
 def test_no_cell_is_a_formula_and_numbers_are_as_they_are(tmp_path):
     """What a user typed may begin like one; a spreadsheet would run it."""
     path, evil = tmp_path / "evil.db", '=HYPERLINK("http://x","y")'

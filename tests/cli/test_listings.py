@@ -16,10 +16,10 @@ import pytest
 from trainings import PROBLEM
 from typer.testing import CliRunner
 
-from haltune import Budget, Choice, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.cli import listings
 from haltune.cli.app import app
-from haltune.policies import BOBOS, GPUCB, Halting, Ladder, RandomSearch, SuccessiveHalving
+from haltune.policies import BOBOS, GPUCB, Ladder, RandomSearch, SuccessiveHalving
 from haltune.store.open import open_store
 from haltune.store.studies import hold
 from haltune.study import view
@@ -78,21 +78,6 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert (best["trial"], best["value"], best["config"]) == (0, 0.125, dict(study.trials[0].config))
     told = strict(haltune("explain", path, 2, "--format", "json"))
     assert [e["kind"] for e in told] == ["started", "reported", "reported", "ended"]
-
-
-def test_the_status_of_an_audited_search_tells_what_it_found(tmp_path):
-    path = tmp_path / "audited.db"
-    stopping = OptimalStopping(paths=2000)
-    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 10)
-    policy = Halting(RandomSearch(trials=2), stopping, audit=1.0)
-    for trial in Study(problem, policy, path, seed=0):
-        with trial:
-            for epoch in trial.epochs():
-                trial.report((0.9, 0.3)[trial.id] - 0.1 / epoch, seconds=1.0)
-    assert "audit of 100% of the trials: 2 drawn so far, 1 of them would have been stopped" in haltune("status", path)
-    told = strict(haltune("status", path, "--format", "json"))["audit"]
-    assert (told["audited"], told["stops"], told["wrong"], told["unknown"]) == (2, 1, 0, 0)
-    assert told["interval"] == pytest.approx([0.0, 0.975])
 
 
 @pytest.mark.parametrize("command", ["status", "explain", "report", "resume", "doctor"])
@@ -210,18 +195,6 @@ def test_help_says_what_each_command_does_and_what_it_exits_with():
         assert len(page.splitlines()) > 8
     assert "Exit codes" in overview
     assert "haltune run --study digits.toml -- python train.py" in re.sub(r"\s*│\n│\s*", " ", haltune("run", "--help"))
-
-
-def test_a_log_whose_space_has_constraints_and_whose_policy_is_unknown_can_be_looked_at(tmp_path):
-    class Mine(RandomSearch):
-        pass
-
-    space = Space({"x": Float(0, 1)}, constraints=[lambda c: c["x"] < 0.9])
-    study = Study(Problem(space, Maximize("acc", (0, 1)), 1), Mine(trials=2), tmp_path / "s.db")
-    for trial in study:
-        with trial:
-            trial.report(trial.config["x"])
-    assert "2 trials" in haltune("status", tmp_path / "s.db")
 
 
 def test_a_search_that_its_log_alone_cannot_go_on_with_is_refused(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from trainings import wait_for
 from typer.testing import CliRunner
 
+from haltune import Budget
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.cli.common import find
@@ -135,8 +136,11 @@ def test_a_study_file_with_a_wider_space_takes_the_search_on(folder, monkeypatch
     (folder / "digits.toml").write_text(wide.replace('{ choice = ["a", "b"] }', '"a"'))
     told("run", "--study", "digits.toml", *PROGRAM)
     (folder / "digits.toml").write_text(wide.replace("trials = 2", "trials = 4"))
-    told("run", "--study", "digits.toml", *PROGRAM)
-    assert "5 trials" in told("resume", "digits.db", "--trials", "5", *PROGRAM)
+    told("run", "--study", "digits.toml", "--price", "2.5", *PROGRAM)
+    spent = history(folder).spent
+    assert 0 < spent.money(None) == pytest.approx(spent.priced_time / 3600 * 2.5)
+    assert "5 trials" in told("resume", "digits.db", "--trials", "5", "--trials-without-gain", "50", *PROGRAM)
+    assert history(folder).recorded == Budget(trials=5, trials_without_gain=50)
     configs = [t.config for t in history(folder).trials]
     assert configs[:2] == [{**config, "kernel": "a"} for config in before]
     assert "b" in {config["kernel"] for config in configs}

@@ -151,17 +151,6 @@ def test_what_only_a_fit_asks_for_had_its_default_and_is_searched_from_then_on(t
     assert t.get_best_hyperparameters()[0].values == t.study.best_params
 
 
-@pytest.mark.parametrize("give", [lambda lr: lr, lambda lr: {"val_loss": lr, "other": 1.0}], ids=["number", "metrics"])
-def test_a_training_of_the_users_own_may_return_what_it_came_to(give, tmp_path):
-    class Own(AsksLate):
-        def fit(self, hp, model, *args, **kwargs):
-            return give(hp.get("lr"))
-
-    t = search(tuner(tmp_path, Own()))
-    assert [list(r.values) for r in t.study.trials] == [[r.config["lr"]] for r in t.study.trials]
-    assert t.oracle.get_best_trials()[0].score == t.study.best_value
-
-
 def test_a_class_derived_from_it_may_be_no_network(tmp_path):
     class Square(Tuner):
         def run_trial(self, trial, *args, **kwargs):
@@ -244,15 +233,6 @@ def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp
 def test_what_it_cannot_search_is_said(options, error, said, tmp_path):
     with pytest.raises(error, match=said):
         tuner(tmp_path, **options)
-
-
-def test_a_fit_that_hands_no_callbacks_on_is_told_of(tmp_path):
-    class Silent(Worsens):
-        def fit(self, hp, model, *args, callbacks, **kwargs):
-            return model.fit(*args, **kwargs)
-
-    with pytest.raises(keras_tuner.errors.FatalValueError, match="pass all of them on"):
-        search(tuner(tmp_path, Silent()))
 
 
 def test_the_lines_of_the_documentation_search(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, problem
 
-from haltune import Budget, Problem, Study, Trial
+from haltune import Budget, Problem, Study, Trial, report
+from haltune.display import numeral
 from haltune.errors import InvalidInput
 from haltune.log.events import JudgedEvery, Reported
 from haltune.log.policy import Fold
 from haltune.log.problem import Grid
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch
+from haltune.policies.multifidelity.prior_studies import EarlierStudy
+from haltune.report import summary
+from haltune.report.figures.decisions import rungs
 from haltune.store.memory import MemoryStore
+from haltune.study.explain import outlook
 from haltune.study.replay import replay
 from haltune.study.session import clocked
 
@@ -151,6 +157,24 @@ def test_a_position_in_another_unit_is_refused_with_what_to_do() -> None:
     assert (trial.max_epochs, trial.max_steps) == (None, 100)
 
 
+def test_a_budget_is_said_in_the_unit_of_the_study() -> None:
+    def study(budget: str, **length: Any) -> Study:
+        return Study({"x": problem().space.parameters["lr"]}, "acc", policy=RandomSearch(), budget=budget, **length)
+
+    assert study("5000 steps, 9 trials", max_steps=100).budget == Budget(epochs=5000, trials=9)
+    assert study("70 games", max_epochs=9, unit="game").budget == Budget(epochs=70)
+    with pytest.raises(InvalidInput, match=r"limits steps, and the study counts epochs.*'5000 epochs'.*max_steps="):
+        study("5000 steps", max_epochs=9)
+    with pytest.raises(InvalidInput, match="the study counts tokens"):
+        study("20 epochs", max_tokens=9)
+    limited = study("250 steps", max_steps=100, judge_every=50)
+    for trial in limited:
+        for step in range(50, 101, 50):
+            if trial.report(0.1, step=step).stops:
+                break
+    assert limited.outcome.reason.startswith("the budget of 250 steps is spent")
+
+
 @pytest.mark.parametrize("given", [{"max_steps": 5, "max_epochs": 3}, {"max_tokens": 5, "unit": "step"}])
 def test_a_study_has_one_unit(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=r"one unit|unit="):
@@ -186,3 +210,73 @@ def test_a_process_that_opens_the_log_later_has_the_same_state() -> None:
     assert repr(live.state) == repr(again.state)
     assert live.judged.problem.max_epochs == EPOCHS
     assert [t.epoch for t in live.judged.trials] == [t.epoch / every for t in live.history.trials]
+
+
+def near(found: Any, expected: Any) -> None:
+    """Figures agree: positions in their units, numbers up to the last bits of a division."""
+    if isinstance(expected, dict):
+        for key in expected.keys() & found.keys():
+            near(found[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            near(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-9, nan_ok=True)
+    elif not isinstance(expected, str):
+        assert found == expected
+
+
+@pytest.fixture(scope="module", params=UNITS)
+def pair(request: pytest.FixtureRequest) -> tuple[Study, Study, float]:
+    """A BOBOS study in epochs, and the same one in another unit."""
+    posed, every = of(request.param)
+    policy = POLICIES["bobos-audit"]
+    return searched(policy(), problem(), 1.0, 12), searched(policy(), posed, every, 12), every
+
+
+def test_models_say_the_same_in_every_unit(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, _ = pair
+    for figure in (report.importance, report.slices, report.contour):
+        for one, same in zip(figure(other).data, figure(epochs).data, strict=True):
+            near(one.to_plotly_json(), same.to_plotly_json())
+    recommended = [study.recommend() for study in (other, epochs)]
+    assert recommended[0] is not None
+    assert recommended[1] is not None
+    assert recommended[0].config == recommended[1].config
+    assert outlook(other.history, True).probability == outlook(epochs.history, True).probability
+
+
+def test_a_decision_is_drawn_at_its_positions(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, every = pair
+    shown = zip(report.decisions(other).data, report.decisions(epochs).data, strict=True)
+    for one, same in shown:
+        assert [x and x / every for x in one.x] == pytest.approx(list(same.x))
+        near(list(one.y), list(same.y))
+
+
+def test_an_audit_counts_in_the_unit(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, every = pair
+    found, known = other.audit(), epochs.audit()
+    assert (found.stops, found.wrong, found.K1) == (known.stops, known.wrong, known.K1)
+    assert (found.cost / every, found.saved / every) == pytest.approx((known.cost, known.saved))
+    assert re.search(rf"[0-9.M]+ {other.history.problem.unit}s? in the other trials", str(found))
+
+
+def test_a_study_in_another_unit_teaches_the_same(pair: tuple[Study, Study, float]) -> None:
+    epochs, other, _ = pair
+    taught = [EarlierStudy.of(study).to_json() for study in (other, epochs)]
+    near(taught[0], taught[1])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_reasons_and_tables_say_the_unit(unit: str) -> None:
+    posed, every = of(unit)
+    study = searched(POLICIES["hyperband"](), posed, every)
+    one, several = study.history.problem.unit, f"{study.history.problem.unit}s"
+    said = "\n".join([study._repr_html_(), summary(study), *map(study.explain, range(len(study.trials)))])
+    assert f"{several} ({every * EPOCHS:g}" not in said
+    assert (one == "epoch") == ("epoch" in said)
+    assert one in study.frame().columns
+    assert "0000000" not in said
+    assert list(rungs(study).layout.xaxis.ticktext) == [numeral(every * n) for n in (1, 3, 6)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from hypothesis import strategies as st
 
 from examples import many
 from haltune.errors import InvalidInput
-from haltune.log.decisions import go_on
-from haltune.log.events import Created, Event, Reported, Status, from_json, plain, to_json
+from haltune.log.events import Created, Event, Status, from_json, plain, to_json
 from haltune.store.sqlite import SqliteStore
 
 
@@ -42,23 +40,6 @@ def test_events_come_back_from_sql_as_they_were(sql_store: SqliteStore, events: 
     assert sql_store.create(name, FIRST)
     sql_store.append(name, events, seen=1, about=None)
     assert image(list(sql_store.read(name))) == image([FIRST, *events])
-
-
-def test_a_log_of_several_pages_is_read_whole_and_in_part(tmp_path: Path) -> None:
-    store = SqliteStore(f"sqlite:///{tmp_path}/long.db")
-    reports = [
-        Reported(
-            at=1.0, trial=0, attempt=1, epoch=float(n), value=float(n), seconds=1.0, verdict=go_on("on"), seen=n,
-            metrics={"loss": float(-n), "f1": math.nan} if n % 3 == 0 else {},
-        )
-        for n in range(1, 1001)
-    ]  # fmt: skip
-    store.create("long", FIRST)
-    store.append("long", reports, seen=1, about=None)
-    whole = [FIRST, *reports]
-    assert image(list(store.read("long"))) == image(whole)
-    for start, stop in [(0, 1), (199, 402), (400, 400), (7, 207), (990, None), (5000, None)]:
-        assert image(list(store.read("long", start, stop))) == image(whole[start:stop])
 
 
 def test_what_numpy_holds_is_recorded_as_plain_json() -> None:

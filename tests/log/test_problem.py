@@ -151,6 +151,18 @@ def test_wall_clock_is_the_union_and_worker_time_the_sum(
     assert clock.worker() == sum(end - start for start, end in spans)
 
 
+@given(intervals, st.integers(0, 60), st.integers(0, 30))
+def test_looking_ahead_changes_nothing(closed: list[tuple[int, int]], start: int, now: int) -> None:
+    clock = HeldTime()
+    for start_of_one, length in closed:
+        clock.add(start_of_one, start_of_one + length)
+    clock.begin(7, start)
+    before = (clock.wall(), clock.worker())
+    later = clock.at(7, start + now)
+    assert later.wall() == covered([(a, a + b) for a, b in closed] + [(start, start + now)])
+    assert (clock.wall(), clock.worker()) == before
+
+
 @pytest.mark.parametrize(
     ("budget", "spent", "words"),
     [

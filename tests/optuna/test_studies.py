@@ -248,12 +248,6 @@ def test_the_goal_counts_the_epoch_that_the_objective_returned(curves, goal):
     assert past.best_value == there.best_value
 
 
-def test_a_study_without_intermediate_values_trains_one_epoch():
-    past = from_study(of(made([], 3.0), made([], 2.0)))
-    assert (past.problem.max_epochs, past.problem.goal) == (1, Minimize("value"))
-    assert [t.values.tolist() for t in past.trials] == [[3.0], [2.0]]
-
-
 def test_a_parameter_that_nothing_explains_is_left_out_and_said(caplog):
     there = of(
         made([], 1.0), made([], 1.0, params={"x": 0.5, "y": 0.5}), made([], 1.0, params={"x": 0.1}),

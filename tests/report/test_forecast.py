@@ -66,3 +66,12 @@ def test_without_bounds_nothing_is_forecast_before_a_run_has_shown_how_far_curve
     assert forecasts(digest(history)) == []
     tell_trial(history, [0.1, 0.4, 0.8, 1.6])
     assert [f.trial for f in forecasts(digest(history))] == [0, 1]
+
+
+def test_a_band_begins_at_the_last_value_of_a_curve_that_is_far_worse_than_all_others():
+    history = told(Problem(Space({"lr": Float(0, 1)}), Minimize("loss"), EPOCHS))
+    for end in np.linspace(0.2, 0.6, 6):
+        tell_trial(history, [0.9, 0.8, *np.linspace(0.7, end, EPOCHS - 2)])
+    tell_trial(history, [900.0, 800.0, 700.0], None)
+    (found,) = forecasts(digest(history))
+    assert (found.epochs[0], found.low[0], found.middle[0], found.high[0]) == (3, *[pytest.approx(700.0)] * 3)

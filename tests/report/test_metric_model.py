@@ -118,26 +118,6 @@ def test_how_sure_the_best_is_holds_about_nine_times_in_ten():
     assert MetricModel.of(known).behind(known, known.best().trial) < 0.02
 
 
-def test_a_region_whose_trials_were_all_stopped_early_is_not_shown_as_the_best():
-    """What they showed after one epoch is the worst of all at that epoch."""
-    space = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 128)})
-    history = told(Problem(space, Maximize("acc", (0, 1)), 27))
-    for config in space.sample(20, np.random.default_rng(2), "sobol"):
-        off = abs(np.log10(config["lr"]) + 2) / 2
-        curve = [0.9 - 0.6 * off - 0.25 / e for e in range(1, 28)]
-        if off < 0.55:
-            tell_trial(history, curve, config=config)
-        else:
-            tell_trial(history, curve[:1], Status.STOPPED, config)
-    model = MetricModel.of(history)
-    found = model.slice("lr")
-    values = np.log10(np.array(found.values, dtype=float))
-    assert abs(values[np.argmax(found.mean)] + 2) < 0.7
-    assert found.mean[-1] < found.mean.max() - 0.2
-    shown = model.contour("lr", "width")
-    assert abs(np.log10(shown.across[np.nanargmax(shown.mean.mean(axis=0))]) + 2) < 0.8
-
-
 def test_nothing_is_expected_beyond_a_bound():
     history = told(Problem(CUBE, Maximize("acc", (0, 1)), 1))
     for config in CUBE.sample(40, np.random.default_rng(0), "sobol"):

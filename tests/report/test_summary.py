@@ -6,8 +6,8 @@ from html import unescape
 
 import pytest
 from paused_studies import pausing_study
-from told import a_search, tell_trial, told
-from worlds import problem, search, small_study
+from told import a_search
+from worlds import search, small_study
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.decisions import stop
@@ -16,7 +16,6 @@ from haltune.report import live, summary
 from haltune.report.digest import digest
 from haltune.report.page import page
 from haltune.report.page.words import stats
-from haltune.report.summary import sparkline
 from haltune.study.messages import spending_line, standing_line
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 1.0)}), Maximize("acc", (0, 1)), 9)
@@ -151,19 +150,6 @@ def test_a_search_whose_trials_failed_with_the_same_error_says_so_once_at_its_en
     assert (study.best is not None) == bool(succeed)
 
 
-@pytest.mark.parametrize(
-    ("trials", "succeed", "text"),
-    [
-        (7, (0, 1, 2, 3), lambda id: "no"),  # three of seven
-        (5, (0,), lambda id: "an error of its own " + "abcde"[id]),
-    ],
-)
-def test_few_failures_or_different_ones_are_not_called_the_same_error(trials, succeed, text):
-    study, told = tried(trials, text, succeed)
-    assert told == []
-    assert "the same error" not in summary(study)
-
-
 # -- the table in the terminal, and the summary
 
 
@@ -195,15 +181,6 @@ def test_a_pipe_gets_one_line_for_each_trial():
     assert [line.split()[:2] for line in lines] == [["trial", "0"], ["trial", "1"], ["trial", "2"]]
 
 
-def test_trials_of_other_workers_are_shown(tmp_path):
-    store = f"sqlite:///{tmp_path}/shared.db"
-    mine, other = (Study(problem(), RandomSearch(), store, budget=Budget(trials=2)) for _ in range(2))
-    console = paper()
-    with live(mine, console):
-        search(other)
-    assert console.file.getvalue().count("trained in full") == 2
-
-
 def test_what_a_user_typed_is_not_read_as_markup():
     metric = "[red]acc[/red]"
     one = Problem(Space({"lr": Float(0, 1)}), Maximize(metric, (0, 1)), 2)
@@ -219,8 +196,3 @@ def test_the_summary_has_the_best_and_what_was_saved():
     assert "best acc 0.95 (trial 0, epoch 10)\n  lr=0.25" in text
     assert "3 trials: 1 trained in full, 1 stopped early, 1 failed" in text
     assert "15 epochs trained in 30 s; 8 epochs (35%) and about 16 s saved" in text
-
-
-def test_a_sparkline_rises_with_the_score():
-    record = tell_trial(told(), [n / 10 for n in range(1, 9)]).trial(0)
-    assert sparkline(record, (0.1, 0.8), 8, 8) == "▁▂▃▄▅▆▇█"

@@ -39,13 +39,6 @@ def test_true_and_one_and_their_texts_are_four_options():
     assert len({space.key({"c": o}) for o in [True, 1, "1", "true", None, (1, [2])]}) == 6
 
 
-def test_numbers_from_numpy_are_taken_and_become_plain():
-    space = Space({"x": Float(0, 1), "k": Int(0, 9), "c": Choice(np.array([16, 32]))})
-    config = space.canonical({"x": np.float32(0.5), "k": np.int64(3), "c": np.int64(16)})
-    assert config == {"x": 0.5, "k": 3, "c": 16}
-    assert [type(value) for value in config.values()] == [float, int, int]
-
-
 def test_an_inactive_parameter_is_absent_and_sits_in_the_middle_of_the_cube():
     space = Space(
         {

@@ -125,16 +125,6 @@ def test_continuous_parameters_take_evenly_spaced_values_ends_included():
     assert [c["y"] for c in found[:3]] == pytest.approx([1e-3, 1e-2, 1e-1])  # the last parameter is fastest
 
 
-def test_all_values_of_short_ranges_and_choices_are_there():
-    space = Space({"n": Int(2, 5, log=True), "o": Choice(["a", "b"]), "k": Choice([1, 2, 4], ordered=True), "c": 7})
-    found = space.mesh(4)
-    assert len(found) == 4 * 2 * 3
-    assert {c["n"] for c in found} == {2, 3, 4, 5}
-    assert {c["o"] for c in found} == {"a", "b"}
-    assert {c["k"] for c in found} == {1, 2, 4}
-    assert {c["c"] for c in found} == {7}
-
-
 def test_conditions_and_constraints_hold_and_nothing_comes_twice():
     space = Space(
         {"kind": Choice(["a", "b"]), "p": Float(0, 1, when={"kind": "a"}), "q": Int(1, 3)},

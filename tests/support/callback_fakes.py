@@ -18,10 +18,10 @@ class FakeTrial:
 
     def __init__(self, metric="val_loss", max_epochs=3, verdicts=None, epoch=0.0, maximize=False, id=7):
         self.id, self.unit = id, "epoch"
-        self.session = self  # a study of its own
+        self._session = self  # a study of its own
         self.config: dict[str, Any] = {"lr": 0.1}
         self.max_epochs = self.until = max_epochs
-        self.goal = (Maximize if maximize else Minimize)(metric)
+        self._goal = (Maximize if maximize else Minimize)(metric)
         self._measures = Measures(metric)
         self.attempt = 1
         self.epoch = epoch
@@ -46,7 +46,7 @@ class FakeTrial:
         warn(text)
 
     @property
-    def horizon(self):
+    def _horizon(self):
         return self.max_epochs
 
     def _record(self, report, judge=True):
@@ -62,7 +62,7 @@ class FakeTrial:
     def report(self, *args, **kwargs):
         raise AssertionError("callbacks hand on a Report whole")
 
-    def go_on(self):
+    def _go_on(self):
         self.verdict = None
         self.declined += 1
 

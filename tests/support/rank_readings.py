@@ -111,7 +111,7 @@ def whims() -> dict[str, dict[str, str]]:
             for value in values or ():
                 trial.report(value if RANK == 0 else 0.5)
             trial.interrupt() if values is None else trial.finish()
-            seen[f"{trial.label} is {trial.ended}"] = answers(study, QUICK | SLOW)
+            seen[f"{trial._label} is {trial.ended}"] = answers(study, QUICK | SLOW)
     return seen
 
 

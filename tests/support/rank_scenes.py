@@ -63,7 +63,7 @@ def types() -> Seen:
     study = Study(Problem(space, Maximize("acc", (0, 1)), 4), Anywhere(), budget=Budget(trials=20), seed=1)
     for trial in study:
         trial.report(0.5)
-        yield repr(trial.config), repr(trial.epoch), repr(trial.tags), repr(trial.resource), repr(trial.goal)
+        yield repr(trial.config), repr(trial.epoch), repr(trial.tags), repr(trial.resource), repr(trial._goal)
 
 
 def stop_pause_and_resume() -> Seen:
@@ -88,7 +88,7 @@ def a_full_disk() -> Seen:
                 save()
             except OSError as error:
                 yield type(error).__name__, str(error), trial.checkpoint
-        trial.go_on()
+        trial._go_on()
         trial.report(0.5)
 
 

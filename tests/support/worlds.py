@@ -142,7 +142,7 @@ def told(trial: Trial, value: float) -> Any:
     if not trial._measures.others:
         return value
     layers = trial.config.get("layers", 1)
-    return {trial.goal.metric: value, "ms": 3.0 * layers**1.5 + trial.config["lr"], "params": layers}
+    return {trial._goal.metric: value, "ms": 3.0 * layers**1.5 + trial.config["lr"], "params": layers}
 
 
 def train(trial: Trial, value: Callable[[dict[str, Any], float], float] = accuracy) -> None:

@@ -114,19 +114,6 @@ def test_a_run_that_pauses_goes_on_in_its_place():
     assert [status for id, status, _ in notes.of("end") if id == won] == ["paused", "completed"]
 
 
-def test_reports_of_an_attempt_that_was_lost_are_told_once_again(tmp_path):
-    study, notes = made(trials=1), Notes()
-    trial = study.ask()
-    trial.report(0.1)
-    trial.report(0.2)
-    trial.interrupt()
-    again = study.ask()
-    again.report(0.3)
-    Mirror(study, notes).update()
-    assert [(epoch, values["acc"]) for _, epoch, values in notes.of("report")][-1] == (1, 0.3)
-    assert notes.of("begin") == [(0,), (0,)]
-
-
 def test_a_program_that_is_started_again_tells_only_what_is_new(tmp_path):
     store, notes = tmp_path / "search.db", Notes()
     with track(searched(made(trials=2, store=store)), notes):

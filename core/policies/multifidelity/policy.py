@@ -510,7 +510,7 @@ class Remaining:
 
 
 def Guided(policy: Policy[Any] | None = None, *_: Any, **options: Any) -> MultiFidelity:
-    """The name of another search until version 0.2; neither the policy inside nor the options are used."""
+    """The name of another search until version 0.4; neither the policy inside nor the options are used."""
     warn("Guided is gone, because the default search is better. Write MultiFidelity().")
     return MultiFidelity()
 

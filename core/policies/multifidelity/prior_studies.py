@@ -22,6 +22,7 @@ from haltune.errors import InvalidInput, InvalidSpace
 from haltune.gp.gp import subset
 from haltune.log.events import plain
 from haltune.log.history import History
+from haltune.log.points import log_in_points
 from haltune.space import Space
 
 from .stage_process import (
@@ -52,7 +53,7 @@ class EarlierRun:
     """A run of an earlier study. What diverged counts for its end: it stays so."""
 
     config: Mapping[str, Any]
-    epochs: tuple[float, ...]  # at which it is known, ascending
+    epochs: tuple[float, ...]  # at which it is known, ascending; in points, see haltune.log.points
     targets: tuple[float, ...]  # -log(1 + regret there), as `LogRegret` has it on the scale of its own study
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class EarlierStudy:
     """What an earlier study found."""
 
     name: str
-    horizon: float  # epochs of a full training there
+    horizon: float  # points of a full training there
     runs: tuple[EarlierRun, ...]  # some, best first
     trials: int  # that it had begun
 
@@ -98,10 +99,11 @@ class EarlierStudy:
                 "learn_from=[...] takes studies, such as load_study('earlier.db') or read_study('earlier.db'), "
                 f"not {study!r}; stores are named to the study, Study(..., learn_from=['earlier.db'])"
             )
-        rows = CurveRows(history.problem.goal)
-        for event in study.events():
+        problem = history.problem.in_points()
+        rows = CurveRows(problem.goal)
+        for event in log_in_points(history.problem, study.events()):
             rows.take(event)
-        horizon = float(history.problem.max_epochs or max([1.0, *rows.table.epoch]))
+        horizon = float(problem.max_epochs or max([1.0, *rows.table.epoch]))
         whole = np.array([not t.partial for t in history.trials], dtype=bool)  # full trainings, however far they got
         known = rows.table
         kept = whole[known.trial]

@@ -423,7 +423,7 @@ class TruVaR(Policy[TruVaRState]):
 
 
 def LevelSetSearch(threshold: float, rule: str = "gchk", root_beta: float = 3.0, **options: Any) -> TruVaR:
-    """The name of TruVaR(rule="gchk") until version 0.2; options as of TruVaR."""
+    """The name of TruVaR(rule="gchk") until version 0.4; options as of TruVaR."""
     warn(f"LevelSetSearch is TruVaR(rule=) now. Write TruVaR({threshold!r}, rule={rule!r}).")
     own = {"threshold": threshold, "rule": rule, "root_beta": root_beta, **options}
     return TruVaR(**policy_now("LevelSetSearch", own)[1])

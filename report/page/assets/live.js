@@ -73,7 +73,7 @@ class Live {
     const { config, limits } = this.page.form;
     if (action === "enqueue") { this.form("Train this configuration next", config, "Enqueue", (given) => this.post("enqueue", { config: given })); return; }
     if (action === "extend") { this.form("Raise the budget", limits, "Raise", (given) => this.post("extend", { limits: given })); return; }
-    if (action === "stop" && !confirm("Stop the search on all machines? Runs finish their epochs and are saved; Resume lets it continue.")) return;
+    if (action === "stop" && !confirm("Stop the search on all machines? Trials end at their next report and are saved; Resume lets it continue.")) return;
     this.send(action, {});
   }
   form(title, values, word, send) { // stays with what was typed until it was done

@@ -117,16 +117,6 @@ def test_a_name_logged_in_both_phases_is_reported_from_validation_alone():
     assert trial.values == [1, 2, 3]
 
 
-def test_a_fit_that_ends_within_an_epoch_ends_at_a_fraction():
-    class Enough(pl.Callback):
-        def on_train_batch_end(self, trainer, *args):
-            trainer.should_stop = trainer.global_step == 6
-
-    trial = FakeTrial("train_loss", max_epochs=9)
-    bare_trainer(Enough(), HaltuneCallback(trial), epochs=9).fit(LogsTraining(), data())
-    assert trial.epochs == [1, 1.5]
-
-
 def test_the_sanity_check_fast_dev_run_and_later_validations_say_nothing():
     trial, net = FakeTrial(max_epochs=2), CountsValidations()
     trainer, _ = fit(trial, net, epochs=2, num_sanity_val_steps=2)
@@ -165,14 +155,6 @@ def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
     state = torch.load(keeper.last_model_path, weights_only=True)
     assert state["epoch"] == 1  # the epoch that was stopped is in it
     assert state["callbacks"]["haltune"] == {"trial": 7, "source": "validation"}
-
-
-def test_a_checkpoint_at_max_epochs_returns_without_a_report_or_a_complaint(tmp_path):
-    trainer, _ = fit(FakeTrial(max_epochs=2), epochs=2)
-    trainer.save_checkpoint(tmp_path / "at2.ckpt")
-    trial = FakeTrial(max_epochs=2, epoch=2.0)
-    bare_trainer(HaltuneCallback(trial), epochs=2).fit(Bare(), data(), data(), ckpt_path=tmp_path / "at2.ckpt")
-    assert trial.reports == []
 
 
 class NoLength(IterableDataset):
@@ -239,7 +221,7 @@ def fresh_metrics_fit(trial, *others, net=None, record="all", **options):
 
 def metrics(trial, monitor=None):
     """Those recorded besides the monitored one, which is among them with the value that was judged."""
-    goal = monitor or trial.goal.metric
+    goal = monitor or trial._goal.metric
     assert all(r["metrics"].pop(goal) == r["value"] for r in trial.reports)
     return [r["metrics"] for r in trial.reports]
 

@@ -86,21 +86,6 @@ def test_tensorboard_shows_the_verdict_and_the_reason(tmp_path):
     assert "hp_metric" not in events.Tags()["scalars"]  # the user's own table of hyperparameters stays
 
 
-def test_a_trackers_summary_is_preferred_for_the_reason():
-    class WithSummary(Remembers):
-        def __init__(self):
-            super().__init__()
-            self.summary = {}
-
-        @property
-        def experiment(self):
-            return self
-
-    logger = WithSummary()
-    fit(stopped_trial(), logger)
-    assert logger.summary == {"haltune_reason": f"stop: {REASON}"}
-
-
 def test_a_tracker_that_fails_breaks_nothing_and_spares_the_others():
     class Fails(Remembers):
         def log_metrics(self, metrics, step=None):

@@ -54,13 +54,6 @@ def test_evaluations_within_an_epoch_are_fractions(tmp_path):
     assert trial.epochs == [0.5, 1.0, 1.5, 2.0]
 
 
-def test_gradient_accumulation_counts_epochs_all_the_same(tmp_path):
-    trial = FakeTrial("eval_loss", max_epochs=2)
-    options = {"gradient_accumulation_steps": 3, "eval_strategy": "steps", "eval_steps": 1}
-    trainer(tmp_path, HaltuneCallback(trial), epochs=2, **options).train()
-    assert trial.epochs == [0.75, 1.0, 1.75, 2.0]
-
-
 @pytest.mark.parametrize(
     ("endless", "how", "accumulates"),
     [(False, {"eval_strategy": "epoch"}, 2), (True, {"eval_strategy": "steps"}, 1)],
@@ -114,15 +107,6 @@ def test_evaluate_alone_and_eval_on_start_say_nothing(tmp_path):
     t.evaluate()
     t.predict(rows(4))
     assert trial.epochs == [1, 2, 3]
-
-
-def test_several_evaluation_sets_are_one_report_an_epoch(tmp_path):
-    trial = FakeTrial()
-    data = {"easy": rows(4, 1), "hard": rows(4, 2)}
-    t = trainer(tmp_path, HaltuneCallback(trial, "hard_loss"), data=data)
-    t.train()
-    assert (trial.epochs, trial.values) == ([1, 2, 3], logged(t, "eval_hard_loss"))
-    assert [r["metrics"]["eval_easy_loss"] for r in trial.reports] == logged(t, "eval_easy_loss")
 
 
 def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(tmp_path):

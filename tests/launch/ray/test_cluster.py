@@ -19,14 +19,10 @@ from facts import image_of
 from ray_trainings import Climb, Diary, Promise, wait_for
 
 from haltune import Checkpointing, Float, Maximize, Problem, Space, Study
-from haltune.errors import TrainingFailed
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
 from haltune.log.history import History
 from haltune.policies import RandomSearch
-from haltune.store.open import open_store
-from haltune.store.studies import ask_of
 from haltune.study.replay import replay
-from haltune.study.view import folded
 
 TRIALS, EPOCHS = 5, 8
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), EPOCHS)
@@ -207,58 +203,6 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_program_goes_on(nodes: Any, tmp
     assert losses(study) == []
     again = new_study(tmp_path)
     assert launcher.run(again, Climb(diary), workers=2).over
-    check(again, diary)
-
-
-@pytest.mark.slow
-def test_what_a_user_asks_of_single_runs_is_heeded_on_every_node(nodes: Any, tmp_path: Path) -> None:
-    from haltune.launch import ray as launcher
-
-    diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
-
-    def asks(trial: int, wish: str) -> None:
-        store = open_store(tmp_path / "search.db")
-        ask_of(store, "study", folded(store, "study")[1], trial, wish, f"{wish}, says the user")
-
-    def deeds() -> None:
-        first = wait_for(lambda: fresh(diary, 1))
-        asks(first.trial, "pause")
-        other = wait_for(lambda: next((p for p in diary.read() if p.trial not in (first.trial,)), None))
-        asks(other.trial, "stop")
-        wait_for(lambda: study.history.trial(first.trial).status is Status.INTERRUPTED)
-        asks(first.trial, "continue")
-        asked.extend((first.trial, other.trial))
-
-    asked: list[int] = []
-    with meanwhile(deeds):
-        assert launcher.run(study, Climb(diary), workers=2).over
-    paused, stopped = (study.trials[id] for id in asked)
-    assert (paused.status, paused.attempt, paused.epoch) == (Status.COMPLETED, 2, EPOCHS)
-    assert (stopped.status, stopped.attempt) == (Status.STOPPED, 1)
-    assert stopped.verdict is not None
-    assert stopped.verdict.reason == "stop, says the user"
-    others = [t for t in study.trials if t.id not in asked]
-    assert [(t.status, t.attempt) for t in others] == [(Status.COMPLETED, 1)] * len(others)
-
-
-@pytest.mark.slow
-def test_when_the_actor_dies_too_often_the_search_ends_and_the_same_program_goes_on(nodes: Any, tmp_path: Path) -> None:
-    import ray
-
-    from haltune.launch import ray as launcher
-
-    diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
-
-    def deeds() -> None:
-        wait_for(lambda: fresh(diary, 0))
-        (keeper,) = keepers()
-        ray.kill(keeper, no_restart=True)
-
-    with meanwhile(deeds), pytest.raises(TrainingFailed, match="max_restarts"):
-        launcher.run(study, Climb(diary), workers=2)
-    assert study.history.running == 0
-    again = new_study(tmp_path)
-    assert launcher.run(again, Climb(diary), workers=2, max_restarts=0).over
     check(again, diary)
 
 

@@ -11,11 +11,10 @@ from worlds import quick, search
 
 from haltune import Budget, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.errors import HaltuneWarning, InvalidInput
-from haltune.log.events import Started, Status, plain
+from haltune.log.events import Started, Status
 from haltune.policies import AutoBCT, Halting, RandomSearch
 from haltune.policies.autobct.policy import controls_of, trainings
-from haltune.policies.autobct.prior import from_studies, preset, prior_from_json
-from haltune.policies.from_spec import policy_from
+from haltune.policies.autobct.prior import from_studies, prior_from_json
 
 LINE = Space({"lr": Float(1e-4, 1.0, log=True)})
 PLANE = Space({"lr": Float(1e-4, 1.0, log=True), "batch": Int(8, 256, log=True)})
@@ -139,18 +138,6 @@ def test_an_observation_far_outside_the_maps_warns():
     policy = AutoBCT(worst=0.0, best=0.01, seconds=(0.0, 20.0), min_trainings=3)
     with pytest.warns(HaltuneWarning, match=r"far outside the map 0 to 0.01 .* worst= and best="):
         trained(policy)
-
-
-def test_the_policy_comes_back_from_its_log():
-    for policy in (
-        AutoBCT(),
-        AutoBCT(prior="D.2", seconds=(0, 9.0), repeats=5, depth=1, score_per_hour=0.1),
-        AutoBCT(prior=preset("D.1")),
-        AutoBCT(max_trainings=3, method="exact"),
-        Halting(AutoBCT(gamma=0.1), quick()),
-    ):
-        spec = json.loads(json.dumps(plain(policy.spec)))
-        assert plain(policy_from(spec).spec) == plain(policy.spec)
 
 
 def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainly():

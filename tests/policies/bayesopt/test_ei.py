@@ -11,7 +11,6 @@ from haltune.policies import EI
 from haltune.policies.acquisition import log_ei
 from haltune.policies.bayesopt import ImprovementSurrogate, Squash
 from haltune.policies.costs import CostOptions, RemainingBudget
-from haltune.study.asking import propose
 
 GRID = Space({"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)})
 
@@ -47,7 +46,9 @@ def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
 def test_dividing_by_cost_chooses_what_is_cheaper(seed):
     """EI(x) >= EI(x') and EI(x') / c(x') >= EI(x) / c(x) leave c(x') <= c(x) alone."""
     history = search(study(EI(), Budget(trials=6), seed=seed)).history
-    chosen = [propose(policy, tuple(range(6)), history) for policy in (EI(), EI(cost="per", cost_function=known_cost))]
+    rng = lambda: history.rng("propose", history.moves)  # noqa: E731
+    policies = (EI(), EI(cost="per", cost_function=known_cost))
+    chosen = [policy.propose(tuple(range(6)), history, rng()) for policy in policies]
     costs = [slope(move.config) for move in chosen]
     assert costs[1] < costs[0] * (1 + 1e-6)
 

@@ -15,7 +15,7 @@ from haltune import Budget, Float, Int, Maximize, Problem, Space, Start, Study, 
 from haltune.gp import condition_on
 from haltune.log.events import Status
 from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout
-from haltune.policies.bayesopt import ImprovementSurrogate, beta_t, epoch_coordinate, hallucinate
+from haltune.policies.bayesopt import beta_t, epoch_coordinate, hallucinate
 
 GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)})
 
@@ -125,15 +125,3 @@ def test_a_search_keeps_away_from_where_trainings_fail_though_they_were_good_unt
     failed = [t.id for t in searched(policy).trials if t.status is Status.FAILED]
     assert failed
     assert sum(id >= 10 for id in failed) <= 3  # of 6; they were all of them
-
-
-def test_the_units_that_results_are_seen_in_are_those_of_what_trained() -> None:
-    study = searched(EI(), trials=9)
-    ids = tuple(t.id for t in study.trials)
-    trained = tuple(t.id for t in study.trials if t.status is Status.COMPLETED)
-    assert 1 < len(trained) < len(ids)
-    both = [ImprovementSurrogate(10).improvement(study.history, known) for known in (ids, trained)]
-    assert both[0] is not None
-    assert both[1] is not None
-    assert vars(both[0].squash) == vars(both[1].squash)
-    assert both[0].best == both[1].best

@@ -91,16 +91,6 @@ def test_a_space_of_one_point_is_proposed_once(space):
     assert maximise(surface, space, rng(), tried={space.key(found.config)}).exhausted
 
 
-def test_a_space_too_large_to_list_is_exhausted_when_draws_find_nothing_new():
-    space = Space({"a": Int(1, 400), "b": Int(1, 400)}, constraints=[lambda c: c["a"] <= 20 and c["b"] <= 80])
-    every = [{"a": a, "b": b} for a, b in product(range(1, 21), range(1, 81))]
-    surface, tried = hill(np.zeros(2)), set(space.keys(every))
-    assert space.size is None
-    assert maximise(surface, space, rng(), tried=tried, candidates=8).exhausted
-    left = tried - {space.key({"a": 13, "b": 57})}
-    assert not maximise(surface, space, rng(), tried=left, around=[{"a": 13, "b": 56}], candidates=8).exhausted
-
-
 def test_values_that_are_not_numbers_lose():
     def holes(points):
         values, gradients = hill(np.full(3, 0.5))(points)

@@ -169,6 +169,23 @@ def test_growing_brackets_fit_their_budget_and_come_in_the_order_of_figure_10(R:
     assert [rungs(b) for b in made] == expected
 
 
+def test_growing_budgets_count_in_units_of_the_smallest_resource() -> None:
+    plain, scaled = islice(growing(16, 2), 40), islice(growing(160, 2, min_resource=10), 40)
+    for a, b in zip(plain, scaled, strict=True):
+        assert [(n, 10 * r) for n, r in rungs(a)] == rungs(b)
+
+
+def test_a_unit_of_resource_counts_r_in_it() -> None:
+    """Section 2.5: 100k iterations in units of 100 are R = 1000; rungs are in iterations again."""
+    small, large = hyperband(1000, 3), hyperband(100_000, 3, min_resource=100)
+    exactly = hyperband(1000, 3, whole=False)
+    for a, b, c in zip(small.brackets, large.brackets, exactly.brackets, strict=True):
+        assert [r.n for r in a.rungs] == [r.n for r in b.rungs]
+        assert [math.floor(100 * r.resource + 1e-9) for r in c.rungs] == [r.resource for r in b.rungs]
+    tenth = hyperband(8.1, 3, min_resource=0.1, whole=False)
+    assert [r.resource for r in tenth.brackets[0].rungs] == [0.1, 0.3, 0.9, 2.7, 8.1]
+
+
 # -- figure 9 -------------------------------------------------------------------------------
 
 

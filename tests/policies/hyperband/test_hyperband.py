@@ -261,25 +261,6 @@ def test_rungs_in_seconds_are_reached_by_measured_time() -> None:
     assert sizes == [9, 3, 1]
 
 
-@pytest.mark.parametrize("saved", [True, False])
-def test_seconds_of_an_attempt_that_is_superseded_count_once(saved: bool) -> None:
-    policy = SuccessiveHalving(n=1, min_resource=5, max_resource=5, resource="seconds")
-    lab = Lab(lambda: policy, rising, epochs=100)
-    worker = lab.workers[0]
-    for _ in range(3):  # asked, and two epochs of a second
-        worker.step()
-    if saved:
-        worker.save()
-    for _ in range(2):
-        worker.step()
-    worker.interrupt()  # after four
-    lab.run()
-    (trial,) = lab.study.trials
-    assert trial.seconds.sum() == 5.0
-    assert len(trial.epochs) == 5
-    assert lab.trained == (4 + 3 if saved else 4 + 5)
-
-
 def test_a_report_beyond_several_rungs_counts_in_each_of_them() -> None:
     """Validated every five epochs, rungs 1 and 3 are both reached at 5: nothing is trained twice for them."""
     study = Study(problem(27), SuccessiveHalving(n=27), seed=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import SPACE, search, small_study
 
-from haltune import Budget, Maximize, Problem, Study, load_study
+from haltune import Budget, Maximize, Problem, load_study
 from haltune.log.events import Status
 from haltune.policies import Halting, Hyperband, Ladder, MultiFidelity
 from haltune.store.memory import MemoryStore
@@ -75,13 +74,6 @@ def test_trials_that_seconds_bound_are_compared_after_the_minimum_by_what_they_r
 def test_the_old_name_of_an_option_works_and_names_the_new_one(make: Any, same: Any, said: str) -> None:
     with pytest.warns(UserWarning, match=said):
         assert make() == same
-
-
-def test_a_policy_without_the_option_names_the_studys() -> None:
-    with pytest.raises(TypeError, match=re.escape("Study(..., min_epochs=5)")):
-        Hyperband(min_epochs=5)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=re.escape("Study(..., min_epochs=5)")):
-        Study(SPACE, "acc", max_epochs=9, grace_period=5)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("around", [False, True])

@@ -16,7 +16,6 @@ from worlds import Clock
 
 from examples import many
 from haltune import Budget, Study, Trial
-from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Status
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.policy import CLOSING
@@ -173,17 +172,3 @@ def test_a_budget_of_epochs_holds_whatever_is_trained(
     workers: int, epochs: int, spare: int, seed: int, curve: Curve, saves: bool
 ) -> None:
     kept(shared(workers, Budget(epochs=epochs * workers + spare), epochs, seed, curve, saves), epochs)
-
-
-@pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])
-def test_a_run_that_leads_too_late_is_told_why_it_does_not_go_on(saves: bool) -> None:
-    late = []
-    for seed in range(3):
-        found = shared(4, Budget(epochs=4 * 27 + seed), 27, seed, rises, saves)
-        verdicts = [e.verdict for e in found.events() if isinstance(e, Reported)]
-        late += [v for v in verdicts if "does not train it in full" in v.reason]
-    assert late
-    assert {v.action for v in late} <= ({Action.PAUSE} if saves else {Action.PAUSE, Action.STOP})
-    ranked = [v.evidence for v in late if "rank" in v.evidence]
-    assert ranked
-    assert all(evidence["rank"] <= evidence["go_on"] for evidence in ranked)

@@ -127,20 +127,6 @@ def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
         searched(learn_from="earlier.db")
 
 
-def test_anything_but_studies_is_refused() -> None:
-    for wrong in (["earlier.db"], [3], "earlier.db", before()):
-        with pytest.raises(InvalidInput, match="learn_from"):
-            MultiFidelity(learn_from=wrong)  # type: ignore[arg-type]
-    body = EarlierStudy.of(before()).to_json()
-    for damage in (
-        {"horizon": math.inf},
-        {"runs": [{"config": {}}]},
-        {"runs": [{"config": {}, "epochs": [1], "targets": [math.nan]}]},
-    ):
-        with pytest.raises(InvalidInput, match="not whole"):
-            MultiFidelity(learn_from=[{**body, **damage}])
-
-
 @pytest.mark.parametrize("policy", [Hyperband, BOBOS, lambda: Halting(RandomSearch())])
 def test_a_policy_that_cannot_learn_from_others_says_which_can(policy: Any) -> None:
     with pytest.raises(InvalidInput, match=r"learns from its own study alone; MultiFidelity\(\)"):

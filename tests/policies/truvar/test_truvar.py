@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from haltune import Budget, Finish, Float, Level, Maximize, Problem, Space, Study, Trial, Wait
+from haltune import Budget, Float, Level, Maximize, Problem, Space, Study, Trial
 from haltune.gp import Kernel, condition_on
 from haltune.log.events import Status
 from haltune.policies import TruVaR
@@ -278,26 +278,6 @@ def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
     assert len(study.trials) <= 12
     assert len(study.level_set().undecided) == 12
     assert "of the threshold" in study.ask().reason
-
-
-def test_members_known_to_the_floor_of_eta_are_left_open_and_workers_wait_for_each_other():
-    store = MemoryStore()
-    policy = TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE, floor=0.2)
-    study = Study(PROBLEM, policy, store, seed=3, budget=Budget(trials=200))
-    rounds = []
-    while not isinstance(move := study.ask(), Finish):
-        held = []
-        while isinstance(move, Trial):
-            held.append(move)
-            move = study.ask()
-        assert isinstance(move, Wait)
-        rounds.append(len(held))
-        for trial in held:
-            trial.report(0.5, seconds=1.0)
-            trial.finish()
-    assert rounds[0] > 10
-    assert sum(rounds) < 200
-    assert "81 configurations lie within" in move.reason
 
 
 @pytest.mark.parametrize(("kernel", "threshold"), [(KERNEL, 0.4), ("matern52", -60.0), ("matern52", 60.0)])

@@ -5,10 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from told import tell_trial, told
 
-from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
-from haltune.log.events import Status
+from haltune import Budget, Choice, Float, Int, Minimize, Problem, Space, Study
 from haltune.policies import RandomSearch
 from haltune.report import contour, edf, progress
 
@@ -38,16 +36,6 @@ def test_a_dot_stands_where_its_run_had_ended_whatever_progress_is_measured_agai
     by = {b.label: b.args[0]["x"][0] for b in progress(study).layout.updatemenus[0].buttons}
     assert by["cost"] == (2.0 * epochs).tolist()
     assert sorted(by["time"]) == list(by["time"])
-
-
-def test_a_run_that_trains_has_no_dot_yet_and_one_that_is_cut_a_hollow_one():
-    problem = Problem(SPACE, Maximize("acc", (0, 1)), 3)
-    config = {"lr": 0.1, "width": 8, "kind": "a"}
-    history = told(problem)
-    for status in (Status.COMPLETED, Status.STOPPED, None):
-        tell_trial(history, [0.1, 0.2, 0.3][: 3 if status is Status.COMPLETED else 2], status, config)
-    all_runs, full = edf(history).data
-    assert (list(all_runs.ids), list(full.ids)) == (["trial-1", "trial-0"], ["trial-0"])
 
 
 def test_the_distribution_is_numpys():

@@ -131,23 +131,6 @@ def test_the_keyboard_walks_along_the_points_and_opens_a_row(opened):
     assert not tip.is_visible()
 
 
-def test_any_two_parameters_have_their_contour_chosen_by_the_keyboard_too(opened):
-    page = opened(many)
-    figure = page.locator("figure[data-figure=contour]")
-    figure.scroll_into_view_if_needed()
-    choice = figure.get_by_label("two parameters")
-    pairs = choice.locator("option").all_text_contents()
-    assert len(pairs) == 3
-    choice.focus()
-    page.keyboard.press("ArrowDown")
-    assert choice.evaluate("list => list === document.activeElement")
-    across, along = pairs[1].split(" and ")
-    picture = figure.locator("svg[role=img]")
-    assert picture.get_attribute("aria-label") == f"The acc expected over {across} and {along}."
-    assert {across, along} <= set(picture.locator("text").all_text_contents())
-    assert picture.locator("rect").count() > 5  # cells that the trials do not show are empty
-
-
 def test_trials_stand_best_first_and_are_sorted_and_filtered(opened):
     history = many()
     page = opened(many)
@@ -531,25 +514,6 @@ def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_pat
     assert said == []
     context.close()
     served.end()
-
-
-def test_no_title_runs_out_of_its_panel_however_long_a_name_is(opened):
-    long = "optimizer_learning_rate_of_the_second_stage_after_the_warm_up_of_the_encoder_network"
-    history = told(Problem(Space({long: Float(0.0, 1.0), f"{long}_2": Float(0.0, 1.0)}), Maximize("a" * 90), 2))
-    for n in range(12):
-        tell_trial(history, [n / 12], config={long: n / 12, f"{long}_2": (n * 7 % 12) / 12})
-    page = opened(history, width=390)
-    out = page.evaluate(
-        """() => [...document.querySelectorAll(".panel > svg[role=img]")].flatMap((svg) => {
-          const box = svg.getBoundingClientRect();
-          return [...svg.querySelectorAll("text")].filter((text) => {
-            const at = text.getBoundingClientRect();
-            return at.left < box.left - 6 || at.right > box.right + 6;
-          }).map((text) => text.textContent);
-        })"""
-    )
-    assert out == []
-    assert long in page.locator("figure[data-figure=slices] title").all_text_contents()
 
 
 # -- in a notebook's cell --------------------------------------------------------------------------

@@ -1,0 +1,21 @@
+#!/bin/bash
+# A search in a SLURM job that is requeued at its time limit, and continues.
+#
+#   sbatch examples/slurm_requeue.sh
+#
+# Five minutes before the limit SLURM sends SIGUSR1 to what srun started. haltune finishes the epoch, saves it and gives the
+# trial back; the program exits with 138, and the job is requeued. Give longer epochs more than 300 seconds.
+
+#SBATCH --job-name=haltune
+#SBATCH --time=04:00:00
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=USR1@300
+#SBATCH --output=haltune-%j.out
+
+srun python "${PROGRAM:-search.py}"
+code=$?
+if [ "$code" -eq 138 ]; then  # 128 + 10, the number of SIGUSR1
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
