@@ -40,13 +40,16 @@ class Portable:
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._held}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _blank, (type(self).__dict__.get("_stands_for", type(self)),), self.__getstate__()
 
     def __copy__(self) -> Self:
         make, arguments, state = self.__reduce__()
         twin = make(*arguments)
-        twin.__dict__.update(state)
+        twin.__setstate__(state)
         return twin  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -91,7 +91,7 @@ class TrainingLoop:
         return self._reporter.stopping
 
     def __iter__(self) -> Iterator[int]:
-        """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
+        """Epochs, or steps if the study counts these, from 1 or from after the checkpoint of a resumed trial."""
         if self._together:
             _need_group()
         self._reporter.begin()
@@ -137,15 +137,21 @@ class TrainingLoop:
         finally:
             self._reporter.clock.validated()
 
-    def report(self, value: Any, metrics: Mapping[str, float] | None = None) -> bool:
-        """Report the goal's metric for the epoch in progress; True when the loop ends.
+    def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
+        """Report the goal's metric for the epoch or the step in progress; True when the loop ends.
 
         `value`: or several by their names, as `Trial.report` takes them. `metrics`: further scalars of the epoch.
+        `tokens`: the position in a study that counts tokens.
         Raises InvalidInput outside the loop and for a vector.
         """
         if self._epoch is None:
             raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")
-        return self._reporter.report(value, self._epoch, metrics)
+        if (tokens is None) == (self.trial.unit == "token"):
+            raise InvalidInput(
+                f"The study counts {self.trial.unit}s, and loop.report(value, tokens=n) is for studies made with "
+                "max_tokens=. Give tokens= there, and leave it out elsewhere."
+            )
+        return self._reporter.report(value, self._epoch if tokens is None else tokens, metrics)
 
     def _keep_epoch(self, save: Callable[[Path], object]) -> None:
         if self._together:

@@ -72,7 +72,10 @@ def resume(
     time: Annotated[str | None, typer.Option(help="a budget of time in all, such as 2h")] = None,
     trials: Annotated[int | None, typer.Option(help="a budget of trials in all")] = None,
     trials_without_gain: Annotated[int | None, typer.Option(help="a budget of trials in a row without gain")] = None,
-    epochs: Annotated[float | None, typer.Option(help="a budget of epochs in all")] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option("--epochs", "--steps", "--tokens", help="a budget of epochs in all, or what the study counts"),
+    ] = None,
     workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
     fresh: Fresh = False,

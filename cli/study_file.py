@@ -2,7 +2,7 @@
 
 [study]
 store = "sqlite:///digits.db"    # relative to this file; or { url = "sqlite:///digits.db", lease = 120 }
-max_epochs = 30
+max_epochs = 30    # or max_steps, or max_tokens; unit = "game" for a unit of yours
 min_epochs = 5    # no trial is stopped or paused before; default 0
 learn_from = ["earlier.db", { store = "all.db", name = "digits" }]    # prior studies, relative to this file
 
@@ -51,11 +51,14 @@ from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.store.checkpoints import Checkpointing
 from haltune.store.open import Storage
 from haltune.study import Study
+from haltune.study.arguments import length_of
 
 T = TypeVar("T")
 TablePath = tuple[str, ...]  # from the outermost table inwards
 
 _TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
+_LENGTHS = ("max_epochs", "max_steps", "max_tokens", "unit")
+_JUDGED = ("min_epochs", "judge_every")
 _GOAL = ("maximize", "minimize", "bounds", "of")
 _EXAMPLES = {
     "goal": ', such as [goal] and below it maximize = "val_acc"; several are [[goal]] each',
@@ -200,7 +203,7 @@ class _Reader:
             raise self.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
 
     def read(self) -> StudyFile:
-        options = ("max_epochs", "min_epochs", *_GROUPS, *_CHECKS)
+        options = (*_LENGTHS, *_JUDGED, *_GROUPS, *_CHECKS)
         goals = dict.fromkeys(_GOAL, "goal")
         self.known((), self.data, _TABLES, dict.fromkeys(options, "study") | goals)
         for name in ("goal", "space"):
@@ -210,12 +213,14 @@ class _Reader:
         if isinstance(given := study.get("budget"), str):
             raise self.error(("study", "budget"), f"a table [budget], not {given!r}{_EXAMPLES['budget']}")
         self.known(("study",), study, [*options, *old_names.MOVED], {t: t for t in _TABLES} | goals)
-        problem = self.problem(study.pop("max_epochs", None), study.pop("min_epochs", 0))
+        problem = self.problem({name: study.pop(name) for name in (*_LENGTHS, *_JUDGED) if name in study})
         policy = self.policy(("policy",), self.table("policy"))
         budget = self.table("budget")
-        self.known(("budget",), budget, [f.name for f in fields(Budget)])
+        limits = {problem.units if f.name == "epochs" else f.name: f.name for f in fields(Budget)}
+        self.known(("budget",), budget, list(limits))
         for name, limit in budget.items():
-            self.at(("budget", name), Budget, **{name: limit})
+            self.at(("budget", name), Budget, **{limits[name]: limit})
+        budget = {limits[name]: limit for name, limit in budget.items()}
         return StudyFile(self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study))
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +265,7 @@ class _Reader:
             return store
         return "sqlite:///" + str((self.path.parent / (file if found else store)).absolute())
 
-    def problem(self, max_epochs: Any, min_epochs: Any) -> Problem:
+    def problem(self, given_length: dict[str, Any]) -> Problem:
         given = self.data["goal"]
         if isinstance(given, list) and all(isinstance(table, dict) for table in given):
             goal: Any = [self.at(("goal",), self.goal, table) for table in given]
@@ -280,8 +285,13 @@ class _Reader:
                 raise self.error(where, f"a table such as {metric} = {{ at_most = 5e6 }}, not {table!r}")
             self.known(where, table, ("at_most", "at_least", "changes"))
             limits.append(self.at(where, Constraint, metric, **table))
-        problem = self.at(("study", "max_epochs"), Problem, space, goal, max_epochs)
-        problem = self.at(("study", "min_epochs"), replace, problem, min_epochs=min_epochs)
+        lengths = [given_length.get(name) for name in _LENGTHS]
+        last = next((name for name in reversed(_LENGTHS) if name in given_length), "max_epochs")
+        length, unit = self.at(("study", last), length_of, *lengths)
+        problem = self.at(("study", last), Problem, space, goal, length, unit=unit or "epoch")
+        for name in _JUDGED:
+            if name in given_length:
+                problem = self.at(("study", name), replace, problem, **{name: given_length[name]})
         problem = self.at(("constraints",), replace, problem, constraints=limits)
         found: Problem = self.at(("start",), replace, problem, start=self.data.get("start", ()))
         return found

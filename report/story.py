@@ -98,6 +98,9 @@ class Story:
                             self._saved[event.trial] = event.epoch
                 case ev.JudgedEvery():
                     self.problem = replace(self.problem, spacing=event.every)
+                    self._until = dict.fromkeys(self._until, 0.0)  # the first trial's rung was a guess
+                    if not self.compared:
+                        self.rungs.clear()
                 case ev.Slept():
                     if (held := self._mine(event.trial, event.attempt)) is not None:
                         held.slept += event.seconds
@@ -170,9 +173,11 @@ class Story:
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
         self.ends[e.trial] = Cost(epochs=self.epochs, seconds=e.at - self.begun, cost=self.cost)
-        grid = self.problem.in_points().grid
+        grid, until = self.problem.in_points().grid, self._until.get(e.trial, math.inf)
         early = grid.slack * grid.every if grid else 0.0  # so much a report may come before its point
-        if e.epoch + early >= self._until.get(e.trial, math.inf) and e.verdict.action is not Action.UNJUDGED:
+        if not until and grid and "rank" in e.verdict.evidence:
+            self.rungs.add(until := grid.position(math.floor(grid.points(e.epoch) + grid.slack)))
+        if until and e.epoch + early >= until and e.verdict.action is not Action.UNJUDGED:
             self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict  # it came to a rung
             if e.verdict.action is Action.CONTINUE:
                 self._towards(e.trial, e.verdict.until)

@@ -30,6 +30,7 @@ from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, ENQUEUED, Action, Verdict, stop
 from haltune.log.events import Created, Ended, Event, Expired, Status, plain
+from haltune.log.history import History
 from haltune.log.policy import Fold
 from haltune.log.problem import Constraint, Goal, Maximize, Minimize, Problem, goal_from_json
 from haltune.log.records import TrialRecord
@@ -138,7 +139,7 @@ def _empty(study: StudyView, storage: Any, name: str) -> optuna.Study:
 
 
 def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: float | None) -> optuna.trial.FrozenTrial:
-    problem = study.history.problem
+    problem, steps = study.history.problem, _in_steps(study).trial(t.id)
     results = t.results(problem)
     values = [results[goal.metric] for goal in problem.goals]
     whole = not any(map(math.isnan, values))
@@ -155,7 +156,7 @@ def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: floa
         params=translated.outward(dict(t.config)),
         distributions=kept,
         intermediate_values={
-            int(n): float(v) for n, v, whole in zip(t.epochs, t.values, t.whole, strict=True) if whole
+            int(n): float(v) for n, v, whole in zip(steps.epochs, t.values, steps.whole, strict=True) if whole
         },
         user_attrs=_attributes(t, {name: results[name] for name in problem.measured}),
         system_attrs={_KEY: [_excess(c, results[c.metric]) for c in problem.constraints]}
@@ -166,6 +167,11 @@ def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: floa
     if state.is_finished():
         found.datetime_complete = datetime.fromtimestamp(t.started if ended is None else ended)
     return found
+
+
+def _in_steps(study: StudyView) -> History:
+    """The history whose positions are whole: in points where there are several reports in an epoch."""
+    return study.judged if (study.history.problem.every or 1.0) < 1.0 else study.history
 
 
 def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
@@ -186,12 +192,12 @@ def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
 
 def _left_out(study: StudyView) -> list[str]:
     """Return what Optuna cannot keep of this study, a sentence each."""
-    parts = sum(int((~t.whole).sum()) for t in study.trials)
+    parts = sum(int((~t.whole).sum()) for t in _in_steps(study).trials)
     again = sum(t.attempt > 1 for t in study.trials)
     paused = sum(t.status is Status.PAUSED for t in study.trials)
     lines = []
     if parts:
-        lines.append(f"{plural(parts, 'report')} within an epoch: steps are whole")
+        lines.append(f"{plural(parts, 'report')} between two judged ones: steps are whole")
     if any(t.metrics for t in study.trials):
         lines.append("curves of other metrics: the last value of each is an attribute")
     if again:

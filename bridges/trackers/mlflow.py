@@ -113,7 +113,7 @@ class MLflow:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(name, float(value), _milliseconds(point.at), round(point.epoch))
+            Metric(name, float(value), _milliseconds(point.at), point.step)
             for point in points
             for name, value in point.values.items()
             if math.isfinite(value)

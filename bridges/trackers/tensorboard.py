@@ -13,7 +13,7 @@ from haltune.log.events import Status
 from haltune.log.records import TrialRecord
 from haltune.study.view import RecordedStudy
 
-from .tracker import Bookmark, Point, Search
+from .tracker import Bookmark, Point, Search, step_of
 
 _OVER = {Status.COMPLETED: "STATUS_SUCCESS", Status.STOPPED: "STATUS_SUCCESS", Status.FAILED: "STATUS_FAILURE"}
 
@@ -36,7 +36,7 @@ def write_runs(study: RecordedStudy, folder: Path) -> Path:
             for i, epoch in enumerate(t.epochs):
                 at += float(t.seconds[i])
                 values = {n: float(c[i]) for n, c in columns.items() if math.isfinite(c[i])}
-                points.append(Point(epoch, at, values))
+                points.append(Point(epoch, at, values, step_of(study.history.problem, epoch)))
             tracker.start(t)
             tracker.report(t, points)
             tracker.end(t, t.status, {})
@@ -101,7 +101,7 @@ class TensorBoard:
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
         for point in points:
             for name, value in point.values.items():
-                self._add(trial, point.at, round(point.epoch), name, simple_value=value)
+                self._add(trial, point.at, point.step, name, simple_value=value)
         self._runs[trial.id].flush()
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:

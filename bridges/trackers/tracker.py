@@ -50,9 +50,15 @@ class Search:
 class Point:
     """One report of a trial."""
 
-    epoch: float
+    epoch: float  # or what else the study counts
     at: float  # seconds since the epoch
     values: Mapping[str, float]  # the goal's metric first
+    step: int  # for trackers, whose steps are whole
+
+
+def step_of(problem: Problem, epoch: float) -> int:
+    """The step of a report: its epoch, or its judged report where there are several in an epoch."""
+    return round(epoch / min(1.0, problem.every or 1.0))
 
 
 class Tracker(Protocol):
@@ -292,10 +298,11 @@ class Mirror:
                 run = self._runs[event.trial]
                 if event.attempt == run.attempt and event.epoch > run.epoch:  # else superseded, or seen before
                     run.epoch = event.epoch
-                    metric = self._read.history.problem.goal.metric
+                    problem = self._read.history.problem
                     if new and not event.copied:
-                        values = {metric: event.value, **event.metrics}
-                        self._waiting.setdefault(event.trial, []).append(Point(event.epoch, event.at, values))
+                        values = {problem.goal.metric: event.value, **event.metrics}
+                        point = Point(event.epoch, event.at, values, step_of(problem, event.epoch))
+                        self._waiting.setdefault(event.trial, []).append(point)
         if new and isinstance(event, ev.Started | ev.Resumed):
             self._due.append(partial(self._tracker.start, self._read.history.trial(event.trial)))
         if new and isinstance(event, ev.Ended | ev.Expired):

@@ -80,7 +80,7 @@ class WandB:
 
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
         for point in points:
-            self._of(trial).log({**point.values, "epoch": point.epoch}, step=round(point.epoch))
+            self._of(trial).log({**point.values, trial.unit: point.epoch}, step=point.step)
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
         run = self._of(trial)

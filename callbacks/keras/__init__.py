@@ -1,8 +1,11 @@
 """The callback for Keras 3, on any of its backends.
 
-It reports after every epoch that measured the metric. A pause saves the whole model and the random state at the end of
-the epoch; a fit that resumes from it, in any process, equals one that never paused. Under a strategy of TensorFlow call
-trial.load_model() within its scope. Before the first pause of a kind of model the file is loaded once on the CPU, to
+It reports after every epoch that measured the metric: the epochs trained, or the steps of the optimizer, as the
+study counts. With `every=` it also reports within an epoch, where it can stop but not pause. A pause saves the whole
+model and the random state at the end of the epoch; a fit that resumes from it, in any process, equals one that never
+paused. Under a strategy of TensorFlow call trial.load_model() within its scope.
+
+Before the first pause of a kind of model the file is loaded once on the CPU, to
 test it: if Keras cannot load it (a loss of your own, a lambda), the trial does not pause, with one warning. Then use
 trial.load_model(make_model), which builds the model by your function.
 
@@ -11,12 +14,13 @@ that shuffles itself (tf.data, generators, several workers of a PyDataset), the 
 and TensorFlow's own tf.random within layers. With TensorFlow, seed with keras.utils.set_random_seed: otherwise it
 shuffles arrays differently in every process.
 
-After an exception Keras calls no callback: keep the fit inside `with trial:`. No hook works on batches: one would
-disable JAX's asynchronous dispatch.
+After an exception Keras calls no callback: keep the fit inside `with trial:`. Without `every=` no hook works on
+batches: one would disable JAX's asynchronous dispatch.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,7 +28,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
+from haltune.study import Trial
 
 from ..base import Reporting
 from ..interruption import Interruption
@@ -54,6 +59,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         monitor: The name of the metric in Keras' logs. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
         record: "all" scalars of the epoch's logs are stored with the report, or the "monitor" only. Default: "all".
+        every: Report also after so many batches of an epoch, and after twice as many, and so on. Default: None, after
+            epochs only.
+        validation: What `every` evaluates: (x, y), a dataset, or whatever model.evaluate takes. Its metrics are called
+            as in an epoch's logs, "val_loss". Default: None, the metrics of training in the epoch so far.
 
     Raises:
         InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and when a resumed
@@ -86,8 +95,35 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     _homes = ("keras.callbacks",)
     _install = "keras"
+    _counts = ("epoch", "step")
     _hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
     _held = frozenset({"_model", "_model_ref"})
+
+    def __init__(
+        self,
+        trial: Trial,
+        monitor: str | None = None,
+        verbose: bool = False,
+        record: str = "all",
+        every: int | None = None,
+        validation: Any = None,
+    ) -> None:
+        super().__init__(trial, monitor, verbose, record)
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise InvalidInput(f"every={every!r} is not a number of batches. Use a whole number of at least 1.")
+        self._every, self._validation = every, validation
+        self._hear_batches()
+
+    def _hear_batches(self) -> None:
+        if self._every is not None:
+            self.on_train_batch_end = self._batch_ends  # Keras looks whether a callback has one
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "on_train_batch_end"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._hear_batches()
 
     def _setup(self) -> None:
         trial = self.trial
@@ -115,7 +151,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         surroundings.refuse_many_processes()
         reporter, params = self._reporter, self.params or {}
         self._in_epoch, self._last_logs = False, None
-        reporter.begin(params.get("epochs"), self.model)
+        epochs, steps = params.get("epochs"), params.get("steps")
+        if self.trial.unit == "step":
+            epochs = epochs * steps if epochs and steps else None
+        reporter.begin(epochs, self.model)
         listed = surroundings.calling_list(self)
         if any(isinstance(c, HaltuneCallback) and c is not self for c in listed):
             raise two_callbacks("model.fit(callbacks=[...])")
@@ -134,12 +173,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.model.stop_training |= _OURS
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._in_epoch, self._validated = True, False
+        self._in_epoch, self._validated, self._epoch = True, False, epoch
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and epoch >= self.trial.epoch and _fresh(self.model):
+        starts = self.trial.unit == "step" or epoch >= self.trial.epoch
+        if resumed is not None and starts and _fresh(self.model):
             raise InvalidInput(
-                f"trial {self.trial.id} continues after epoch {self.trial.epoch:g}, but the optimizer of this model "
-                "has not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
+                f"trial {self.trial.id} continues after {self.trial.unit} {self.trial.epoch:g}, but the optimizer of "
+                "this model has not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile what it loads again"
             )
 
@@ -150,9 +190,38 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._reporter.clock.validated()
         self._validated = self._in_epoch
 
+    def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """on_train_batch_end, with every=."""
+        batches, reporter = (self.params or {}).get("steps"), self._reporter
+        if (batch + 1) % (self._every or 1) or batch + 1 == batches:
+            return  # the end of the epoch reports
+        if batches is None and self.trial.unit == "epoch":
+            raise InvalidInput(
+                "every= in a study that counts epochs needs the number of batches, which Keras does not know in the "
+                "first epoch of these data. Set model.fit(..., steps_per_epoch=), or make the study with max_steps=."
+            )
+        if self._validation is not None:
+            reporter.clock.validating()
+            logs = evaluated(self.model, self._validation)
+            reporter.clock.validated()
+        named = plain_names(self.model, logs or {}, (self.monitor, *reporter.measures.others))
+        if self.monitor in named:
+            at_last = self._epoch + 1 >= (self.params or {}).get("epochs", math.inf)
+            where = self._position(self._epoch + (batch + 1) / (batches or 1))
+            reporter.report(named[self.monitor], where, scalars(named), need=_no_end if at_last else None)
+        if reporter.stopping and not reporter.pausing:
+            self.model.stop_training |= _OURS
+        elif reporter.pausing:
+            reporter.advise("Keras cannot resume within an epoch. Trials pause at the end of the epoch.", "within")
+
+    def _position(self, epochs: float) -> float:
+        return self._reporter.position(epoch=epochs, step=_iterations(self.model) or 0)
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        reporter, trained = self._reporter, epoch + 1
+        reporter, trained = self._reporter, self._position(epoch + 1)
         self._in_epoch = False
+        if int(self.model.stop_training) & _OURS:
+            return  # it stopped within the epoch
         logs = {} if logs is None else logs
         named = plain_names(self.model, logs, (self.monitor, *reporter.measures.others))
         self._last_logs = list(named)
@@ -163,13 +232,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise self._missing("in the first epoch that had it to log")
         reporter.heed(trained)
         self._heed_others()
-        if self.trial.epoch == trained:
+        if self.trial.epoch == min(trained, self.trial._horizon or trained):
             if reporter.keeps_epoch:
                 self._save(reporter.keep, saving.kept_suffix(self.trial, self.model))
             if reporter.saves:
                 self._save(reporter.save, saving.suffix(self.trial), tried=not self._proven)
         if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
-            logs.update(surroundings.tracked(reporter, trained, trackers))
+            logs.update(surroundings.tracked(reporter, epoch + 1, trackers))
         if reporter.over:
             self.model.stop_training |= _OURS
 
@@ -211,12 +280,42 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
 
 
-def _fresh(model: Any) -> bool:
-    """True for a model whose optimizer has not taken a step."""
+def _iterations(model: Any) -> int | None:
+    """The steps that the optimizer of a model has taken; None without one."""
     from keras import ops
 
+    _sync(model)
     iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
-    return iterations is not None and int(ops.convert_to_numpy(iterations)) == 0
+    return None if iterations is None else int(ops.convert_to_numpy(iterations))
+
+
+def _fresh(model: Any) -> bool:
+    """True for a model whose optimizer has not taken a step."""
+    return _iterations(model) == 0
+
+
+def _sync(model: Any) -> None:
+    """Put what JAX has trained so far into the model."""
+    getattr(model, "jax_state_sync", lambda: None)()
+
+
+def _no_end() -> int:
+    raise NotSupported("Keras cannot resume within an epoch, and this one is the last")
+
+
+def evaluated(model: Any, validation: Any) -> dict[str, float]:
+    """Evaluate a model in the middle of an epoch; means of training metrics and random numbers go on as if not."""
+    from keras import ops
+
+    _sync(model)
+    kept = [(v, ops.convert_to_numpy(v)) for metric in model.metrics for v in metric.variables]
+    drawn = saving.capture_randomness(model)
+    given = validation if isinstance(validation, tuple) else (validation,)
+    logs = model.evaluate(*given, verbose=0, return_dict=True)
+    for variable, value in kept:
+        variable.assign(value)
+    saving.set_randomness(model, drawn)
+    return {f"val_{name}": value for name, value in logs.items()}
 
 
 def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Action(StrEnum):
     CONTINUE = "continue"
     PAUSE = "pause"
     STOP = "stop"
-    UNJUDGED = "unjudged"  # stored without asking the policy: delivered late, or not at a whole epoch
+    UNJUDGED = "unjudged"  # stored without asking the policy: delivered late, or between two judged reports
 
 
 @dataclass(frozen=True, slots=True)

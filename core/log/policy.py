@@ -112,7 +112,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     def judge(self, state: S, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Return whether `trial` continues, after the report that ends its arrays.
 
-        Asked before the end of a full training only, at points that the policy counts as whole epochs.
+        Asked before the end of a full training only, at points, which the policy counts as epochs 1, 2, ...
 
         Args:
             state: As of before that report, and so is `history`.

@@ -51,7 +51,7 @@ class TrialRecord(KnowsAttributes):
     id: int
     config: Config
     until: float | None  # epochs: the end of this leg
-    epochs: Array  # (n,) strictly increasing, from 1; fractional for validations within an epoch
+    epochs: Array  # (n,) positions in the study's unit, increasing; fractional within an epoch
     values: Array  # (n,) the goal's metric, raw
     scores: Array  # (n,) on [0, 1], by the scale in force for this trial; NaN before any scale is known
     seconds: Array  # (n,) of each epoch alone, validation included
@@ -75,7 +75,7 @@ class TrialRecord(KnowsAttributes):
 
     @cached_property
     def whole(self) -> Mask:
-        """(n,) True at reports of whole epochs: the ones that are judged."""
+        """(n,) True at whole epochs: of a history in points the judged reports, see haltune.log.points."""
         return np.asarray(self.epochs == np.floor(self.epochs))
 
     @cached_property

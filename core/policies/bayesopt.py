@@ -26,7 +26,7 @@ from scipy.special import ndtr
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
-from haltune.display import amount, short
+from haltune.display import short
 from haltune.errors import InvalidInput, warn
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Move, Start
@@ -39,7 +39,7 @@ from haltune.log.scores import measured, plausible
 from haltune.space import Space
 
 from .acquisition import Proposal, Surface, expected_improvement, log_ei, maximise, ucb
-from .costs import EARLY, UNITS, CostFunction, CostOption, CostOptions, LogCost, RemainingBudget
+from .costs import EARLY, CostFunction, CostOption, CostOptions, LogCost, RemainingBudget, in_units
 from .random import fresh
 
 TrainingRows = tuple[Array, Array]  # inputs (k, d), targets (k,)
@@ -527,7 +527,7 @@ class EI(Policy[FinishedTrials]):
         if self.cost and (model := remaining.model(remaining.unit)) is not None:
             cost = evidence["cost"] = float(model.predict(point, remaining.standing).mean[0])
             power = "" if alpha == 1.0 else f"^{alpha:.2f}"
-            taking = amount(cost, UNITS[remaining.unit], 3)
+            taking = in_units(history.problem, cost, remaining.unit, 3)
             reason = f"largest expected improvement per cost{power}: {words}, for {taking}"
         return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
 

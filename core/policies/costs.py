@@ -24,6 +24,7 @@ from scipy.special import ndtr, ndtri
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
+from haltune.display import amount
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Posterior, fit, sample
 from haltune.log.events import Status
@@ -38,6 +39,13 @@ LogCost = Callable[[Array], tuple[Array, Array]]  # points (m, d) -> log cost (m
 EARLY = 50  # finished trials up to which every one is a fit: with few an old fit misleads
 SLACK = 1.0 + 1e-9  # rounding may not make a plan unaffordable that spends all
 UNITS = {"seconds": "s", "cost": "of cost", "epochs": "epochs", "trials": "trials"}
+
+
+def in_units(problem: Problem, count: float, unit: str, digits: int = 6) -> str:
+    """An amount of a key of UNITS in words; epochs are the points of the problem, see haltune.log.points."""
+    return problem.amount(count) if unit == "epochs" else amount(count, UNITS[unit], digits)
+
+
 _LEAST_COST = 1e-12  # costs are taken at least this large: nothing is free, and its logarithm stays finite
 _NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost that a line is fitted with
 _SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +37,7 @@ from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole
-from haltune.display import amount, plural
+from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
 from haltune.log.events import Event
@@ -48,7 +49,7 @@ from haltune.space.space import batches
 
 from .acquisition import expected_improvement, maximise
 from .bayesopt import AGAIN, Improvement, ImprovementSurrogate, cheap_design, improve
-from .costs import SLACK, UNITS, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget
+from .costs import SLACK, UNITS, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget, in_units
 
 Infeasible = Literal["restrict", "terminate"]
 Nodes = tuple[Array, Array]  # points (p, h - 1 or more) of the integral over z_0 ... z_{h-2}, and weights (p,)
@@ -363,7 +364,8 @@ class Rollout(Policy[FinishedTrials]):
         if empty := [left for left in lefts if left.amount <= 0.0]:
             if history.running:
                 return Wait(f"what is left of {UNITS[empty[0].unit]} is set aside for the trials that run")
-            return Finish(f"nothing is left of the budget of {amount(empty[0].limit, UNITS[empty[0].unit])}")
+            limit = in_units(history.problem, empty[0].limit, empty[0].unit)
+            return Finish(f"nothing is left of the budget of {limit}")
         improvement = self._surrogate.improvement(history, state)
         if len(history) < self.initial or improvement is None:
             return self._design(remaining, lefts, rng)
@@ -408,13 +410,13 @@ class Rollout(Policy[FinishedTrials]):
             return Start(config, reason="the cheapest configuration: what is left pays for little else")
         costs = budget.first[:, 0]
         left, cost = next((left, c) for left, c in zip(lefts, costs, strict=True) if c > left.amount)
-        unit = UNITS[left.unit]
+        said = partial(in_units, history.problem, unit=left.unit)
         if history.running and left.aside > 0.0:
-            little = f"{amount(left.amount, unit, 3)} left beside the trials that run is too little"
+            little = f"{said(left.amount, digits=3)} left beside the trials that run is too little"
             return Wait(f"{little} to start another")
         return Finish(
-            f"nothing is affordable: {left.amount:.4g} of {amount(left.limit, unit)} are left, and the cheapest "
-            f"configuration is expected to take {amount(cost, unit, 4)}"
+            f"nothing is affordable: {said(left.amount, digits=4).split()[0]} of {said(left.limit)} are left, and the "
+            f"cheapest configuration is expected to take {said(cost, digits=4)}"
         )
 
     def _planned(self, remaining: RemainingBudget, improvement: Improvement, rng: Generator) -> Move:
@@ -457,8 +459,9 @@ class Rollout(Policy[FinishedTrials]):
             reason += f"; worth {float(value[chosen]) / own:.3g} times that in {plural(self.horizon, 'step')}"
         reason += ", the most per cost" if alpha else ", the most that what is left buys"
         if lefts:
+            said = partial(in_units, history.problem)
             taken = (
-                f"{cost:.3g} of the {amount(left.amount, UNITS[left.unit], 4)} left"
+                f"{said(cost, left.unit, 3).split()[0]} of the {said(left.amount, left.unit, 4)} left"
                 for cost, left in zip(costs, lefts, strict=True)
             )
             reason += f"; takes {', '.join(taken)}"

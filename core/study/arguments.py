@@ -197,20 +197,16 @@ def one_epoch(problem: Problem) -> Problem:
 
 _NUMBER = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e\d+)?)"
 _GAIN = r"(\s+(?:in a row\s+)?(?:without|with no)\s+(?:an?\s+|any\s+)?(?:gains?|improvements?|improving|progress))?"
-_COUNT = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token)s?{_GAIN}")
-_COUNTS = {"trial": "trials", "run": "trials", "epoch": "epochs", "step": "epochs", "token": "epochs"}
-
-
 _CURRENCIES = {"$": "usd", "dollar": "usd", "\N{EURO SIGN}": "eur", "euro": "eur", "\N{POUND SIGN}": "gbp"}
 _CURRENCY = r"([$\N{EURO SIGN}\N{POUND SIGN}]|usd|eur|gbp|dollar|euro)?s?"
 _HOURLY = rf"\s*(?:at|@)\s*{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}\s*(?:/|per|an?)\s*(?:worker[ -]?)?(?:h|hr|hour)"
 _MONEY = re.compile(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:{_HOURLY})?", re.IGNORECASE)
 
 
-def budget_of(given: Any) -> Budget:
+def budget_of(given: Any, problem: Problem) -> Budget:
     """Return a budget, or read a text such as "30min", "2h or 10 trials without gain" or "$50 at 2.10/h".
 
-    Every limit of a text holds. Raises InvalidInput.
+    Every limit of a text holds. Raises InvalidInput, also for a unit that is not the problem's.
     """
     if given is None or isinstance(given, Budget):
         return given or Budget()
@@ -218,9 +214,18 @@ def budget_of(given: Any) -> Budget:
         raise InvalidInput(f"budget={given!r}: of what? {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
+    count = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token|{re.escape(problem.unit)})(?:e?s)?{_GAIN}")
     for part in re.split(r"\s*(?:(?<!\d),|,(?!\d{3}(?!\d))|[;+]|\band\b|\bor\b)\s*", given.strip()):
-        if (counted := _COUNT.fullmatch(part)) and not (counted[3] and _COUNTS[counted[2]] == "epochs"):
-            name, limit = "trials_without_gain" if counted[3] else _COUNTS[counted[2]], _amount(counted[1])
+        counted = count.fullmatch(part)
+        trials = counted is not None and counted[2] in ("trial", "run")
+        if counted and (trials or not counted[3]):
+            if not trials and counted[2] != problem.unit:
+                raise InvalidInput(
+                    f"budget={given!r} limits {counted[2]}s, and the study counts {problem.units}. Write "
+                    f"'{counted[1]} {problem.units}', or make the study with max_{counted[2]}s="
+                )
+            name, limit = "trials" if trials else "epochs", _amount(counted[1])
+            name = "trials_without_gain" if counted[3] else name
         elif (paid := _MONEY.fullmatch(part)) and any(paid.groups()[2:] + paid.groups()[:1]):
             if len({_CURRENCIES.get(c.lower(), c.lower()) for c in paid.group(1, 3, 4, 6) if c}) > 1:
                 raise InvalidInput(f"budget={given!r}: {part!r} has two currencies. {_WRITE}")

@@ -202,7 +202,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if not isinstance(checkpoints, Checkpointing | Checkpoints):
             checkpoints = Checkpointing(checkpoints)
         settings = Settings(
-            self._asked, self.policy, storage, name, budget_of(budget), max_failures, checkpoints, verbose
+            self._asked, self.policy, storage, name, budget_of(budget, self._asked), max_failures, checkpoints, verbose
         )
         opens = partial(Session, seed=seed)
         self._session: Session | None = None
@@ -437,7 +437,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @budget.setter
     def budget(self, budget: Budget | str | None) -> None:
-        self.session.budget = budget_of(budget)
+        self.session.budget = budget_of(budget, self.problem)
 
     @property
     def settings(self) -> Settings:

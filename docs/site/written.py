@@ -24,6 +24,10 @@ STUDY = {
     "store": "the log: a file, relative to the study file, or a URL. Default: the study file's name with `.db`",
     "name": 'name of the study in its store. Default: `"study"`',
     "max_epochs": "epochs of a full training",
+    "max_steps": "steps of a full training, in a study that counts steps",
+    "max_tokens": "tokens of a full training, in a study that counts tokens",
+    "unit": "what `max_epochs` counts, such as `game`. Default: epoch",
+    "judge_every": "a trial is judged once in so many epochs or steps. Default: at every report",
     "min_epochs": "no trial is stopped, paused or compared before this epoch. Default: 0",
     "seed": "seed of all decisions. Default: drawn, and recorded",
     "learn_from": 'prior studies: files, or `{ store = "all.db", name = "digits" }`',
@@ -43,8 +47,8 @@ CHECKPOINTS = {
 }
 BUDGET = {
     "trials": "trials that start",
+    "epochs": "epochs of all trials; `steps`, `tokens` or the plural of `unit`, if the study counts these",
     "trials_without_gain": "trials that end or pause, one after the other, without a better result",
-    "epochs": "epochs of all trials",
     "time": 'wall-clock time, such as `"2h"`',
     "worker_time": "time of all workers together",
     "money": "worker time times the worker's price",
@@ -107,7 +111,7 @@ def keys() -> str:
 
 def missing() -> set[str]:
     """Keys that a study file may have and that the page does not explain, and the reverse."""
-    found = {"max_epochs", "min_epochs", *study_file._GROUPS, *study_file._CHECKS} ^ set(STUDY)
+    found = {*study_file._LENGTHS, *study_file._JUDGED, *study_file._GROUPS, *study_file._CHECKS} ^ set(STUDY)
     for kind, known in ((Storage, STORE), (Checkpointing, CHECKPOINTS), (Budget, BUDGET)):
         found |= {f.name for f in fields(kind)} ^ set(known)
     return found

@@ -149,7 +149,7 @@ def positions(problem: Problem, span: Sequence[float] | None = None, **more: Any
 
 def at_point(problem: Problem) -> str:
     """What a mark says where it is: its value and its position, which is x."""
-    return f"%{{meta[0]}} %{{y:.4~g}} at {plotly_text(problem.unit)} %{{x:,.6~g}}"
+    return f"%{{meta[0]}} %{{y:.4~g}} at {plotly_text(problem.unit)} %{{x:,}}"
 
 
 def scale_of(space: Space, name: str) -> dict[str, Any]:

@@ -204,3 +204,28 @@ def test_an_epoch_that_fails_saves_nothing_of_what_it_trained():
         fail(trial)
     assert not list(study.checkpoints.folder.rglob("*attempt-*.ckpt"))
     assert study.trials[0].status == "failed"
+
+
+def test_a_loop_by_steps_or_tokens_reports_when_it_validates_and_resumes_at_the_step(tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(40,), epochs=60, unit="step")
+    trained = []
+    for trial in study:
+        with trial:
+            loop = TrainingLoop(trial, save=lambda path: path.write_text("state"))
+            for step in loop:
+                trained.append(step)
+                if step % 20 == 0:
+                    loop.report(1 / step)
+    assert trained == list(range(1, 61))
+    assert (study.trials[0].attempt, study.trials[0].epochs.tolist()) == (2, [20, 40, 60])
+    tokens = FakeTrial(max_epochs=100)
+    tokens.unit = "token"
+    loop = TrainingLoop(tokens)
+    assert [batch for batch in loop if loop.report(0.5, tokens=30 * batch) or batch] == [1, 2, 3, 4]
+    assert tokens.epochs == [30, 60, 90, 100]
+
+
+def test_tokens_are_given_in_a_study_by_tokens_alone():
+    loop = TrainingLoop(FakeTrial())
+    with pytest.raises(InvalidInput, match=r"counts epochs.*tokens=n"):
+        next(loop.report(0.5, tokens=3) for _ in loop)

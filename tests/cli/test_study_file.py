@@ -67,6 +67,19 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
 
 
+def test_a_study_file_counts_steps_or_another_unit(file):
+    steps = file(("max_epochs = 30", "max_steps = 3000\njudge_every = 100"), ('time = "30min"', "steps = 90_000"))
+    found = read(steps)
+    assert (found.problem.unit, found.problem.max_epochs, found.problem.judge_every) == ("step", 3000, 100)
+    assert found.budget.epochs == 90_000
+    games = file(("max_epochs = 30", 'max_epochs = 500\nunit = "game"'), ('time = "30min"', "games = 9000"))
+    assert (read(games).problem.unit, read(games).budget.epochs) == ("game", 9000)
+    with pytest.raises(InvalidInput, match="counts in one unit"):
+        read(file(("max_epochs = 30", "max_epochs = 30\nmax_tokens = 9")))
+    with pytest.raises(InvalidInput, match=r"budget.epochs"):
+        read(file(("max_epochs = 30", "max_steps = 3000"), ('time = "30min"', "epochs = 90")))
+
+
 @pytest.fixture
 def file(tmp_path):
     """Writes a study file, by default the good one with some of its text replaced."""

@@ -157,6 +157,24 @@ def test_a_position_in_another_unit_is_refused_with_what_to_do() -> None:
     assert (trial.max_epochs, trial.max_steps) == (None, 100)
 
 
+def test_a_budget_is_said_in_the_unit_of_the_study() -> None:
+    def study(budget: str, **length: Any) -> Study:
+        return Study({"x": problem().space.parameters["lr"]}, "acc", policy=RandomSearch(), budget=budget, **length)
+
+    assert study("5000 steps, 9 trials", max_steps=100).budget == Budget(epochs=5000, trials=9)
+    assert study("70 games", max_epochs=9, unit="game").budget == Budget(epochs=70)
+    with pytest.raises(InvalidInput, match=r"limits steps, and the study counts epochs.*'5000 epochs'.*max_steps="):
+        study("5000 steps", max_epochs=9)
+    with pytest.raises(InvalidInput, match="the study counts tokens"):
+        study("20 epochs", max_tokens=9)
+    limited = study("250 steps", max_steps=100, judge_every=50)
+    for trial in limited:
+        for step in range(50, 101, 50):
+            if trial.report(0.1, step=step).stops:
+                break
+    assert limited.outcome.reason.startswith("the budget of 250 steps is spent")
+
+
 @pytest.mark.parametrize("given", [{"max_steps": 5, "max_epochs": 3}, {"max_tokens": 5, "unit": "step"}])
 def test_a_study_has_one_unit(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=r"one unit|unit="):

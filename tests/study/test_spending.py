@@ -85,6 +85,7 @@ def recomputed(events: Sequence[ev.Event]) -> Spent:
     spent["trials"] = len({trial for trial, _ in attempts})
     spent["worker_time"] = TICK * sum(map(len, held))
     spent["time"] = TICK * len(set().union(*held))
+    spent["unit"] = "epoch"  # type: ignore[assignment]
     return Spent(**spent)  # type: ignore[arg-type]
 
 

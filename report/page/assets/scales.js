@@ -42,12 +42,19 @@ function short(value, digits = 4) {
     : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
+// A position in a training, or a large number at an axis: 1,200, 10.49M, 2.1B.
+function position(value) {
+  const [least, name] = Math.abs(value) >= 1e9 ? [1e9, "B"] : Math.abs(value) >= 1e6 ? [1e6, "M"] : [1, ""];
+  return Number(short(value / least, name ? 4 : 6)).toLocaleString("en-US", { maximumFractionDigits: 6 }) + name;
+}
+
 // "%{y:.4~g}", "%{meta[0]}", "%{customdata[1]}": filled in once, never again.
 function filled(template, point) {
   return template.replace(/%\{([a-z]+)((?:\[\d+\])*)(?::([^}]*))?\}/g, (all, name, path, format) => {
     let value = point[name];
     for (const index of path.match(/\d+/g) || []) value = value === undefined || value === null ? undefined : value[index];
     if (value === undefined || value === null) return "";
+    if (format === "," && typeof value === "number") return position(value);
     const digits = format && /\.(\d)/.exec(format);
     if (format && format.endsWith("f")) return Number(value).toFixed(digits ? +digits[1] : 0);
     if (format && format.endsWith("%")) return (100 * value).toFixed(digits ? +digits[1] : 0) + "%";
@@ -131,7 +138,7 @@ class Axis {
     const found = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 60; k++) found.push(k * step);
     const digits = Math.max(0, Math.min(12, -Math.floor(Math.log10(step) + 1e-9)));
-    const text = (v) => (Math.abs(v) >= 1e6 || (digits > 6 && v !== 0) ? short(v, 6) : Number(v.toFixed(digits)).toLocaleString("en-US", { maximumFractionDigits: digits }));
+    const text = (v) => (Math.abs(v) >= 1e6 && Math.abs(v) < 1e12 ? position(v) : Math.abs(v) >= 1e12 || (digits > 6 && v !== 0) ? short(v, 6) : Number(v.toFixed(digits)).toLocaleString("en-US", { maximumFractionDigits: digits }));
     return found.map((v) => [v, (this.layout.tickprefix || "") + text(v) + (this.layout.ticksuffix || "")]);
   }
 }

@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 EVERYWHERE = ("keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py", "../test_every_loop.py")
 ON_ONE = (
     "keras_pause_checks.py",
+    "keras_steps_checks.py",
     "keras_metric_names_checks.py",
     "keras_search_checks.py",
     "keras_interruption_checks.py",
@@ -35,7 +36,11 @@ SHORT = {  # the mirrored strategy comes first: it configures TensorFlow's devic
     "tensorflow": (
         f"{MIRRORED}::test_two_replicas_are_one_training_that_reports_and_stops", *STOPS_AND_GOES_ON,
     ),
-    "jax": ("keras_checks.py::test_jaxs_processes_are_refused_with_a_sentence", *STOPS_AND_GOES_ON),
+    "jax": (
+        "keras_steps_checks.py",
+        "keras_checks.py::test_jaxs_processes_are_refused_with_a_sentence",
+        *STOPS_AND_GOES_ON,
+    ),
 }  # fmt: skip
 
 

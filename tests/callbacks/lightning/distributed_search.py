@@ -72,11 +72,11 @@ def train(strategy, folder, scene, trial, monitor=None, kind=Told, **options):
     trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint)
 
 
-def search(study, strategy, folder, scene):
+def search(study, strategy, folder, scene, **options):
     told = []
     for trial in study:
         with trial:
-            train(strategy, folder, scene, trial)
+            train(strategy, folder, scene, trial, **options)
         told.append([trial.id, trial.attempt, trial.config["lr"], trial.epoch, trial.ended, trial.verdict.action])
     told.append([str(replace(study.best, checkpoint=None)), str(study.outcome), [list(t.values) for t in study.trials]])
     return told
@@ -92,11 +92,11 @@ def three_in_memory(strategy, folder):
 
 
 def straight(strategy, folder):
-    return search(pausing_study(folder / "straight.db", at=()), strategy, folder, "straight")
+    return search(pausing_study(folder / "straight.db", at=()), strategy, folder, "straight", val_check_interval=1)
 
 
 def paused(strategy, folder):
-    return search(pausing_study(folder / "paused.db", at=(2,)), strategy, folder, "paused")
+    return search(pausing_study(folder / "paused.db", at=(1.5, 3)), strategy, folder, "paused", val_check_interval=1)
 
 
 def refused(strategy, folder, scene, store, monitor=None, kind=Told):

@@ -1,0 +1,102 @@
+"""Keras in studies that count steps and parts of an epoch. Run by test_callback.py in a process for each backend."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from callback_fakes import PAUSE, STOP, FakeTrial
+from keras_resume_checks import STEPS, X, Y, momentum, net, seed_everything
+from paused_studies import pausing_study
+
+from haltune.callbacks.keras import HaltuneCallback
+from haltune.errors import HaltuneWarning, InvalidInput
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+def fit(callback, model=None, **options):
+    if model is None:
+        seed_everything(3)
+        model = net(momentum(0.01))
+    options = {"epochs": 2, "validation_data": (X, Y), "batch_size": 4, "verbose": 0} | options
+    return model, model.fit(X, Y, callbacks=[callback] if callback else [], **options).history
+
+
+def counting(unit, horizon, **more):
+    trial = FakeTrial("val_loss", max_epochs=horizon, **more)
+    trial.unit = unit
+    return trial
+
+
+def test_steps_of_the_optimizer_are_counted():
+    trial = counting("step", 4 * STEPS)
+    _, history = fit(HaltuneCallback(trial), epochs=4)
+    assert (trial.epochs, trial.values) == ([STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS], history["val_loss"])
+
+
+def test_a_fit_of_fewer_steps_is_warned_of():
+    with pytest.warns(HaltuneWarning, match=r"plans 6 steps, but .* Give the loop trial\.max_steps"):
+        fit(HaltuneCallback(counting("step", 9)))
+
+
+def test_reports_within_an_epoch_leave_the_training_as_it_is():
+    straight, plain = fit(None)
+    trial = FakeTrial(max_epochs=2)
+    model, history = fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
+    assert trial.epochs == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3, 5 / 3, 2])
+    assert [trial.values[2], trial.values[5]] == history["val_loss"] == plain["val_loss"]
+    assert history["loss"] == pytest.approx(plain["loss"])
+    for a, b in zip(model.get_weights(), straight.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_without_data_the_metric_of_training_is_reported_in_steps():
+    trial = counting("step", 2 * STEPS)
+    _, history = fit(HaltuneCallback(trial, "loss", every=2))
+    assert trial.epochs == [2, 3, 5, 6]
+    assert trial.values[1::2] == pytest.approx(history["loss"])
+
+
+def test_a_stop_within_an_epoch_ends_the_fit_there():
+    trial = counting("step", 2 * STEPS, verdicts={4: STOP})
+    model, _ = fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
+    assert (trial.epochs, int(model.optimizer.iterations), trial.endings) == ([1, 2, 3, 4], 4, [None])
+
+
+def test_a_pause_within_an_epoch_waits_for_its_end_and_is_declined_in_the_last():
+    trial = counting("step", 2 * STEPS, verdicts={1: PAUSE})
+    with pytest.warns(HaltuneWarning, match="pause at the end of the epoch"):
+        fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
+    assert (trial.epochs, trial.declined, trial.checkpoint is not None) == ([1, 2, 3], 0, True)
+    trial = counting("step", 2 * STEPS, verdicts={4: PAUSE})
+    with pytest.warns(HaltuneWarning, match="this one is the last; it keeps training"):
+        fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
+    assert (trial.epochs[-1], trial.declined) == (6, 1)
+
+
+def test_a_paused_training_by_steps_equals_one_that_was_not():
+    straight, history = fit(None, epochs=4)
+    study = pausing_study(at=(STEPS, 3 * STEPS), epochs=4 * STEPS, unit="step")
+    for trial in study:
+        with trial:
+            seed_everything(3 + int(trial.epoch))
+            model = trial.load_model() or net(momentum(0.01))
+            fit(HaltuneCallback(trial), model, epochs=4, initial_epoch=int(trial.epoch) // STEPS)
+    (record,) = study.trials
+    assert (record.attempt, record.values.tolist()) == (3, history["val_loss"])
+    for a, b in zip(model.get_weights(), straight.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_wrong_use_is_refused_at_once():
+    with pytest.raises(InvalidInput, match=r"counts tokens, and this .* max_epochs= or max_steps="):
+        HaltuneCallback(counting("token", 9))
+    with pytest.raises(InvalidInput, match="every=0 is not a number of batches"):
+        HaltuneCallback(FakeTrial(), every=0)
+
+
+@pytest.mark.parametrize("twin", [copy.copy, lambda callback: pickle.loads(pickle.dumps(callback))])
+def test_a_copy_hears_batches_itself(twin):
+    callback = HaltuneCallback(FakeTrial(), every=2)
+    assert twin(callback).on_train_batch_end.__self__ is not callback
