@@ -59,7 +59,7 @@ TablePath = tuple[str, ...]  # from the outermost table inwards
 _TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
 _LENGTHS = ("max_epochs", "max_steps", "max_tokens", "unit")
 _JUDGED = ("min_epochs", "judge_every")
-_GOAL = ("maximize", "minimize", "bounds", "of")
+_GOAL = ("maximize", "minimize", "bounds", "of", "smooth", "rank_by")
 _EXAMPLES = {
     "goal": ', such as [goal] and below it maximize = "val_acc"; several are [[goal]] each',
     "constraints": ", such as [constraints] and below it params = { at_most = 5e6 }",
@@ -305,7 +305,10 @@ class _Reader:
         kind(metric)
         of: Any = table.get("of", "last")
         self.at(("goal", "of"), kind, metric, of=of)
-        found: Goal = self.at(("goal", "bounds"), kind, metric, table.get("bounds"), of)
+        rest = {key: table.get(key) for key in ("smooth", "rank_by")}
+        for key, option in rest.items():
+            self.at(("goal", key), kind, metric, **{key: option})
+        found: Goal = self.at(("goal", "bounds"), kind, metric, table.get("bounds"), of, **rest)
         return found
 
     def policy(self, where: TablePath, table: dict[str, Any]) -> Any:

@@ -67,6 +67,14 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
 
 
+def test_a_goal_is_smoothed_and_ranked_by_another_metric(file):
+    goal = 'minimize = "loss"\nsmooth = ["median", 9]\nrank_by = "eval_loss"'
+    found = read(file(('maximize = "val_acc"\nbounds = [0, 1]', goal)))
+    assert found.problem.goal == Minimize("loss", smooth=("median", 9), rank_by="eval_loss")
+    with pytest.raises(InvalidInput, match=r"goal\.smooth"):
+        read(file(('maximize = "val_acc"', 'maximize = "val_acc"\nsmooth = -1')))
+
+
 def test_a_study_file_counts_steps_or_another_unit(file):
     steps = file(("max_epochs = 30", "max_steps = 3000\njudge_every = 100"), ('time = "30min"', "steps = 90_000"))
     found = read(steps)
