@@ -171,7 +171,7 @@ def _is_free(number: int, handler: Any) -> bool:
 
 
 def _grace() -> float | None:
-    """Seconds from the signal until the process is killed; None if nobody says so. Raises InvalidInput."""
+    """Seconds from the signal until the process is killed; None if it is not set. Raises InvalidInput."""
     if not (text := os.environ.get(_GRACE, "").strip()):
         return None
     with suppress(ValueError):

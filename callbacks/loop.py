@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from haltune.display import plural
+from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import this
 from haltune.study import Trial
@@ -148,8 +148,8 @@ class TrainingLoop:
             raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")
         if (tokens is None) == (self.trial.unit == "token"):
             raise InvalidInput(
-                f"The study counts {self.trial.unit}s, and loop.report(value, tokens=n) is for studies made with "
-                "max_tokens=. Give tokens= there, and leave it out elsewhere."
+                f"The study counts {several_of(self.trial.unit)}, and loop.report(value, tokens=n) is for studies made "
+                "with max_tokens=. Give tokens= there, and leave it out elsewhere."
             )
         return self._reporter.report(value, self._epoch if tokens is None else tokens, metrics)
 

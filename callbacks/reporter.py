@@ -25,11 +25,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune._utils.signals import interrupts
-from haltune.display import numeral, one_line, plural, visible
+from haltune.display import numeral, one_line, plural, several_of, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict
 from haltune.log.metric_names import direction
-from haltune.log.problem import Measures
+from haltune.log.problem import Measures, length_argument, position_argument
 from haltune.study import Trial
 from haltune.study.attempt import Report
 from haltune.study.session import spawning
@@ -127,11 +127,10 @@ class Reporter:
     ) -> None:
         need_trial(trial, monitor)
         if counts and trial.unit not in counts:
-            names = " or ".join(f"max_{unit}s=" for unit in counts)
-            how = {"step": "step=n", "token": "tokens=n"}.get(trial.unit, "n")
+            names = " or ".join(f"{length_argument(unit)}=" for unit in counts)
             raise InvalidInput(
-                f"The study counts {trial.unit}s, and this training loop does not. Make the study with {names}, or "
-                f"report in a loop of your own, trial.report(value, {how})."
+                f"The study counts {several_of(trial.unit)}, and this training loop does not. Make the study with "
+                f"{names}, or report in a loop of your own, trial.report(value, {position_argument(trial.unit)})."
             )
         if record not in ("all", "monitor"):
             raise InvalidInput(
@@ -227,7 +226,7 @@ class Reporter:
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended: the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned != horizon:
-            full = f"max_{trial.unit}s"
+            full = length_argument(trial.unit)
             why = (
                 f"trials are compared at {self._at(horizon)}, and haltune stops them earlier"
                 if planned < horizon

@@ -1,4 +1,4 @@
-"""One-epoch training of a tiny language model: steps saved at the same best loss, beside Optuna with MedianPruner.
+"""One-epoch training of a tiny language model: steps saved at the same best loss, by haltune and by Optuna.
 
     python benchmarks/search/one_epoch.py [--seeds 5] [--trials 20] [--method haltune optuna full] [--processes 2]
 

@@ -31,12 +31,19 @@ def at_point(grid: Grid, position: float, last: float) -> float:
     return float(whole) if whole > math.floor(last + 1e-9) else max(exact, math.nextafter(last, math.inf))
 
 
+def as_seen(
+    grid: Grid, history: History, trial: int, position: float, value: float, last: float
+) -> tuple[float, float]:
+    """Return where a report is for the policy, and the value that the goal sees. last: of its trial, in points."""
+    return at_point(grid, position, last), history.seen(trial, position, value)
+
+
 def in_points(event: ev.Event, grid: Grid, history: History, judged: History) -> ev.Event:
     """Return the event as the policy counts. history, judged: the log before it, in the unit and in points."""
     match event:
         case ev.Reported():
             last = judged.position_of(event.trial, event.attempt)
-            epoch, value = at_point(grid, event.epoch, last), history.seen(event.trial, event.epoch, event.value)
+            epoch, value = as_seen(grid, history, event.trial, event.epoch, event.value, last)
             return replace(event, epoch=epoch, value=value, verdict=_verdict_in_points(event.verdict, grid))
         case ev.Checkpointed() | ev.Kept():
             return replace(
@@ -57,10 +64,10 @@ def log_in_points(problem: Problem, log: Iterable[ev.Event]) -> Iterator[ev.Even
         return
     history, judged = History(problem), History(posed)
     for event in log:
-        told = in_points(event, grid, history, judged)
+        counted = in_points(event, grid, history, judged)
         history.apply(event)
-        judged.apply(told)
-        yield told
+        judged.apply(counted)
+        yield counted
 
 
 def _saved_at(position: float, grid: Grid, epochs: Sequence[float], points: Sequence[float]) -> float:

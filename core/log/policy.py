@@ -349,12 +349,12 @@ class Fold:
                 if problem is not self.history.problem:
                     self.state, self.judged = self.under(problem)
                     grid = self.judged.problem.grid
-            told = event if grid is None else in_points(event, grid, self.history, self.judged)
-            state = self.policy.fold(self.state, told)
+            counted = event if grid is None else in_points(event, grid, self.history, self.judged)
+            state = self.policy.fold(self.state, counted)
             self.torn = True
             self.history.apply(event)
             if grid is not None:
-                self.judged.apply(told)
+                self.judged.apply(counted)
         except BaseException:
             self.torn = True  # the policy's state may have changed
             raise
@@ -369,11 +369,11 @@ class Fold:
         state, judged = self._start(problem, self.history)
         grid, history = judged.problem.grid, History(problem)
         for event in self._before(self.history.position):
-            told = event if grid is None else in_points(event, grid, history, judged)
-            state = self.policy.fold(state, told)
+            counted = event if grid is None else in_points(event, grid, history, judged)
+            state = self.policy.fold(state, counted)
             if grid is not None:
                 history.apply(event)
-                judged.apply(told)
+                judged.apply(counted)
         return state, judged
 
     def read(self, events: Iterable[Event]) -> None:

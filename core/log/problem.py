@@ -403,6 +403,19 @@ class Budget(KnowsArguments):
 
 # -- the problem -----------------------------------------------------------------------------------
 
+LENGTHS = {"max_epochs": "epoch", "max_steps": "step", "max_tokens": "token"}  # argument of Study -> its unit
+
+
+def length_argument(unit: str) -> str:
+    """Return the argument that says how long a full training is; a unit of the user's has that of epochs."""
+    return next((name for name, counts in LENGTHS.items() if counts == unit), "max_epochs")
+
+
+def position_argument(unit: str) -> str:
+    """Return how a report says its position, as in trial.report(value, step=n)."""
+    return {"step": "step=n", "token": "tokens=n"}.get(unit, "n")
+
+
 _UNIT = re.compile(r"[^\W\d_](?:[\w -]{0,38}\w)?")  # one word or some: epoch, step, game played
 
 
@@ -518,7 +531,7 @@ class Problem(KnowsArguments):
         every = self.judge_every
         if every is not None and (not _is_number(every) or not 0 < every <= (full or math.inf) or every == math.inf):
             most = "" if full is None else f", at most {full}, a full training"
-            raise InvalidInput(f"judge_every={every!r}: a number of {self.unit}s greater than 0{most}")
+            raise InvalidInput(f"judge_every={every!r}: a number of {self.units} greater than 0{most}")
         object.__setattr__(self, "start", self._checked_start())
 
     if TYPE_CHECKING:  # what is handed in may be a list; what is held is the first of it

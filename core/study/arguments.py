@@ -26,7 +26,7 @@ from haltune.errors import HaltuneError, InvalidInput, StoreError, warn
 from haltune.log.events import Reported
 from haltune.log.metric_names import direction, meant
 from haltune.log.policy import Policy, check_policy, in_words
-from haltune.log.problem import Budget, Goal, Maximize, Minimize, Problem, seconds_of
+from haltune.log.problem import LENGTHS, Budget, Goal, Maximize, Minimize, Problem, length_argument, seconds_of
 from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
@@ -41,16 +41,16 @@ _log = logging.getLogger("haltune")
 
 def length_of(max_epochs: Any, max_steps: Any, max_tokens: Any, unit: Any) -> tuple[Any, Any]:
     """The length of a full training, and its unit. Raises InvalidInput for more than one of them."""
-    lengths = {"max_epochs": max_epochs, "max_steps": max_steps, "max_tokens": max_tokens}
-    given = {name: length for name, length in lengths.items() if length is not None}
+    lengths = zip(LENGTHS, (max_epochs, max_steps, max_tokens), strict=True)
+    given = {name: length for name, length in lengths if length is not None}
     if len(given) > 1:
         raise InvalidInput(f"{' and '.join(given)}: a study counts in one unit. Give one of them")
-    named = {"max_steps": "step", "max_tokens": "token"}.get(next(iter(given), ""))
-    if named is None:
+    if not given or max_epochs is not None:
         return max_epochs, unit
-    if unit not in (None, named):
-        raise InvalidInput(f"{next(iter(given))}= counts {named}s, and unit={unit!r}. Leave unit= out")
-    return next(iter(given.values())), named
+    ((argument, length),) = given.items()
+    if unit not in (None, LENGTHS[argument]):
+        raise InvalidInput(f"{argument}= counts {LENGTHS[argument]}s, and unit={unit!r}. Leave unit= out")
+    return length, LENGTHS[argument]
 
 
 def problem_of(
@@ -222,7 +222,7 @@ def budget_of(given: Any, problem: Problem) -> Budget:
             if not trials and counted[2] != problem.unit:
                 raise InvalidInput(
                     f"budget={given!r} limits {counted[2]}s, and the study counts {problem.units}. Write "
-                    f"'{counted[1]} {problem.units}', or make the study with max_{counted[2]}s="
+                    f"'{counted[1]} {problem.units}', or make the study with {length_argument(counted[2])}="
                 )
             name, limit = "trials" if trials else "epochs", _amount(counted[1])
             name = "trials_without_gain" if counted[3] else name

@@ -177,10 +177,9 @@ class Decides(Protocol):
     def state(self) -> Any: ...
 
 
-class Log(Protocol):
+class Log(Decides, Protocol):
     """A study's log as far as a process has read it, to one position, and its policy's state there."""
 
-    policy: Policy[Any]
     name: str
     checkpoints: Checkpoints
     told: Budget | None  # the budget that this process told the log last
@@ -197,17 +196,6 @@ class Log(Protocol):
 
     @property
     def store(self) -> Store: ...
-
-    @property
-    def history(self) -> History: ...
-
-    @property
-    def judged(self) -> History:
-        """The history as the policy counts."""
-        ...
-
-    @property
-    def state(self) -> Any: ...
 
     def events(self, start: int = 0) -> Iterator[Event]:
         """From position `start` on, in order, never beyond the history."""

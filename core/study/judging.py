@@ -16,7 +16,7 @@ from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
 from haltune.log.events import OVER, Status, plain
 from haltune.log.history import History
-from haltune.log.points import at_point, spacing, verdict_in_unit
+from haltune.log.points import as_seen, spacing, verdict_in_unit
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict
@@ -103,8 +103,8 @@ def _verdict(
 def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     """Return the policy's verdict on a trial after a report that is not yet in the log.
 
-    Between two judged points nobody is asked. Before the problem's min_epochs every trial continues; after it one that
-    diverged ends without the policy.
+    Between two judged points the policy is not asked. Before the problem's min_epochs every trial continues; after it
+    one that diverged ends without the policy.
     """
     history, problem, trial = log.judged, log.judged.problem, as_judged(log, id, report)
     if (epoch := trial.epoch) != math.floor(epoch):
@@ -124,8 +124,8 @@ def as_judged(log: Decides, id: int, report: Report | ev.Reported) -> TrialRecor
     """The record of a trial as the policy counts, with one report more that is not yet in the log."""
     history, trial = log.judged, log.judged.trial(id)
     if (grid := history.problem.grid) is not None:
-        at, seen = at_point(grid, report.epoch, trial.epoch), log.history.seen(id, report.epoch, report.value)
-        report = replace(report, epoch=at, value=seen)
+        epoch, value = as_seen(grid, log.history, id, report.epoch, report.value, trial.epoch)
+        report = replace(report, epoch=epoch, value=value)
     return with_report(history, trial, report)
 
 

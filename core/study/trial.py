@@ -19,12 +19,12 @@ from haltune._utils.checks import number, timed
 from haltune._utils.disk import beside, discard
 from haltune._utils.signals import interrupts
 from haltune.above import above
-from haltune.display import numeral
+from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS, Measures
+from haltune.log.problem import ENDLESS, Measures, length_argument, position_argument
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
@@ -161,9 +161,9 @@ class Trial(Attempt, KnowsAttributes):
         if self._horizon is not None and epoch > self._horizon:
             if epoch > self._horizon * (1.0 + 1e-9):
                 raise InvalidInput(
-                    f"{self.unit}={numeral(epoch)} is beyond max_{self.unit}s={self._horizon}, a full training as the "
-                    f"study was made. Leave the loop then: for {self.unit} in trial.{self.unit}s(). If a callback "
-                    "reports, do not report yourself"
+                    f"{self.unit}={numeral(epoch)} is beyond {length_argument(self.unit)}={self._horizon}, a full "
+                    f"training as the study was made. Leave the loop then: for {self.unit} in trial."
+                    f"{'epochs' if self.unit == 'epoch' else 'steps'}(). If a callback reports, do not report yourself"
                 )
             epoch = float(self._horizon)  # reckoned from batches
         took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
@@ -177,8 +177,8 @@ class Trial(Attempt, KnowsAttributes):
             raise InvalidInput("trial.report() got two positions. Give one: epoch, step= or tokens=")
         if unit != self.unit:
             raise InvalidInput(
-                f"trial.report(..., {unit}{'s' * (unit == 'token')}={position!r}) in a study that counts {self.unit}s. "
-                f"Make the study with max_{unit}s=, or report the {self.unit}"
+                f"trial.report(..., {unit}{'s' * (unit == 'token')}={position!r}) in a study that counts "
+                f"{several_of(self.unit)}. Make the study with {length_argument(unit)}=, or report the {self.unit}"
             )
         assert position is not None
         return position
@@ -189,10 +189,9 @@ class Trial(Attempt, KnowsAttributes):
             return math.floor(self.epoch) + 1.0
         if (every := self._session.log.problem.every) is not None:
             return self.epoch + every if self._horizon is None else min(self.epoch + every, float(self._horizon))
-        name = {"step": "step=", "token": "tokens="}.get(self.unit, "")
         raise InvalidInput(
-            f"the study counts {self.unit}s, and the report does not say how many were trained. "
-            f"Write trial.report(value, {name}n)"
+            f"the study counts {several_of(self.unit)}, and the report does not say how many were trained. "
+            f"Write trial.report(value, {position_argument(self.unit)})"
         )
 
     def _record(self, report: Report, judge: bool = True) -> Verdict:
@@ -275,8 +274,8 @@ class Trial(Attempt, KnowsAttributes):
         problem = self._session.log.problem
         if problem.judge_every is None and self.unit != "epoch":
             raise InvalidInput(
-                f"trial.evaluate_now() needs to know how many {self.unit}s lie between two judged reports. Make the "
-                "study with judge_every="
+                f"trial.evaluate_now() needs to know how many {several_of(self.unit)} lie between two judged reports. "
+                "Make the study with judge_every="
             )
         if self._horizon is not None and position >= self._horizon:
             return True

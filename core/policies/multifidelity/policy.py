@@ -73,7 +73,7 @@ class MultiFidelity(Policy[LadderState]):
     What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
     their checkpoints stay; `Checkpointing(disk_quota=)` bounds them. Where the first run that is to pause has saved
     nothing, or cannot, runs are stopped for good from then on: one that others overtake later is then lost. The first
-    configuration that the user enqueues trains in full: what the search gains is seen beside it.
+    configuration that the user enqueues trains in full: it shows what the search gains.
 
     Where a budget bounds trials alone, epochs are not what is short: then more go on the fewer trials there are, and
     sooner. Of 20 about 6 train in full.
