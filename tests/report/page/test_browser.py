@@ -476,7 +476,7 @@ def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     page.get_by_role("textbox", name="lr").fill("0.0625")
     page.keyboard.press("Enter")
     shows(page, "it waits to be trained")
-    assert page.locator("dialog").count() == 0
+    page.locator("dialog").wait_for(state="detached")
     page.get_by_role("button", name="Budget").click()
     page.keyboard.press("Escape")
     page.locator("dialog").wait_for(state="detached")
