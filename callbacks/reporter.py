@@ -625,6 +625,14 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
     return InvalidInput(f"The metric {name!r} was not logged {when}. {listed} {do}")
 
 
+def unranked(rank_by: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
+    """Return the error for a metric of rank_by= that was never logged; arguments as in `missing`."""
+    return InvalidInput(
+        f"rank_by={rank_by!r} was not logged {when}. Logged names: {', '.join(sorted(set(logged)))}. {how}, or name "
+        "one of these."
+    )
+
+
 def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:
     """Return the logged name most like `name`, or None. Letter case does not count.
 
