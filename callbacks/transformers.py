@@ -31,7 +31,7 @@ from haltune.study import Study, Trial
 from .base import Reporting
 from .interruption import Interruption, caller
 from .ranks import torch_ranks
-from .reporter import missing, two_callbacks
+from .reporter import missing, two_callbacks, unranked
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base
@@ -366,11 +366,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         What waited for an evaluation that did not bring the metric of rank_by= is reported without a verdict.
         """
-        if self._by_log and self._seen and self._unranked(self._seen):
-            raise InvalidInput(
-                f"rank_by={self.trial._goal.rank_by!r} was not logged in the first evaluation. Logged names: "
-                f"{', '.join(sorted(self._seen - {'epoch'}))}. Name one of them, or return it from compute_metrics."
-            )
+        rank_by = self.trial._goal.rank_by
+        if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
+            how = f"Return it from compute_metrics, {{{rank_by.removeprefix('eval_')!r}: ...}}"
+            raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
         if (held := self._unreported) is not None:
             torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
             self._unreported, self._logged = None, {}
