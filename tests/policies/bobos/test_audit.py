@@ -81,7 +81,7 @@ def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
     assert would.epoch == stop.epoch
     assert would.verdict.action is Action.CONTINUE
     assert would.verdict.evidence == {**stop.verdict.evidence, AUDIT: stop.epoch}
-    expected = f"audit: would stop here, {stop.verdict.reason}; trains on to see whether that is right"
+    expected = f"audit: would stop here, {stop.verdict.reason}; continues to measure wrong stops"
     assert would.verdict.reason == expected
 
 

@@ -130,7 +130,7 @@ def test_a_trial_is_stopped_only_if_each_of_the_weights_would_stop_it_and_it_is_
         by = event.verdict.evidence["kept_by"]
         assert by in [list(w) for w in lattice(2)]
         assert judged(name, event, before, by).action is event.verdict.action is not Action.STOP
-        assert "kept by the weights" in event.verdict.reason
+        assert "continues under the weights" in event.verdict.reason
     for event, before in stopped[:3]:
         assert {judged(name, event, before, list(w)).action for w in lattice(2)} == {Action.STOP}
         above, _ = by_hand(event, before)
