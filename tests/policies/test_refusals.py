@@ -66,11 +66,11 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: TruVaR(grid=[1, 2]), "list of configurations"),  # type: ignore[list-item]
     (lambda: TruVaR(0.5, levels=[Level("a"), Level("a", cost=2.0)]), "share a name"),
     (lambda: Level("a", noise=-1.0), "noise"),
-    (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
-    (lambda: AutoBCT(worst=0.1), "together, or neither"),
-    (lambda: AutoBCT(worst=0.0, best=1.0, score_scale="log"), "positive ones for 'log'"),
-    (lambda: AutoBCT(method="exact"), "give max_trainings from 1 to 3"),
-    (lambda: AutoBCT(prior="D.9"), "the paper's are"),
+    (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "Give one of them"),
+    (lambda: AutoBCT(worst=0.1), "Give both, or neither"),
+    (lambda: AutoBCT(worst=0.0, best=1.0, score_scale="log"), "both positive for 'log'"),
+    (lambda: AutoBCT(method="exact"), "Give max_trainings from 1 to 3"),
+    (lambda: AutoBCT(prior="D.9"), "Give one of D.1"),
 ]
 
 
@@ -101,7 +101,7 @@ UNSUITABLE: list[tuple[Any, int | None, str]] = [
         "noise function returned .* for {'x'",
     ),
     (AutoBCT(worst=1.0, best=0.0), 1, "best must be better"),
-    (AutoBCT(prior="D.1"), 1, "give a prior for this space"),
+    (AutoBCT(prior="D.1"), 1, "Give a prior for this space"),
     (AutoBCT(score_per_hour=1.0), 1, "in units of their own"),
 ]
 

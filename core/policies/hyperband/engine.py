@@ -585,7 +585,7 @@ class Synchronous(Halving):
             return self._on(bracket, "among the best of its rung")
         resource = bracket.at.resource
         if not self.counted or had < resource:
-            return go_on(f"continues to {self.amount(resource)}")
+            return go_on(f"next rung after {self.amount(resource)}")
         full = {FULL: True} if bracket.last and self.ends else {}
         if not self.resumes:
             return stop(f"trained its {self.amount(resource)}", **full)
@@ -625,7 +625,7 @@ class Synchronous(Halving):
 
     def _on(self, bracket: BracketState, why: str) -> Verdict:
         resource = bracket.at.resource
-        return Verdict(Action.CONTINUE, f"{why}; continues to {self.amount(resource)}", {}, self.until(resource))
+        return Verdict(Action.CONTINUE, f"{why}; next rung after {self.amount(resource)}", {}, self.until(resource))
 
     def alive(self) -> frozenset[int]:
         return frozenset(t for b in self.open for t in (*b.members, *b.past))
@@ -878,7 +878,7 @@ class Asynchronous(Halving):
             return go_on("this trial belongs to no schedule")
         had = self.had(on, trial.epoch, float(trial.seconds[-1]))
         if had < on.needed:
-            return go_on(f"continues to {self.amount(on.needed)}")
+            return go_on(f"next rung after {self.amount(on.needed)}")
         score = self.judged(trial, history)
         if (verdict := refused(score, on)) is not None:
             return verdict
@@ -888,7 +888,7 @@ class Asynchronous(Halving):
             return stop(f"trained its {self.amount(rungs[at].resource)}", **full)
         if at < by.base:
             compared = rungs[by.base].resource
-            text = f"continues to {self.amount(compared)}, where trials are first compared"
+            text = f"trials are first compared after {self.amount(compared)}"
             return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.until(compared))
         rung = self.rungs[on.bracket][at]
         arrived, idle, result = rung.count, on.idle, on.result
