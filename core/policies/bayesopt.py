@@ -87,7 +87,6 @@ class Surrogate:
             )
 
     def check_space(self, name: str, space: Space) -> None:
-        """Raise InvalidInput for beta='theorem' on an infinite space."""
         if self.beta == "theorem" and space.size is None:
             raise InvalidInput(f"{name}(beta='theorem') needs a space with finitely many configurations. Use 'scaled'.")
 

@@ -203,7 +203,6 @@ class KnownCost:
         return PredictedCost(_log(costs), np.zeros(len(costs)))
 
     def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
-        """Return the costs (m,) of configurations."""
         return np.array([self._one(dict(config), previous) for config in configs], dtype=np.float64)
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
@@ -425,7 +424,6 @@ class CostOptions:
         return None if isinstance(self.cost_model, str) or callable(self.cost_model) else self.cost_model
 
     def check(self, problem: Problem) -> None:
-        """Raise InvalidInput when the cost model names a parameter that the space does not have."""
         known, columns = problem.space.columns, self.columns
         if columns is not None and (not columns or any(name not in known for name in columns)):
             raise InvalidInput(

@@ -359,7 +359,6 @@ class Rollout(Policy[FinishedTrials]):
         return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
-        """Return the affordable configuration with the largest value; Finish if there is none."""
         remaining = RemainingBudget(self._costs, history, state)
         lefts = remaining.lefts
         if empty := [left for left in lefts if left.amount <= 0.0]:

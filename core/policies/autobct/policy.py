@@ -155,12 +155,10 @@ class Assessment:
 
     @property
     def own(self) -> bool:
-        """True if trials report costs in their own unit."""
         return any(t.own for t in self.done)
 
     @property
     def paid(self) -> float:
-        """Seconds, or cost, spent on all trainings."""
         return sum(t.paid for t in self.done)
 
     @property
@@ -261,7 +259,6 @@ class AutoBCT(Policy[Trials]):
         return {**super().spec, "prior": prior}
 
     def start(self, problem: Problem) -> Trials:
-        """Check the space and the prior; return no trials."""
         space = problem.space
         if space.dim > _MOST_COORDINATES:
             raise InvalidInput(
@@ -295,7 +292,6 @@ class AutoBCT(Policy[Trials]):
         return state
 
     def propose(self, state: Trials, history: History, rng: Generator) -> Move:
-        """Return a repeat, a new training, or Finish; Wait while a training runs."""
         if len(history) and self.repeats > 1:
             newest = history.trial(len(history) - 1)
             number = newest.tags.get("repeat", self.repeats)

@@ -80,7 +80,6 @@ class Belief:
 
     @property
     def cov(self) -> Array:
-        """(J, J) covariance."""
         return self.root @ self.root.T
 
     def observe(self, phi: Array, y: float, variance: float) -> Belief:
@@ -371,7 +370,6 @@ class Ruler:
         return 1.0 / width if self.kind == "linear" else 1.0 / (width * max(abs(value), 1e-300))
 
     def raw(self, h: float) -> float:
-        """Return the raw value of a score."""
         low, high = _bent(self.worst, self.kind), _bent(self.best, self.kind)
         return _unbent(low + h * (high - low), self.kind)
 

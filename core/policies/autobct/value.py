@@ -149,7 +149,6 @@ class Branches:
     jitter: Array  # (g,) variance of an observation of the cost
 
     def at(self, controls: Indices) -> Branches:
-        """Return the beliefs on some of the controls."""
         rows, columns = controls[:, None], controls
         return Branches(
             self.m[controls], self.c[:, rows, columns], self.noise[controls],
@@ -158,7 +157,6 @@ class Branches:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(s, z, w)."""
         s, z, w = np.broadcast_shapes(self.m.shape[1:], self.t.shape[1:])
         return s, z, w
 
@@ -412,7 +410,6 @@ class ValueMap:
 
     @property
     def depth(self) -> int:
-        """N, the number of trainings."""
         return int(self.header["depth"])
 
     def value(self, x: Branches) -> Array:
@@ -422,7 +419,6 @@ class ValueMap:
         return np.asarray(two + scale(x)[:, None, None] * np.maximum(more, 0.0))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the .npz file."""
         arrays = {f"{kind}{i}": layer[j] for i, layer in enumerate(self.layers) for j, kind in enumerate("wb")}
         np.savez(path, header=np.array(json.dumps(dict(self.header))), **arrays)  # type: ignore[arg-type]
 

@@ -5,9 +5,8 @@ configuration maximises its UCB at n = N. A trial stops at epoch n if C1, the st
 sigma_{t-1}([x, N]) <= kappa sigma_{t-1}([x, n]): the surrogate is not much less certain about the end than about now.
 `Halting` applies the same rule to the trials of any policy.
 
-From a trial to a verdict: scores become errors, the incumbent is found, the decision table is solved or taken from the
-cache (`Stopper`), condition C2 is checked (`Marked`), and an audited trial continues (`ruled`). The paper's symbols:
-incumbent y*_{t-1}, costs K_{1,t}, K_2, c_{d_0}, noise correction xi_t.
+`Stopper` decides C1, `ruled` adds C2 and the audit. The paper's symbols: incumbent y*_{t-1}, costs K_{1,t}, K_2,
+c_{d_0}, noise correction xi_t.
 """
 
 from __future__ import annotations

@@ -172,7 +172,6 @@ class RungEntry:
     held: bool = True  # by a worker; later reports of that worker are ignored
 
     def key(self, trial: int) -> Key:
-        """Return its sort key at the rung."""
         return -(OUT if self.result is None else self.result), trial
 
 
@@ -247,12 +246,10 @@ class Halving(ABC):
         """Called after `n_started` or `limit` changed."""
 
     @abstractmethod
-    def propose(self, history: History) -> Move:
-        """Return the next move of a free worker."""
+    def propose(self, history: History) -> Move: ...
 
     @abstractmethod
-    def judge(self, history: History, trial: TrialRecord) -> Verdict:
-        """Return the verdict on a trial after its last report."""
+    def judge(self, history: History, trial: TrialRecord) -> Verdict: ...
 
     @abstractmethod
     def alive(self) -> frozenset[int] | None:
@@ -340,7 +337,6 @@ class BracketState:
         return self.places - len(self.members) if self.rung == 0 else 0
 
     def entry(self, trial: int) -> RungEntry | None:
-        """Return the entry of a trial in this rung or about to enter it."""
         return self.members.get(trial) or self.past.get(trial)
 
     def enter(self, trial: int, entry: RungEntry, of: int | None = None) -> None:
@@ -528,7 +524,6 @@ class Synchronous(Halving):
             self._put(bracket, after, planned)
 
     def propose(self, history: History) -> Move:
-        """Return a winner, a new configuration, the first of the next bracket, or a wait."""
         for bracket in self.open:
             if (move := self._promotion(bracket, history)) is not None:
                 return move
@@ -650,7 +645,6 @@ class Promotion:
     base: int = 0
 
     def cut(self, rung: int) -> Fraction:
-        """Return eta of a rung."""
         return self.eta if self.first is None or rung > self.base else self.first
 
     def top(self, rung: int, arrived: int) -> int:
@@ -679,7 +673,6 @@ class RungState:
         return bisect_left(self.arrived, key)
 
     def leave(self, key: Key) -> None:
-        """Remove a key from the waiting ones, if it is there."""
         at = bisect_left(self.waiting, key)
         if self.waiting[at : at + 1] == [key]:
             del self.waiting[at]
@@ -738,7 +731,6 @@ class Asynchronous(Halving):
 
     @property
     def one_in_full(self) -> bool:
-        """True if a trial has arrived at a last rung."""
         return any(rungs[-1].arrived for rungs in self.rungs.values())
 
     def _coming(self) -> set[tuple[Bracket, int]]:
@@ -755,7 +747,6 @@ class Asynchronous(Halving):
         self.trials[e.trial] = LadderEntry(bracket=bracket)
 
     def _enter_next(self, trial: int) -> None:
-        """Let a trial train towards the next rung."""
         on = self.trials[trial]
         self.rung(on).leave(on.key(trial))
         on.before = OUT if on.result is None else on.result
@@ -798,7 +789,6 @@ class Asynchronous(Halving):
         self.rung(on).arrive(on.key(e.trial) if counts else None)
 
     def propose(self, history: History, by: Promotion | None = None) -> Move:
-        """Return the promotion at the highest rung, or a new configuration."""
         by = by or self.promotion
         for bracket, rungs in self.rungs.items():
             for at in range(len(rungs) - 2, by.base - 1, -1):
@@ -811,7 +801,6 @@ class Asynchronous(Halving):
         return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
 
     def _ranked(self, bracket: Bracket, at: int, id: int) -> str:
-        """Format a paused trial's rank at a rung."""
         rung = self.rungs[bracket][at]
         rank = rung.rank(self.trials[id].key(id)) + 1
         return f"{ordinal(rank)} of {rung.count} after {self.amount(bracket.rungs[at].resource)}"
@@ -867,7 +856,6 @@ class Asynchronous(Halving):
         return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
 
     def reaches(self, trial: TrialRecord) -> bool:
-        """Return True if a trial is at its rung with its last report."""
         on = self.trials.get(trial.id)
         return on is not None and self.had(on, trial.epoch, float(trial.seconds[-1])) >= on.needed
 

@@ -78,7 +78,6 @@ class Sites:
         return {key: i for i, key in enumerate(self.keys)}
 
     def tried(self, keys: frozenset[str] | set[str]) -> Mask:
-        """Return which of them are among these keys (n,)."""
         return np.array([key in keys for key in self.keys])
 
 
@@ -128,7 +127,6 @@ def representers(space: Space, count: int, rng: Generator, matters: Callable[[Ar
 
 
 def is_grid(grid: Any) -> bool:
-    """Return True for a number of values, or a list of mappings."""
     if isinstance(grid, (bool, str)) or not isinstance(grid, (int, Sequence)):
         return False
     return isinstance(grid, int) or all(isinstance(config, Mapping) for config in grid)
@@ -479,7 +477,6 @@ class SiteSurrogate:
         return found
 
     def _variance(self, history: History, id: int, base: _Base) -> float:
-        """Return the noise variance of a trial's observation."""
         own = float(base.noises[self.level_of(history, id)]) + self._noise_at(history.trial(id).config)
         return max(own, base.exact)
 

@@ -214,7 +214,6 @@ class TruVaRState:
         return self.looks[-1].stage if self.looks else Stage()
 
     def take(self, event: Event) -> None:
-        """Fold the next event of the log."""
         if isinstance(event, Started) and "stage" in event.evidence:
             e = event.evidence
             look = Look(int(e["seen"]), float(e["spent"]), Stage(int(e["stage"]), int(e["since"])))
@@ -287,7 +286,6 @@ class MemberSet:
         return self.prices.spent(history, state.finished, least)
 
     def cache_members(self, history: History, state: TruVaRState, look: Look, members: Mask) -> None:
-        """Cache the members of the next decision."""
         if self.monotone:
             self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
 
@@ -457,7 +455,6 @@ class ObservationChoice:
 
     @cached_property
     def over(self) -> Array:
-        """(n,) excess variances."""
         return excess_variance(self.belief.field.variance, self.floor, self.members)
 
     @property

@@ -1,8 +1,7 @@
 """TruVaR: truncated variance reduction, for the best configuration or for all that are good enough.
 
-Bogunovic, Scarlett, Krause, Cevher, NIPS 2016. Each observation has the largest reduction, per cost, of the uncertainty
-about the members M: potential maximisers, or configurations that may be above or below a threshold. See `choice` for
-(3) and algorithm 2. Every start records its stage, so that the log shows when stages started.
+Bogunovic, Scarlett, Krause, Cevher, NIPS 2016; (3) and algorithm 2 are in `choice`. Every start records its stage, so
+that the log shows when stages started.
 
 Three simpler rules for level sets score each configuration alone, for comparison: GCHK (Gotovos, Casati, Hitz,
 Krause, IJCAI 2013) observes the most ambiguous member, max min(u - h, h - l) with sqrt(beta) = 3; straddle (Bryan and
@@ -396,7 +395,6 @@ class TruVaR(Policy[TruVaRState]):
         return Start(found.config, tags=_tags(level), reason=reason, evidence=evidence)
 
     def _by_rule(self, history: History, belief: SiteBelief, members: Mask, look: Look) -> Start:
-        """Return the configuration with the highest score of a simpler rule."""
         assert self.threshold is not None
         goal, sign = history.problem.goal, history.problem.goal.sign
         mean, sd = belief.field.mean, np.sqrt(belief.field.variance)

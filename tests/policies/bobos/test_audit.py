@@ -60,7 +60,7 @@ def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start()
     assert drawn == audited(1)[1] != audited(2)[1]
     assert binom.ppf(1e-6, 60, 0.5) <= len(drawn) <= binom.ppf(1 - 1e-6, 60, 0.5)
     for start in (e for e in study.events() if isinstance(e, Started)):
-        assert ("audit of 50% of the runs" in start.reason) == (start.trial in drawn)
+        assert ("audit of 50% of the trials" in start.reason) == (start.trial in drawn)
         assert start.evidence.get(AUDIT, 0.5) == 0.5
 
 
