@@ -146,7 +146,7 @@ def maximise(
 ) -> Proposal:
     """Return the best configuration found whose key is not in `tried`. Equal rng states give equal results.
 
-    It evaluates `candidates` Sobol points (all configurations of a space with no more), `extra_candidates`, and
+    It evaluates `candidates` Sobol points (or the whole space if that is smaller), `extra_candidates`, and
     neighbours of the configurations `around` (such as the best so far). Then it climbs from the best `starts` of these
     that are apart: by L-BFGS-B along continuous coordinates, then by changing one discrete parameter at a time.
     In a space of more than 100,000 configurations, `exhausted` means that 1,024 further uniform draws were all tried.

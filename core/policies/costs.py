@@ -37,7 +37,7 @@ CostFunction = Callable[..., float]  # (config) or (config, previous); previous 
 CostOption = str | Sequence[str] | CostFunction
 LogCost = Callable[[Array], tuple[Array, Array]]  # points (m, d) -> log cost (m,) and its derivatives (m, d)
 EARLY = 50  # up to so many finished trials the model is refitted at each: with little data an old fit misleads
-SLACK = 1.0 + 1e-9  # so that rounding does not make a plan unaffordable that spends exactly what is left
+SLACK = 1.0 + 1e-9  # so that rounding does not forbid a plan that spends exactly the remaining budget
 UNITS = {"seconds": "s", "cost": "of cost", "epochs": "epochs", "trials": "trials"}
 
 
@@ -357,7 +357,7 @@ class PlanningBudget:
 
     @property
     def then(self) -> Array:
-        """Costs (b, m or 1, m) after the first step, by the point before."""
+        """Costs (b, m or 1, m) of a further step, by the previous point."""
         return np.asarray(self.first[:, None, :] if self.after is None else self.after)
 
     def affordable(self) -> Mask:
@@ -365,7 +365,7 @@ class PlanningBudget:
         return np.asarray((self.first <= self.left[:, None] * SLACK).all(axis=0))
 
     def price(self, costs: Array) -> Array:
-        """Combine costs (b, ...) to one (...,): the largest share of what is left. With one budget, its cost."""
+        """Combine costs (b, ...) to one (...,): the largest share of a remaining budget. With one budget, its cost."""
         finite = np.isfinite(self.left) & (self.left > 0)
         if len(self.left) == 1 or not finite.any():
             return np.asarray(costs[0])
@@ -379,7 +379,7 @@ class CostOptions:
 
     cost: a function (config) or (config, previous), taken as exact. cost_model: "gp", names of parameters in which log
     cost is linear, or a function whose scale is learnt. The unit of both is `unit`. affordable: the probability with
-    which a trial must keep to what is left.
+    which a trial must fit the remaining budget.
 
     Raises InvalidInput for any other value, and NotSupported for a function that a log recorded only by name.
     """
@@ -563,14 +563,14 @@ class RemainingBudget:
         return PlanningBudget(amounts, costs).price(costs)
 
     def _of_each(self, points: Array, lefts: Sequence[Left], expected: bool) -> tuple[list[str], Array, Array]:
-        """Return the unit, what is left (b,) and the costs (b, m) of each budget."""
+        """Return the unit, remaining amount (b,) and costs (b, m) of each budget."""
         units = [left.unit for left in lefts] or [self.unit]
         found = [self.costs(unit, points, self.standing, expected) for unit in units]
         costs = np.array([np.zeros(len(points)) if row is None else row for row in found])
         return units, np.array([left.amount for left in lefts] or [math.inf]), costs
 
     def chance(self, points: Array, lefts: Sequence[Left]) -> Array:
-        """Return the probability (m,) that a trial at points (m, dim) keeps to what is left; others are lost."""
+        """Return the probability (m,) that a trial at points (m, dim) fits the remaining budget; others are lost."""
         least = np.ones(len(points))
         for left in lefts:
             model = self.model(left.unit) if left.unit in ("seconds", "cost") else None

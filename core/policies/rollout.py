@@ -17,7 +17,7 @@ never sampled. The posterior after x_0 has the same variance for every y, and co
 
 Values have the Gaussian process of EI (`bayesopt.ImprovementSurrogate`). Log costs have a few, whose hyperparameters
 are drawn from their posterior (`costs`). Planning and launching share one rule: a point is affordable if a trial there
-keeps to what is left with probability `affordable`. If no point is affordable, the search ends with a reason.
+fits the remaining budget with probability `affordable`. If no point is affordable, the search ends with a reason.
 
 Beyond the paper, which assumes deterministic costs and one worker: pending trials count as observed at their mean, and
 their expected costs are reserved. Under `Halting` costs are scaled by the mean share of a training before a stop.
@@ -49,7 +49,7 @@ from haltune.space.space import batches
 
 from .acquisition import expected_improvement, maximise
 from .bayesopt import AGAIN, Improvement, ImprovementSurrogate, cheap_design, improve
-from .costs import SLACK, UNITS, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget, in_units
+from .costs import SLACK, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget, in_units
 
 Infeasible = Literal["restrict", "terminate"]
 Nodes = tuple[Array, Array]  # points (p, h - 1 or more) of the integral over z_0 ... z_{h-2}, and weights (p,)
@@ -173,7 +173,7 @@ class _Planner:
     def _chosen(
         self, mean: Array, variance: Array, best: Array, left: Array, here: Indices, last: bool
     ) -> tuple[Array, Indices, Array]:
-        """Take the base policy's step on each path (k, p): expected improvement, point, what is left."""
+        """Take the base policy's step on each path (k, p): expected improvement, point, remaining budget."""
         noisy = np.maximum(variance + self.belief.noise, 0.0)
         gain = expected_improvement(mean, noisy, best[..., None])
         able = self._within(self.then, left, here)
@@ -288,11 +288,11 @@ class Rollout(Policy[FinishedTrials]):
     Args:
         horizon: number of planned steps, the next one included; 1 is expected improvement among affordable
             configurations. Default: 2.
-        affordable: probability with which a trial must keep to what is left, in planning and launching: 0.5 is the
+        affordable: probability with which a trial must fit the remaining budget, in planning and launching: 0.5 is the
             median of the learnt cost, 0.9 is cautious. Default: 0.5.
         infeasible: "restrict" plans with affordable configurations only, "terminate" is the paper's text. Default:
             "restrict".
-        cooled: take into account what is left after the plan. While the budget pays for `horizon` trainings of the
+        cooled: take the budget after the plan into account. While the budget pays for `horizon` trainings of the
             configuration with the largest expected improvement, take the step with the largest
             (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]: what it adds to the base policy's value, per cost. Afterwards
             take the step with the largest Lambda_h. False is the paper's rule: always the largest Lambda_h, which
@@ -362,10 +362,10 @@ class Rollout(Policy[FinishedTrials]):
         remaining = RemainingBudget(self._costs, history, state)
         lefts = remaining.lefts
         if empty := [left for left in lefts if left.amount <= 0.0]:
-            if history.running:
-                return Wait(f"what is left of {UNITS[empty[0].unit]} is reserved for the running trials")
             limit = in_units(history.problem, empty[0].limit, empty[0].unit)
-            return Finish(f"nothing is left of the budget of {limit}")
+            if history.running:
+                return Wait(f"the rest of the budget of {limit} is reserved for the running trials")
+            return Finish(f"the budget of {limit} is spent")
         improvement = self._surrogate.improvement(history, state)
         if len(history) < self.initial or improvement is None:
             return self._design(remaining, lefts, rng)

@@ -5,7 +5,7 @@
     V_n    = max over u of Q_n(u)                               primes: after the training at u
 
 ((2.12), (2.13) of AutoBCT), on a grid of controls. A training at u moves the means by K(., u) Z, Z standard normal, and
-reduces the covariance by K K^T whatever its result is. So V_1 is a maximum of lines in the score's Z, and Q_2 is the
+reduces the covariance by K K^T for any result. So V_1 is a maximum of lines in the score's Z, and Q_2 is the
 expectation of their upper envelope in closed form, for each of a few evenly spaced values of the cost's Z. (The
 integrand has kinks, for which Gauss-Hermite nodes are worse.)
 """
@@ -137,7 +137,7 @@ class Branches:
     """Beliefs on g controls after s trainings, each with z score and w cost innovations. Costs are multiplied by gamma.
 
     After a training at u the covariances are known, and the means of score and cost move with their own innovations.
-    So whatever depends on s and w alone is computed once for all z. V_2 of a state is a maximum over controls; an
+    So terms that depend on s and w alone are computed once for all z. V_2 of a state is a maximum over controls; an
     upper bound excludes most of them. Means that do not depend on z or w have 1 there.
     """
 

@@ -16,8 +16,8 @@ paths; on one grid over [0, 1] all paths of a late epoch would share a few cells
 
 The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
 `robust`, the default, draws paths from a Bayesian power law and from reference curves, and solves again as the curve
-grows; between two solutions the last table decides. Nothing here depends on trials or logs: from errors and an rng to a
-decision, with reproducible bits.
+grows; between two solutions the last table decides. Nothing here depends on trials or logs: equal errors and rng states
+give equal decisions, bit for bit.
 """
 
 from __future__ import annotations

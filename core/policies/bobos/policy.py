@@ -281,7 +281,7 @@ class Marked:
     def __call__(self, history: History, trial: TrialRecord) -> TrainingRows:
         """Return inputs (k, d) and targets (k,), where the targets are known."""
         horizon = float(history.problem.max_epochs or 1)
-        if trial.status is Status.FAILED:  # whatever value it reached, its full training ends badly
+        if trial.status is Status.FAILED:  # a full training there ends badly, even after a good value
             coordinates, y = np.ones(1), targets(history, np.array([np.nan]))
         else:
             marks = {max(1.0, float(round(share * horizon))) for share in self.shares}

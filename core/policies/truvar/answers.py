@@ -322,7 +322,7 @@ def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> M
 def _known(
     history: History, log: Iterable[Event], own: MemberSet | None, threshold: float | None, as_asked: bool
 ) -> tuple[MemberSet, TruVaRState, SiteBelief]:
-    """Return the posterior after a log; for another goal than the policy's own as if a stage started now."""
+    """Return the posterior after a log. If the goal is not the policy's own, a stage starts now."""
     member_set = own or TruVaR(initial=1).part(MemberSet)
     assert member_set is not None
     with one_thread():

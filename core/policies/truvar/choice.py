@@ -57,7 +57,7 @@ class Confidence:
     eta: float = 1.0  # of the first stage, prior deviations; 0: all variance always counts
     r: float = 0.1
     slack: float = 0.0  # the paper's delta-bar
-    floor: float = 1e-6  # lower limit of eta, prior deviations; without it noiseless data would lower eta for ever
+    floor: float = 1e-6  # lower limit of eta, prior deviations; without it noiseless data would lower eta without end
 
     def eta_of(self, stage: Stage) -> float:
         return self.eta * self.r ** (stage.number - 1)
@@ -519,12 +519,12 @@ class ObservationChoice:
         return Observation(level, found.config, found.value * price, price * levels[level].cost)
 
     def _nothing_gained(self, reduction: Array) -> bool:
-        """Return True if no reduction is above rounding, or if one member is left under a learnt kernel."""
+        """Return True if no reduction is above rounding, or if only one member remains under a learnt kernel."""
         settled = self.learnt and not self.aim.sets and int(self.members.sum()) == 1
         return settled or not reduction.max() > _ROUNDING * self.belief.field.prior
 
     def _otherwise(self, tried: Mask) -> Observation:
-        """Return the untried site with the highest upper bound, or of all sites if all were tried."""
+        """Return the untried site with the highest upper bound; if all were tried, the site with the highest."""
         among = ~tried if not tried.all() else np.ones_like(tried)
         site = int(np.argmax(np.where(among, self.upper, -np.inf)))
         level = int(np.argmin(self.cost[:, site]))
