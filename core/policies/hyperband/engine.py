@@ -605,7 +605,7 @@ class Synchronous(Halving):
         if after is not None and after.entry(trial.id) is not None:
             waits = f"{ranked}; when {bracket.places} have arrived, {those}"
             return Verdict(Action.PAUSE, waits, evidence)
-        return stop(f"{ranked}; {those}", **evidence)
+        return stop(f"{ranked}: {those}", **evidence)
 
     def _alone(self, trial: TrialRecord) -> Verdict:
         """Judge a trial whose bracket has moved on: it resumes after a crash and trains to where it was."""
@@ -889,7 +889,7 @@ class Asynchronous(Halving):
         going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few trials yet to promote one"
         if idle:
             going = f"no better than after {self.amount(rungs[at - 1].resource)}"
-        text = f"{ordinal(rank + 1)} of {arrived} after {after}; {going}"
+        text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or idle else ', '}{going}"
         if rank < top and not idle:
             return Verdict(Action.CONTINUE, text, evidence, self.until(rungs[at + 1].resource))
         return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)
