@@ -76,7 +76,8 @@ class Prediction(NamedTuple):
 class Posterior:
     """A Gaussian process after n observations. Build it with `condition_on` or `fit`, extend it with `condition`.
 
-    Arrays are read-only. Zero observations are allowed: then it is the prior.
+    Arrays are read-only. Without observations it is the prior. Methods at X (m, d) raise InvalidInput for a wrong shape
+    or non-finite X.
     """
 
     kernel: Kernel
@@ -115,16 +116,16 @@ class Posterior:
         return -0.5 * float(self.whitened @ self.whitened) - determinant - 0.5 * self.n * log(2 * pi)
 
     def mean(self, X: ArrayLike) -> Array:
-        """Return the posterior mean (m,) at X (m, d). Raises InvalidInput for a wrong shape or non-finite X."""
+        """Return the posterior mean (m,) at X (m, d)."""
         points = as_points(X, self.dim)
         return np.asarray(self.constant + self.kernel(points, self.X) @ self.weights)
 
     def variance(self, X: ArrayLike) -> Array:
-        """Return the posterior variance (m,) of f at X (m, d), never below zero. Raises InvalidInput as `mean`."""
+        """Return the posterior variance (m,) of f at X (m, d), never below zero."""
         return self.predict(X)[1]
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Return posterior mean and variance of f at X (m, d), each (m,). Raises InvalidInput as `mean`."""
+        """Return posterior mean and variance of f at X (m, d), each (m,)."""
         points = as_points(X, self.dim)
         mean, variance = np.empty(len(points)), np.empty(len(points))
         for first in range(0, len(points), _ROWS):
@@ -135,7 +136,7 @@ class Posterior:
         return mean, variance
 
     def predict_with_gradient(self, X: ArrayLike) -> Prediction:
-        """Return mean, variance and their gradients with respect to X (m, d). Raises InvalidInput as `mean`."""
+        """Return mean, variance and their gradients with respect to X (m, d)."""
         points = as_points(X, self.dim)
         cross, slope = self.kernel.with_slope(points, self.X)
         half = solve_lower(self.factor, cross.T)
@@ -146,13 +147,13 @@ class Posterior:
         return Prediction(self.constant + cross @ self.weights, self._variance(half), by_mean, by_variance)
 
     def covariance(self, X: ArrayLike) -> Array:
-        """Return the posterior covariance (m, m) of f at X (m, d). Raises InvalidInput as `mean`."""
+        """Return the posterior covariance (m, m) of f at X (m, d)."""
         points = as_points(X, self.dim)
         half = solve_lower(self.factor, self.kernel(points, self.X).T)
         return np.asarray(self.kernel(points) - half.T @ half)
 
     def sample(self, X: ArrayLike, count: int, rng: np.random.Generator) -> Array:
-        """Draw joint samples (count, m) of f at X (m, d). Raises InvalidInput as `mean`, and if count < 0."""
+        """Draw joint samples (count, m) of f at X (m, d). Raises InvalidInput if count < 0."""
         if count < 0:
             raise InvalidInput(f"count={count} is not a number of draws. Give 0 or more.")
         points = as_points(X, self.dim)

@@ -301,9 +301,7 @@ class Rollout(Policy[FinishedTrials]):
         cost: the cost of a configuration, if you know it: a function (config) or (config, previous config, None
             before the first trial) that returns a number that is not negative, in the unit of the budget (seconds, or
             the cost that trials report). Default: None, costs are learnt.
-        cost_model: how costs are learnt, from the `cost` that trials report or from their seconds: "gp", a Gaussian
-            process of log costs; a list of parameters in which log cost is linear; or a function (config) whose scale
-            is learnt. Default: "gp".
+        cost_model: how costs are learnt: "gp", a list of parameters, or a function, as for EI. Default: "gp".
         refit_every: finished trials, beyond 50, between fits. Default: 10.
         paths: number of simulated paths beyond horizon 2. Default: 64.
         points: number of configurations to plan with. Default: 192.

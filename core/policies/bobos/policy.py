@@ -498,11 +498,10 @@ class BOBOS(Policy[BOBOSState]):
         noise: deviation of the noise of a value, in units of the score; 0, as in the paper's experiments, ignores
             noise. Default: 0.
         initial: number of Sobol configurations before the first fit. Default: 6.
-        beta: weight of the variance in the upper confidence bound. "theorem": theorem 1 of Srinivas et al. (2010), for
-            finite spaces. "scaled": a fifth of it, on a continuous space 0.2 d log(2 t). Or a number. Default:
-            "scaled".
-        delta: probability that the bound of theorem 1 fails. Default: 0.1.
-        refit_every: finished trials between fits of the kernel; before so many, each causes a fit. Default: 10.
+        beta: weight of the variance in the upper confidence bound: "scaled", "theorem" or a number, as for GPUCB.
+            Default: "scaled".
+        delta: probability that the bound of theorem 1 fails, as for GPUCB. Default: 0.1.
+        refit_every: finished trials between fits of the kernel, as for GPUCB. Default: 10.
         stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
             None.
         audit: share of the trials that continue where they would be stopped; `study.audit()` then reports how often a

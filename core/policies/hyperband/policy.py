@@ -288,14 +288,11 @@ class SuccessiveHalving(Bracketed):
         max_resource: resource of the last rung, in total. Default: None, the problem's max_epochs.
         eta: a rung keeps the best 1 / eta. Default: 3.
         rounds: how often the bracket runs. Default: None, until the study's budget ends, and once without a budget.
-        resource: "epochs", "seconds" of training, or your own name ("samples", "features"). Your training reads the
-            amount from `trial.resource`; each rung then trains from the start, as a new trial. Default: "epochs".
+        resource: "epochs", "seconds" or your own name, as for Hyperband. Default: "epochs".
         resume: False trains winners from the start, if your training cannot pause. Default: True.
-        sampler: source of configurations: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at the highest
-            rung with enough trials (section 6.3). Default: "random".
-        asynchronous: True (or "promote") promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA,
-            Li et al. 2020). "stop" decides once at the rung, and trials never pause. Default: False, a rung is compared
-            when it is complete.
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as for Hyperband. Default: "random".
+        asynchronous: True promotes trials as in ASHA, "stop" stops them at the rung, as for Hyperband. Default: False,
+            a rung is compared when it is complete.
 
     Raises:
         InvalidInput: for other values, and if the problem's epochs do not fit the schedule.
@@ -351,14 +348,11 @@ class InfiniteHyperband(Bracketed):
         start_budget: budget of the first bracket, in units of min_resource. Default: 2, as printed (section 3.1: 2 R
             with eta = 4).
         min_resource: the unit in which resources are counted. Default: 1.
-        resource: "epochs", "seconds" of training, or your own name ("samples", "features"). Your training reads the
-            amount from `trial.resource`; each rung then trains from the start, as a new trial. Default: "epochs".
+        resource: "epochs", "seconds" or your own name, as for Hyperband. Default: "epochs".
         resume: False trains winners from the start, if your training cannot pause. Default: True.
-        sampler: source of configurations: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at the highest
-            rung with enough trials (section 6.3). Default: "random".
-        asynchronous: True (or "promote") promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA,
-            Li et al. 2020). "stop" decides once at the rung, and trials never pause. Default: False, a rung is compared
-            when it is complete.
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as for Hyperband. Default: "random".
+        asynchronous: True promotes trials as in ASHA, "stop" stops them at the rung, as for Hyperband. Default: False,
+            a rung is compared when it is complete.
 
     Raises:
         InvalidInput: for other values.
