@@ -98,7 +98,7 @@ def test_of_those_in_time_the_most_promising_goes_on() -> None:
 def test_it_ends_before_its_budget_where_no_run_would_end_in_time_and_goes_on_with_more() -> None:
     store = MemoryStore(Clock())
     found = searched(Budget(time=200), store=store)
-    assert "trains no other run in full" in found.outcome.reason
+    assert "train another trial in full" in found.outcome.reason
     assert 200 - 28 * 1.2 < found.spent.time < 200
     started = len(found.trials)
     more = searched(Budget(time=400), store=store)

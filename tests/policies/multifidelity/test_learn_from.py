@@ -189,7 +189,7 @@ def test_the_reasons_name_the_evidence_and_what_it_tells() -> None:
         (earlier,) = event.evidence["earlier"]
         assert (earlier["name"], earlier["runs"], earlier["left_out"]) == ("before", 12, 0)
         assert 0.0 <= earlier["relevance"] < 1.0
-        assert f"12 trials of 'before' (estimated relevance {earlier['tells']:.2f})" in event.reason
+        assert f"12 trials of 'before' (estimated relevance {earlier['relevance']:.2f})" in event.reason
 
 
 # -- laws ----------------------------------------------------------------------------------------------------
@@ -226,5 +226,5 @@ def test_several_studies_are_weighed_each_by_itself() -> None:
     misleading = searched(RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e))
     study = searched(learn_from=[before(), misleading], budget=Budget(epochs=150))
     last = [e.evidence["earlier"] for e in study.events() if isinstance(e, Started) and "earlier" in e.evidence][-1]
-    tells = {earlier["name"]: earlier["relevance"] for earlier in last}
-    assert tells["reversed"] < 0.3 < tells["before"]
+    relevance = {earlier["name"]: earlier["relevance"] for earlier in last}
+    assert relevance["reversed"] < 0.3 < relevance["before"]
