@@ -142,8 +142,6 @@ def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """A search in AutoBCT's terms."""
-
     done: Sequence[Training]
     heights: Sequence[float]  # expected score of each training's control, right after that training
     controls: Controls
