@@ -180,9 +180,9 @@ class AutoBCT(Policy[Trials]):
 
     It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
     space. It repeats a configuration if that is most informative. Keep the last configuration: the value of continuing
-    is that of a search that returns the last one. `study.best` is the best value seen. One training runs at a time: free
-    workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in it), or
-    else their seconds.
+    is that of a search that returns the last one. `study.best` is the best value seen. One training runs at a time:
+    free workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in
+    it), or else their seconds.
 
     Args:
         gamma: score that one unit of cost is worth; a unit is about two first trainings. Default: 0.16.
