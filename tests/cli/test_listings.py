@@ -359,7 +359,7 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
     assert ": nobody trains now\n" in told
     assert "1 trial: 1 lost, its worker is gone\n" in told
-    assert "nobody trains now, and the search is not over: its program, run again, continues it" in told
+    assert "no process trains now, but the search is not over: start its program again to continue it" in told
     assert "running" not in told
     assert strict(haltune("status", path, "--format", "json"))["state"] == "idle"
     assert "stops: nobody trains now" in haltune("stop", path)
