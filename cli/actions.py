@@ -27,7 +27,6 @@ from haltune.launch import run_script
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.open import open_store
 from haltune.store.studies import hold, if_allowed, lift, recorded_problem
 from haltune.study import Study
 from haltune.study.view import RecordedStudy, follow_study, read_study
@@ -35,7 +34,7 @@ from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
 
-from .common import STOPPED, Name, Where, errors, find, say, study_of
+from .common import STOPPED, Name, Where, errors, find, say, studies_of, study_of
 from .study_file import read
 
 Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
@@ -270,18 +269,7 @@ def _places(where: Sequence[str], name: str | None) -> list[Any]:
     """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
     from haltune.report.watch.app import Location
 
-    found = []
-    for text in where:
-        file = read(text) if text.endswith(".toml") else None
-        if file or name:
-            store, only = find(text, name)
-            names = [only]
-        else:
-            store = open_store(text, reading=True)
-            names = store.names()
-        folder = file.folder if file else None
-        found += [Location(store, known, file.store if file else text, folder) for known in names]
-    return found
+    return [Location(*place) for place in studies_of(where, name)]
 
 
 _REFRESH = 2.0  # seconds
