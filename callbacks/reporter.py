@@ -285,7 +285,8 @@ class Reporter:
             self._last = report.epoch
             trial._patient = False  # an outage of the store does not hold up the training
             try:
-                self._deliver_waiting()
+                if self._waiting:
+                    self._deliver_waiting()
                 verdict = trial._record(report, judge and self.verdict is None)
             except LeaseLost as error:
                 self._lost(error)

@@ -27,7 +27,7 @@ from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import ADVICE, Event, Reported, Status
 from .problem import Budget, Goal, Problem, smoothed
-from .records import Best, OnFront, TopTrial, TrialBuilder, TrialRecord
+from .records import Best, Locate, OnFront, TopTrial, TrialBuilder, TrialRecord
 from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
 from .spending import Spending, Spent
 
@@ -89,7 +89,7 @@ class History:
         self.wishes = Wishes()
         self.first_rungs: dict[str, float | None] = {}  # bracket, by its tag -> resource of its first rung
         self.whose = "the study"  # in words, for errors
-        self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
+        self.locate: Locate = str  # of the log, as users open it
         self._trials: list[TrialBuilder] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf when none
         self._results = array("d")  # sign * the result of each trial that is over or paused, -inf for others
@@ -285,18 +285,18 @@ class History:
         best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
-    def outgrown(self, at: float) -> ev.Rescaled | None:
+    def outgrown(self, now: Callable[[], float]) -> ev.Rescaled | None:
         """The event that learns a scale anew, of scores or of one of several goals; None: all fit."""
         new = self.learnt_scale()
         if new is not None and outgrown(self.scale, new):
-            return ev.Rescaled(at=at, low=new.low, high=new.high)
+            return ev.Rescaled(at=now(), low=new.low, high=new.high)
         if not self.problem.further:
             return None
         goals, vectors = self.problem.goals, self.vectors()
         firsts = [[g.sign * t.column(g.metric)[0] for t in self._trials if t.epochs] for g in goals]
         for metric, span in learn_spans(vectors, non_dominated(vectors), measured(firsts), goals).items():
             if metric not in self._spans or self._spans[metric].outgrown_by(span):
-                return ev.Rescaled(at=at, low=span.low, high=span.high, metric=metric, worst=span.worst)
+                return ev.Rescaled(at=now(), low=span.low, high=span.high, metric=metric, worst=span.worst)
         return None
 
     # -- costs, randomness -------------------------------------------------------------------------

@@ -85,16 +85,14 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
     return verdict if verdict.until is None else replace(verdict, until=grid.points(verdict.until))
 
 
-def verdict_in_unit(verdict: Verdict, grid: Grid | None) -> Verdict:
+def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
     """Return a policy's verdict with its positions in the study's unit."""
-    if grid is None or verdict.until is None:
-        return verdict
-    return replace(verdict, until=grid.position(verdict.until))
+    return verdict if verdict.until is None else replace(verdict, until=grid.position(verdict.until))
 
 
-def move_in_unit(move: Move, grid: Grid | None) -> Move:
+def move_in_unit(move: Move, grid: Grid) -> Move:
     """Return a policy's move with its positions in the study's unit."""
-    if grid is None or isinstance(move, Wait | Finish) or move.until is None:
+    if isinstance(move, Wait | Finish) or move.until is None:
         return move
     resource = None if move.resource is None else grid.position(move.resource)
     return replace(move, until=grid.position(move.until), resource=resource)

@@ -191,9 +191,9 @@ class Checkpoints:
         """Return a path as the log keeps it."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
-    def located(self, path: str | None) -> str | None:
+    def located(self, path: str) -> str:
         """Return the full path of a checkpoint in the log, which may not exist (see `missing`)."""
-        return path if path is None or not self._is_ours(path) else str(self.folder / path)
+        return str(self.folder / path) if self._is_ours(path) else path
 
     def missing(self, path: str | None) -> bool:
         """Whether a checkpoint in this folder was deleted; paths of users are never missing."""

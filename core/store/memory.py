@@ -34,7 +34,7 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.url = "memory"
-        self._clock = clock
+        self.now = clock
         self._logs: dict[str, list[Event]] = {}
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
@@ -46,9 +46,6 @@ class MemoryStore:
         raise NotSupported(
             "a study in memory cannot be trained by other processes: give it a file, store='sqlite:///search.db'"
         )
-
-    def now(self) -> float:
-        return self._clock()
 
     def names(self) -> list[str]:
         return list(self._logs)

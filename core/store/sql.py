@@ -177,7 +177,8 @@ class SqlStore(ABC):
     _hurry: ClassVar[str] = ""  # SQL: do not wait for the disk; a lease that a crash loses is renewed later
 
     def __init__(self, address: str, clock: Callable[[], float], reading: bool) -> None:
-        self._address, self._clock, self._reading = address, clock, reading
+        self._address, self._reading = address, reading
+        self.now = clock  # that all workers share: this machine's with a file, the server's with PostgreSQL
         self.url = shown(address)
         self.outages = 0  # connections that a server has ended: what was read before may be lost
         self._ids: dict[str, int] = {}
@@ -196,10 +197,6 @@ class SqlStore(ABC):
 
     def address(self) -> str:
         return self._address
-
-    def now(self) -> float:
-        """The clock that all workers share: this machine's with a file, the server's with PostgreSQL."""
-        return self._clock()
 
     def names(self) -> list[str]:
         return self._run(lambda c: list(c.scalars(_NAMES)), write=False)

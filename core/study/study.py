@@ -267,12 +267,13 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             >>> trial.reason  # a Finish
             'the budget of 3 trials is spent: 3 trials begun, 3 trained in full'
         """
-        if self.budget.unlimited and self.policy.endless:
+        session = self.session
+        if session.budget.unlimited and self.policy.endless:
             raise InvalidInput(
                 f"the study has no budget, and its policy, {called(self.policy)}, never ends by itself: write "
                 "budget='2h' or budget='50 trials'"
             )
-        return self.session.ask(partial(Trial, self.session))
+        return session.ask(partial(Trial, session))
 
     @answering
     def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:

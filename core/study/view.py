@@ -546,10 +546,8 @@ class RecordedStudy(StudyView):
 
         return settled(once)
 
-    def _locate(self, path: str | None) -> str | None:
+    def _locate(self, path: str) -> str | None:
         """Where a checkpoint of the log is; None if it was deleted."""
-        if path is None:
-            return None
         found = Path(os.path.abspath(self.checkpoints.folder / path))
         return None if is_gone(found) else str(found)
 

@@ -25,6 +25,7 @@ from haltune import (
     Trial,
     Verdict,
 )
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
@@ -96,7 +97,7 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     policy = Halting(RandomSearch(), SOLVER)
     verdict = judge_curve(policy, 0.72, values)
     rng = small_study(policy).history.rng("stopping", 1, verdict.evidence["solved_at"])
-    with one_thread():  # as every decision is made
+    with undisturbed, one_thread, undisturbed.heard:  # as every decision is made
         before = ReferenceCurves.of([1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON)
         oracle = SOLVER.judge(1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, reference=before)
     assert 0.0 < oracle.p_win < 1.0
