@@ -6,24 +6,32 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
+from haltune.errors import warn
 from haltune.hints import missing_attribute
 
 
 def shows(
-    package: str, rooms: Mapping[str, Sequence[str]], doors: Sequence[str] = ()
+    package: str,
+    rooms: Mapping[str, Sequence[str]],
+    doors: Sequence[str] = (),
+    moved: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package.
 
-    rooms: module within it -> the names that it has. doors: packages within it that are there once named.
+    rooms: module within it -> the names that it has. doors: packages within it that are there once named. moved: old
+    name -> the package that has it now.
     """
     where = {name: room for room, names in rooms.items() for name in names}
 
     def get(name: str) -> Any:
         if name in doors:
             return import_module(f"{package}.{name}")
+        if name in moved:
+            warn(f"{package}.{name} is in {moved[name]} now. Write: from {moved[name]} import {name}.")
+            return getattr(import_module(moved[name]), name)
         if name not in where:
             whose, here = f"module {package!r}", vars(sys.modules[package])
             said = missing_attribute(whose, name, [package], [*here, *where])

@@ -49,7 +49,8 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     Every policy derives from this class and has its defaults from here.
 
     Example:
-        >>> from haltune import Budget, Float, Minimize, Problem, Space, Start, Study
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import Start
         >>> from haltune.policies import Policy
         >>> class Coin(Policy[int]):  # its state: how many trials were started
         ...     def start(self, problem):

@@ -19,13 +19,12 @@ from haltune import (
     Int,
     Maximize,
     Minimize,
-    OptimalStopping,
     Space,
     Storage,
 )
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, TruVaR
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, OptimalStopping, TruVaR
 
 GOOD = """# a search
 [study]

@@ -24,11 +24,11 @@ from widened import (
 from workers import together
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, search, train
 
-from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Start, Study, Trial, load_study
+from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial, load_study
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Event, Finished, Widened
 from haltune.log.history import History
-from haltune.policies import Policy, RandomSearch
+from haltune.policies import Policy, RandomSearch, Start
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 from haltune.study.view import read_study

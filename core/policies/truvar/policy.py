@@ -102,7 +102,7 @@ class TruVaR(Policy[TruVaRState]):
             configuration.
         implicit: the same as a share of the best there is, such as 0.98, which is not known beforehand (the metric
             must be positive; of a loss, best / 0.98). Default: None.
-        levels: ways of measuring, a list of haltune.Level with noises and costs; the training reads the chosen one in
+        levels: ways of measuring, a list of Level with noises and costs; the training reads the chosen one in
             `trial.level`. Default: none, one way.
         cost: a function (config) or (config, previous config, None before the first trial) to a positive number.
             Default: None.

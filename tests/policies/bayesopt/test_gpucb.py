@@ -11,10 +11,10 @@ from curves import accuracy
 from virtual import SQUARE
 from worlds import SPACE, problem, search, small_study, train
 
-from haltune import Budget, Float, Int, Maximize, Problem, Space, Start, Study, Trial
+from haltune import Budget, Float, Int, Maximize, Problem, Space, Study, Trial
 from haltune.gp import condition_on
 from haltune.log.events import Status
-from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout
+from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout, Start
 from haltune.policies.bayesopt import beta_t, epoch_coordinate, hallucinate
 
 GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)})

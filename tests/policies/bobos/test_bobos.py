@@ -11,26 +11,13 @@ import pytest
 from rising import ALONE, HORIZON, SOLVER, Pausing, curve
 from worlds import problem, search, small_study, train
 
-from haltune import (
-    Action,
-    Budget,
-    Float,
-    HaltuneWarning,
-    Maximize,
-    Minimize,
-    OptimalStopping,
-    Problem,
-    Space,
-    Study,
-    Trial,
-    Verdict,
-)
+from haltune import Action, Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial, Verdict
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
-from haltune.policies import BOBOS, Halting, RandomSearch
+from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
 from haltune.policies.bobos.policy import reference_trials

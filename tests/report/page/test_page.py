@@ -13,10 +13,10 @@ import pytest
 from told import a_search, tell_trial, told
 from worlds import small_study
 
-from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space, Study  # fmt: skip
+from haltune import Choice, Float, HaltuneError, Maximize, Problem, Space, Study  # fmt: skip
 from haltune.display import duration
 from haltune.log.events import Status
-from haltune.policies import GPUCB, Halting, RandomSearch
+from haltune.policies import GPUCB, Halting, OptimalStopping, RandomSearch
 from haltune.report import learning_curves, write
 
 
