@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from haltune._utils.arrays import Array, Indices
-from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Config
 from haltune.space import Space
@@ -140,27 +139,23 @@ def maximise(
     *,
     tried: Set[str] = frozenset(),
     around: Sequence[Config] = (),
-    extra_candidates: Sequence[Config] = (),
     candidates: int = 1024,
-    starts: int = 4,
 ) -> Proposal:
     """Return the best configuration found whose key is not in `tried`; from the same rng state, the same one.
 
-    Screens `candidates` Sobol points (all configurations, in a space with no more), `extra_candidates`, and
-    neighbours of the configurations `around` (such as the best so far). From the best `starts` of these that lie
-    apart it climbs: L-BFGS-B along continuous coordinates, then single moves of the others.
+    Screens `candidates` Sobol points (all configurations, in a space with no more), and the configurations `around`
+    (such as the best so far) with their neighbours. From the best 4 of these that lie apart it climbs: L-BFGS-B along
+    continuous coordinates, then single moves of the others.
     `exhausted` is certain in spaces of up to 100,000 configurations; in others it means that 1,024 further
     uniform draws found nothing new either.
-    Raises InvalidInput when candidates or starts < 1, and InvalidSpace when the space has too little to draw.
+    Raises InvalidSpace when the space has too little to draw.
     """
-    if candidates < 1 or starts < 1:
-        raise InvalidInput(f"maximise needs 1 candidate and 1 start or more, not {candidates} and {starts}")
     pool = _Evaluated(acquisition, space)
     small = space.size is not None and space.size <= min(candidates, MOST_ROWS)
     pool.add(space.enumerate() if small else space.sample_up_to(candidates, rng, "sobol"))
-    pool.add([*extra_candidates, *around])
+    pool.add(around)
     pool.snap(_near(space, around, rng))
-    _climb(pool, _apart(pool, starts))
+    _climb(pool, _apart(pool, 4))
     found = pool.best(tried)
     if found is None and not small:
         listed = space.size is not None and space.size <= MOST_ROWS

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from worlds import begun, problem, search, small_study
 
-import haltune
 from haltune import Budget, Finish, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Wait
 from haltune import policies as of
 from haltune.errors import InvalidInput, StoreError
