@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping
     from haltune.policies.truvar.belief import Level
 
-_DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
-_ROOMS = {"policies.bobos.optimal_stopping": ("OptimalStopping",), "policies.truvar.belief": ("Level",)}
-__getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
+_PACKAGES = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
+_MODULES = {"policies.bobos.optimal_stopping": ("OptimalStopping",), "policies.truvar.belief": ("Level",)}
+__getattr__, __dir__ = shows(__name__, _MODULES, packages=_PACKAGES)
 
 __all__ = [
     "Action",

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .sampler import HaltuneSampler
     from .studies import from_study, to_study
 
-_ROOMS = {"studies": ("from_study", "to_study"), "pruner": ("HaltunePruner",), "sampler": ("HaltuneSampler",)}
+_MODULES = {"studies": ("from_study", "to_study"), "pruner": ("HaltunePruner",), "sampler": ("HaltuneSampler",)}
 if not TYPE_CHECKING:  # a type checker reports unknown names
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .tracker import track
     from .wandb import WandB
 
-_ROOMS = {"tracker": ("track",), "mlflow": ("MLflow",), "tensorboard": ("TensorBoard",), "wandb": ("WandB",)}
+_MODULES = {"tracker": ("track",), "mlflow": ("MLflow",), "tensorboard": ("TensorBoard",), "wandb": ("WandB",)}
 if not TYPE_CHECKING:  # a type checker reports unknown names
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = ["MLflow", "TensorBoard", "WandB", "track"]

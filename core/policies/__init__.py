@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from haltune._utils.lazy import shows
 from haltune.log.policy import Policy as Policy  # what one of your own derives from
 
-_ROOMS = {
+_MODULES = {
     "autobct.policy": ("AutoBCT",),
     "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
     "bobos.policy": ("BOBOS", "Halting"),
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from .truvar.policy import LevelSetSearch as LevelSetSearch
     from .truvar.policy import TruVaR as TruVaR
 else:  # who checks types hears of a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 _OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.4, with a warning
-POLICY_NAMES = tuple(sorted({name for names in _ROOMS.values() for name in names} - {*_OLD_NAMES}))
+POLICY_NAMES = tuple(sorted({name for names in _MODULES.values() for name in names} - {*_OLD_NAMES}))
 __all__ = ["Policy", *POLICY_NAMES]

@@ -149,7 +149,7 @@ class Trial(Attempt, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
-        value, metrics = self._measures.told(value, metrics)
+        value, metrics = self._measures.split(value, metrics)
         if step is not None or tokens is not None:
             epoch = self._position(epoch, {"step": step, "token": tokens})
         self._doubt_order(value, epoch)
