@@ -1,8 +1,6 @@
-"""haltune spends training time where it pays.
+"""haltune decides, while deep-learning models train, which trial to stop, what to train next and when to end the search.
 
-It decides, while deep-learning models train, which run to stop, what to train next and
-when to stop looking. Policies live in `haltune.policies`, callbacks in
-`haltune.callbacks`, figures in `haltune.report`.
+Policies are in `haltune.policies`, callbacks in `haltune.callbacks`, figures in `haltune.report`.
 """
 
 from typing import TYPE_CHECKING

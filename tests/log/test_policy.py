@@ -130,7 +130,7 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
                 door(wrong)
     with pytest.raises(InvalidInput, match=r"policy such as .* not"):  # a study alone has one of its own
         Halting(None)
-    with pytest.raises(InvalidInput, match=r"derives from haltune\.policies\.Policy"):
+    with pytest.raises(InvalidInput, match=r"derive from haltune\.policies\.Policy"):
         small_study(Duck())
     with pytest.raises(InvalidInput, match=r"write EI\(\)"):
         small_study(EI)

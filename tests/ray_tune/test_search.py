@@ -270,7 +270,7 @@ def test_nested_dicts_are_named_by_their_path_and_nested_again():
         (tune.randn(0, 1), "Tune's parameter 'x', Normal.*haltune knows tune.uniform"),
         (tune.quniform(0, 1, 1e-5), "more than 1000 steps"),
         (tune.choice([tune.uniform(0, 1), 3]), "a choice among ranges"),
-        (tune.choice([{"a": 1}, {"a": 2}]), "JSON cannot keep"),
+        (tune.choice([{"a": 1}, {"a": 2}]), "JSON cannot store"),
     ],
 )
 def test_what_has_no_counterpart_is_named_with_what_has(domain, said):

@@ -83,8 +83,8 @@ def test_two_workers_begin_it_once_and_enqueue_it_once():
     ("config", "says"),
     [
         ({"lr": 0.1, "kernel": "rbf"}, "'layers' is missing"),
-        ({**MINE, "lr": 7.0}, r"'lr' is 7.0, but must lie in \[0.0001, 1.0\]"),
-        (3, "like a dict; got 3"),
+        ({**MINE, "lr": 7.0}, r"'lr' is 7.0. Use a value in \[0.0001, 1.0\]"),
+        (3, "is a dict of names and values; got 3"),
     ],
 )
 def test_what_is_no_configuration_is_refused_wherever_it_is_given(config: Any, says: str):
@@ -129,5 +129,5 @@ def test_what_the_policys_end_leaves_is_warned_of_and_nothing_can_be_added():
     with pytest.warns(HaltuneWarning, match="1 enqueued configuration not begun: all 1 random"):
         search(study)
     assert not study.enqueue(MINE)
-    with pytest.raises(InvalidInput, match=r"has ended this search for good.*all 1 random"):
+    with pytest.raises(InvalidInput, match=r"has finished this search.*all 1 random"):
         study.enqueue({**MINE, "lr": 0.75})

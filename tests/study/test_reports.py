@@ -94,7 +94,7 @@ def test_what_is_not_finite_is_stored_as_it_is_and_never_the_best(world: World, 
 )  # fmt: skip
 def test_what_is_not_one_number_is_refused_with_its_shape(world: World, value: Any, words: str) -> None:
     trial = world.ask()
-    with pytest.raises(InvalidInput, match=f"value is one number, not .*{words}") as caught:
+    with pytest.raises(InvalidInput, match=f"value must be one number; got .*{words}") as caught:
         trial.report(value)
     assert ("or the mean" in str(caught.value)) == isinstance(value, (list, np.ndarray))
     with pytest.raises(InvalidInput, match="metric 'f1' is one number"):
