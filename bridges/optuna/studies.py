@@ -456,7 +456,7 @@ def from_study(
     horizon = max_epochs or max(study.user_attrs.get(PROBLEM, {}).get("max_epochs") or 1, longest)
     if horizon < longest:
         raise InvalidInput(
-            f"A trial of {study.study_name!r} has {longest} epochs, but max_epochs={horizon}. Set max_epochs={longest} or more."
+            f"A trial of {study.study_name!r} has {longest} epochs, but max_epochs={horizon}. Use max_epochs={longest}."
         )
     problem = Problem(translated.space, objectives.goals, horizon, constraints=objectives.constraints)
     store = MemoryStore() if store is None else open_store(store)

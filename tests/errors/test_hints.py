@@ -43,7 +43,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc", storage="a.db"), "store='search.db'"),  # type: ignore[call-overload]
     (lambda: Study(X, "acc", n_trials=20), "budget='20 trials'"),  # type: ignore[call-overload]
     (lambda: RandomSearch(seed=3), r"Study\(..., seed=0\)"),  # type: ignore[call-arg]
-    (lambda: a_trial().report(val_acc=0.5), "the goal's metric alone; others by metrics="),  # type: ignore[call-arg]
+    (lambda: a_trial().report(val_acc=0.5), "with the goal's metric, other metrics by metrics="),  # type: ignore[call-arg]
     (lambda: haltune.load_study(study_name="a", storage="a.db"), r"load_study\(st\w+=...\): (name=|store='search.db')"),  # type: ignore[call-arg]
 ]
 

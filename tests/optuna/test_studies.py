@@ -102,7 +102,7 @@ def test_a_copy_is_written_anew_and_nothing_of_others_is_overwritten(tmp_path):
     with pytest.raises(InvalidInput, match="is another"):
         to_study(searched(trials=1), where)
     optuna.load_study(study_name="study", storage=where).optimize(lambda trial: 0.5, n_trials=1)
-    with pytest.raises(InvalidInput, match="of Optuna's own"):
+    with pytest.raises(InvalidInput, match="Optuna has trained its own trials"):
         to_study(more, where)
 
 

@@ -174,7 +174,7 @@ def test_a_search_that_is_saved_and_restored_goes_on_as_if_nothing_had_been(tmp_
 def test_what_another_searcher_saved_is_not_unpickled(tmp_path):
     for content in (pickle.dumps({"held": {}}), b"[]"):
         (tmp_path / "state").write_bytes(content)
-        with pytest.raises(InvalidInput, match="no state of a search by haltune"):
+        with pytest.raises(InvalidInput, match="not a state of HaltuneSearch"):
             s = search()
             s.restore(str(tmp_path / "state"))
             s.study  # noqa: B018
@@ -266,8 +266,8 @@ def test_nested_dicts_are_named_by_their_path_and_nested_again():
 @pytest.mark.parametrize(
     ("domain", "said"),
     [
-        (tune.grid_search([1, 2]), "tune.grid_search of x chooses every configuration.*tune.choice"),
-        (tune.randn(0, 1), "Tune's parameter 'x', Normal.*haltune knows tune.uniform"),
+        (tune.grid_search([1, 2]), "tune.grid_search of x trains every configuration.*tune.choice"),
+        (tune.randn(0, 1), "Tune's parameter 'x', Normal.*haltune supports tune.uniform"),
         (tune.quniform(0, 1, 1e-5), "more than 1000 steps"),
         (tune.choice([tune.uniform(0, 1), 3]), "a choice among ranges"),
         (tune.choice([{"a": 1}, {"a": 2}]), "JSON cannot store"),

@@ -155,7 +155,7 @@ def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(t
     assert (study.settings.store.lease, study.settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
     assert again.checkpoints.quota == 10**9
     assert again.checkpoints.folder.is_relative_to(tmp_path / "ck")
-    with pytest.raises(InvalidInput, match=r"give it once, store=Storage"):
+    with pytest.raises(InvalidInput, match=r"use only store=Storage"):
         Study(PROBLEM, Whims(), Storage(), lease=30)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="did you mean keep"):
         Checkpointing(kep=3)  # type: ignore[call-arg]

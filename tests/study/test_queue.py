@@ -120,7 +120,7 @@ def test_a_study_is_told_from_one_that_begins_otherwise_and_older_ones_open():
     assert Problem.from_json(problem().to_json()) == problem()
     started = replace(problem(), start=[MINE])
     assert Problem.from_json(started.to_json()) == started
-    with pytest.raises(StudyMismatch, match="start: was not there, now"):
+    with pytest.raises(StudyMismatch, match="start: was missing, now"):
         small_study(ASKED, store, problem=started)
 
 
