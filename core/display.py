@@ -128,7 +128,6 @@ def chance(p: float, of: int) -> str:
 
 
 def clipped(text: str, most: int = 2000) -> str:
-    """Return the text, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -195,7 +194,6 @@ class _Stderr(logging.Handler):
 
 
 def _show(record: logging.LogRecord) -> bool:
-    """Escape a record before any handler gets it."""
     record.msg, record.args = visible(record.getMessage()), None
     return True
 
@@ -205,7 +203,6 @@ _log.addFilter(_show)
 
 
 def is_set_up() -> bool:
-    """Return whether the program set up logging."""
     own = any(h is not _stderr for h in _log.handlers)
     return own or (_log.propagate and logging.getLogger().hasHandlers())
 
@@ -233,7 +230,6 @@ def notebook() -> Any:
 
 
 def escaped(text: object) -> str:
-    """Return text for HTML, also for attribute values."""
     import html  # imported here: it takes 10% of the time of `import haltune`
 
     return html.escape(visible(text), quote=True)
@@ -262,5 +258,4 @@ def table(lines: Iterable[object], titles: Sequence[object], rows: Iterable[Sequ
 
 
 def preformatted(text: object) -> str:
-    """Return text that keeps its lines and columns."""
     return f"<pre>{escaped(text)}</pre>"

@@ -165,8 +165,6 @@ def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str,
 
 
 class KnowsArguments:
-    """Class that gives a hint for an argument it does not accept."""
-
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **named: Any) -> Any:
@@ -177,7 +175,6 @@ class KnowsArguments:
 
 
 def check_call(cls: Any, named: Mapping[str, Any]) -> None:
-    """Raise UnknownArgument, with a hint, for a name that a class does not accept."""
     if named:
         _check([kind.__name__ for kind in cls.__mro__], cls.__init__, named)
 

@@ -54,7 +54,6 @@ class Past:
     trials: Sequence[TrialRecord]  # ended trials with a curve
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
-        """Return the trials with one of these statuses."""
         return [t for t in self.trials if t.status in status]
 
     def incumbent(self, exclude: int | None = None) -> float:
@@ -182,7 +181,6 @@ class HaltunePruner(optuna.pruners.BasePruner):
             return self._stopper.verdict(past, judged)
 
     def _over(self, study: optuna.Study, problem: Problem) -> list[TrialRecord]:
-        """Return the ended trials with a curve."""
         found = []
         for t in study.get_trials(deepcopy=False, states=WHOLE):
             if t.intermediate_values:

@@ -48,15 +48,12 @@ ConfiguredTrial = tuple[dict[str, Any], FrozenTrial]  # a configuration and its 
 
 
 def longest(trials: Sequence[FrozenTrial]) -> int:
-    """Return the epochs of the trial that trained longest."""
     from_zero = any(0 in t.intermediate_values for t in trials)
     return max([1, *(max(t.intermediate_values) + from_zero for t in trials if t.intermediate_values)])
 
 
 @dataclass(frozen=True)
 class CurveHistory:
-    """A history, and the rows of its curves."""
-
     history: History
     rows: CurveRows
 

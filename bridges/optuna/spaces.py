@@ -63,13 +63,11 @@ class Counterpart:
 
     @property
     def options(self) -> tuple[Any, ...]:
-        """The options of a choice or a constant."""
         if isinstance(self.domain, Constant):
             return (self.domain.value,)
         return self.domain.options if isinstance(self.domain, Choice) else ()
 
     def outward(self, value: Any) -> Any:
-        """Return Optuna's form of a value."""
         if self.labels:
             return self.labels[[token(o) for o in self.options].index(token(value))]
         return _on_step(self.distribution, value)
@@ -191,7 +189,6 @@ class Translated:
         return self.space.canonical(known)
 
     def outward(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return a configuration as Optuna's parameters."""
         return {name: self.counterparts[name].outward(value) for name, value in config.items()}
 
 

@@ -118,7 +118,6 @@ def to_study(
 
 
 def _empty(study: StudyView, storage: Any, name: str) -> optuna.Study:
-    """Create an empty Optuna study; replace an earlier copy."""
     goals = study.history.problem.goals
     directions = [_DIRECTION.MAXIMIZE if goal.sign > 0 else _DIRECTION.MINIMIZE for goal in goals]
     first = next(iter(study.events()))
@@ -218,8 +217,6 @@ Curve = tuple[FrozenTrial, dict[int, float]]  # a trial, and epoch -> value
 
 @dataclass(frozen=True)
 class Objectives:
-    """The goals and constraints of a study."""
-
     goals: tuple[Goal, ...]
     constraints: tuple[Constraint, ...]
     written: bool  # by haltune, with the metrics as trial attributes
@@ -289,8 +286,6 @@ _STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.IN
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """A trial of Optuna."""
-
     trial: FrozenTrial
     config: dict[str, Any]  # in haltune's space
     curve: dict[int, float]  # epoch -> value of the first objective

@@ -88,7 +88,6 @@ def nested_config(config: Mapping[str, Any]) -> Params:
 
 
 def fixed(given: Mapping[str, Any]) -> Params:
-    """Return the constants of a Tune space, nested."""
     flat = flatten_dict(dict(given), prevent_delimiter=True)
     return nested_config({name: v for name, v in flat.items() if not isinstance(v, sample.Domain)})
 
@@ -202,7 +201,6 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         return None if found is None else self.conductor.report(trial_id, **found, judge=judge)
 
     def save(self, checkpoint_path: str) -> None:
-        """See ray.tune.search.Searcher. Writes JSON."""
         Path(checkpoint_path).write_text(dumps(self._kept(), allow_nan=False), encoding="utf-8")
 
     def restore(self, checkpoint_path: str) -> None:
@@ -229,7 +227,6 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
 
 
 def _searched(space: Space | Mapping[str, Any]) -> tuple[Space | None, Params]:
-    """Return the space and the constants."""
     if isinstance(space, Space):
         return space, {}
     if not isinstance(space, Mapping):
@@ -347,7 +344,6 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
             self.conductor.end(trial.trial_id)
 
     def debug_string(self) -> str:
-        """See ray.tune.schedulers.TrialScheduler."""
         return f"Using haltune: {len(self.reasons)} trials stopped"
 
     def _report(self, trial: Any, result: Mapping[str, Any], judge: bool) -> Verdict | None:

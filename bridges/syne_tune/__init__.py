@@ -53,7 +53,6 @@ def space_of(given: Mapping[str, Any]) -> Space:
 
 
 def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constants of a space."""
     return {name: value for name, value in given.items() if not isinstance(value, theirs.Domain)}
 
 
@@ -183,11 +182,9 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         self.conductor.end(str(trial.trial_id), "the trial failed or was stopped in Syne Tune")
 
     def metric_names(self) -> list[str]:
-        """See syne_tune's TrialScheduler."""
         return [self.metric]
 
     def metric_mode(self) -> str:
-        """ "max" or "min"."""
         return self.mode
 
     def metadata(self) -> dict[str, Any]:

@@ -48,8 +48,6 @@ class Search:
 
 @dataclass(frozen=True)
 class Point:
-    """One report of a trial."""
-
     epoch: float  # in the study's unit
     at: float  # seconds since the epoch
     values: Mapping[str, float]  # the goal's metric first
@@ -81,9 +79,7 @@ class Tracker(Protocol):
         """End or pause a trial. tags: its verdict and reason."""
         ...
 
-    def save_position(self, position: int) -> None:
-        """Record that everything up to this position was sent."""
-        ...
+    def save_position(self, position: int) -> None: ...
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
         """Finish sending for now. over: the search has finished."""
@@ -317,7 +313,6 @@ class Mirror:
 
 
 def _tags(trial: TrialRecord) -> dict[str, str]:
-    """Return the outcome of a trial in words."""
     found: dict[str, Any] = {"status": trial.status, "chosen": trial.proposed}
     if trial.verdict is not None:
         found |= {"verdict": trial.verdict.action, "reason": trial.verdict.reason}
@@ -329,8 +324,6 @@ def _tags(trial: TrialRecord) -> dict[str, str]:
 
 @dataclass
 class _ReportsRead:
-    """Progress in reading a trial's reports."""
-
     attempt: int = 1
     epoch: float = 0.0  # last reported one
     saved: float = 0.0  # epoch of the last checkpoint

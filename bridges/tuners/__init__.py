@@ -355,7 +355,6 @@ def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
 
 
 def choice_of(options: Any, ranges: type, known: str, ordered: bool = False) -> Domain:
-    """Return a choice, or a constant for one option."""
     if any(isinstance(option, ranges) for option in options):
         raise InvalidSpace(f"a choice among ranges is not supported; {known}")
     return Choice(options, ordered=ordered) if len(options) > 1 else Constant(options[0])

@@ -36,7 +36,6 @@ def pythonic(options: Any) -> None:
 
 
 def check_counts(**counts: Any) -> None:
-    """Raise InvalidInput for a value that is not a count; a seed may be None."""
     for what, count in counts.items():
         if what == "seed" and count is None:
             continue
@@ -75,7 +74,6 @@ _NUMBERS = {"float": "a number", "int": "a whole number"}
 
 
 def is_number(value: Any) -> bool:
-    """Return whether the value is a finite number and not a bool."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     try:
@@ -85,12 +83,10 @@ def is_number(value: Any) -> bool:
 
 
 def within(value: Any, low: float, high: float = math.inf) -> bool:
-    """Return whether the value is a number between two others."""
     return is_number(value) and low < value < high
 
 
 def check_seconds(**durations: Any) -> None:
-    """Raise InvalidInput for a value that is not a duration."""
     for what, seconds in durations.items():
         if not within(seconds, 0.0):
             raise InvalidInput(f"{what}={seconds!r}: use seconds, more than 0")

@@ -21,12 +21,10 @@ StrPath = str | os.PathLike[str]
 
 
 def make(folder: Path) -> None:
-    """Create a folder and its parents. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether the path is a folder and not a link to one."""
     return os.path.isdir(path) and not os.path.islink(path)
 
 
@@ -50,7 +48,6 @@ def is_gone(path: Path) -> bool:
 
 
 def size(path: Path) -> int:
-    """Return the bytes of a file or of the files in a folder."""
     total = 0
     for part in _below(path):
         with suppress(OSError):  # another worker deleted it
@@ -96,7 +93,6 @@ def beside(path: Path) -> list[Path]:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield a file; or a folder's contents, then the folder."""
     for part in listed(path) if is_folder(path) else ():
         yield from _below(part)
     yield path

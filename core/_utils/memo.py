@@ -20,13 +20,11 @@ class Memo(Generic[T]):
         return type(self), (self._size,)
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the value of a key; compute it if it is missing."""
         if key in self._kept:
             return self._kept[key]
         return self.put(key, make())
 
     def get(self, key: Hashable) -> T | None:
-        """Return the value of a key, or None."""
         return self._kept.get(key)
 
     def put(self, key: Hashable, value: T) -> T:
@@ -37,5 +35,4 @@ class Memo(Generic[T]):
         return value
 
     def clear(self) -> None:
-        """Remove all values."""
         self._kept.clear()

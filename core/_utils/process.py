@@ -59,7 +59,6 @@ def named(holder: str) -> str:
 
 
 def new_holder() -> str:
-    """Return a new identity for one worker of this process."""
     pid = os.getpid()
     return "/".join((*_machine(), str(pid), started(pid), secrets.token_hex(4)))
 
@@ -89,7 +88,6 @@ def surely_gone(holder: str) -> bool:
 
 
 def lives_beside(holder: str) -> bool:
-    """Return whether the holder is another living process of this machine."""
     return checkable(holder) and holder.split("/")[3] != str(os.getpid()) and not surely_gone(holder)
 
 
@@ -110,20 +108,17 @@ def make_own(folder: Path) -> None:
 
 
 def is_own(folder: Path) -> bool:
-    """Return whether this user created the folder and it is not a link. Raises FileNotFoundError."""
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder of this user; follow no link."""
     with suppress(OSError):
         if is_own(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep() -> None:
-    """Delete the folders of processes that are certainly gone."""
     with suppress(OSError):
         for folder in base().glob(f"{_WORK}*"):
             if surely_gone(unquote(folder.name[len(_WORK) :])):

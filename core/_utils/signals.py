@@ -186,7 +186,6 @@ class Steps:
         undisturbed.__exit__()
 
     def is_free(self) -> bool:
-        """Return False if another thread is in a step."""
         if not self._lock.acquire(blocking=False):
             return False
         self._lock.release()
@@ -198,7 +197,6 @@ NOTICES = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1"
 
 
 def named(number: int) -> str:
-    """Return a signal's name for a log line."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 

@@ -65,12 +65,10 @@ class Verdict(KnowsAttributes):
 
 
 def go_on(reason: str, **evidence: Any) -> Verdict:
-    """Return a CONTINUE verdict."""
     return Verdict(Action.CONTINUE, reason, evidence)
 
 
 def stop(reason: str, **evidence: Any) -> Verdict:
-    """Return a STOP verdict."""
     return Verdict(Action.STOP, reason, evidence)
 
 

@@ -44,16 +44,12 @@ OVER = frozenset({Status.COMPLETED, Status.STOPPED, Status.FAILED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Base of all events."""
-
     kind: ClassVar[str] = ""
     at: float  # seconds since the epoch, store's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEvent(Event):
-    """Base of the events about one trial."""
-
     trial: int
 
 
@@ -66,8 +62,6 @@ class AttemptEvent(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created(Event):
-    """The study was created. This is always the first event."""
-
     kind: ClassVar[str] = "created"
     problem: Mapping[str, Any]
     policy: Mapping[str, Any]
@@ -172,8 +166,6 @@ class Slept(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(AttemptEvent):
-    """A worker ended an attempt."""
-
     kind: ClassVar[str] = "ended"
     status: Status
     error: str | None = None  # one line
@@ -276,7 +268,6 @@ KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
 
 def trial_of(event: Event) -> int | None:
-    """Return the trial that an event is about, or None."""
     return event.trial if isinstance(event, TrialEvent) else None
 
 
@@ -333,14 +324,12 @@ _FLOATS = {
 
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as strict JSON."""
     evidence = {"evidence": plain(verdict.evidence)} if verdict.evidence else {}
     until = {} if verdict.until is None else {"until": plain(float(verdict.until))}
     return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **until}
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
-    """Return the verdict of `verdict_to_json`."""
     until = None if body.get("until") is None else float(body["until"])
     return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
 

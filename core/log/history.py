@@ -44,7 +44,6 @@ class Wishes:
     limits: dict[str, float] = field(default_factory=dict)  # of the budget, raised
 
     def take(self, event: ev.Asked | ev.Raised) -> None:
-        """Add a request."""
         if isinstance(event, ev.Raised):
             for name, limit in event.budget.items():
                 self.limits[name] = max(limit, self.limits.get(name, limit))
@@ -105,7 +104,6 @@ class History:
         return len(self._trials)
 
     def trial(self, id: int) -> TrialRecord:
-        """Return the record of one trial. Raises InvalidInput if the trial does not exist."""
         if not 0 <= id < len(self._trials):
             known = f"has trials 0 to {len(self) - 1}" if self._trials else "has none yet"
             raise InvalidInput(f"there is no trial {id}: this study {known}")
@@ -116,7 +114,6 @@ class History:
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
-        """All trials in the order of their numbers."""
         self._restore([t for t in self._trials if not t.restored])
         return [t.record or t.recorded(self.scale, self.locate) for t in self._trials]
 
@@ -141,7 +138,6 @@ class History:
         return self._points.upto(len(self), lambda id: self.trial(id).config)
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
-        """Return the trials with one of these statuses, lowest number first."""
         return [self.trial(i) for i in sorted(i for s in set(status) for i in self._with[s])]
 
     @property
@@ -156,7 +152,6 @@ class History:
 
     @property
     def running(self) -> int:
-        """Number of running trials."""
         return len(self._with[Status.RUNNING])
 
     @property
@@ -166,7 +161,6 @@ class History:
 
     @property
     def any_success(self) -> bool:
-        """True if any trial was completed, stopped or paused."""
         return any(self._with[s] for s in _RANKED)
 
     @property
@@ -180,7 +174,6 @@ class History:
         return found
 
     def curve(self, trial: int) -> Sequence[float]:
-        """Return the epochs that a trial has reported, read-only."""
         return self._trials[trial].epochs
 
     def seen(self, trial: int, epoch: float, value: float) -> float:
@@ -196,7 +189,6 @@ class History:
         return t.epoch if t.attempt == attempt else 0.0
 
     def losses(self, trial: int) -> int:
-        """Return how many times the lease of a trial expired."""
         return self._trials[trial].losses
 
     def latest(self, trial: int, metric: str) -> float:
@@ -218,12 +210,10 @@ class History:
         return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:
-        """Return a trial with a value as a `Best`."""
         self.trial(id)  # restores the types of its configuration
         return self._trials[id].best(self.locate)
 
     def on_front(self, id: int) -> OnFront:
-        """Return a trial with a value as a member of the Pareto front."""
         return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))
 
     def incumbent(self, exclude: int | None = None) -> float:
@@ -305,7 +295,6 @@ class History:
 
     @property
     def spent(self) -> Spent:
-        """The total spent so far."""
         return self._spending.spent()
 
     def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
@@ -322,12 +311,10 @@ class History:
         return self._spending.worker_seconds(trial)
 
     def cost(self, trial: int) -> float | None:
-        """Return the total cost that a trial reported, in the user's unit; None if it never did."""
         return self._spending.costs.get(trial)
 
     @property
     def longest_epoch(self) -> float:
-        """Seconds of the longest reported epoch."""
         return self._spending.longest_epoch
 
     def asks_anew(self, budget: Budget, told: Budget | None) -> bool:
@@ -381,7 +368,6 @@ class History:
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:
-        """Raise StoreError if the event cannot be the next of the log."""
         kind, count, full, why = event.kind, len(self._trials), self.problem.max_epochs, ""
         if isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
             trial, attempt = event.trial, event.attempt

@@ -111,7 +111,6 @@ class Savings:
 
     @classmethod
     def of(cls, history: History, over: bool) -> Savings:
-        """Sum over all trials. over: the search has finished."""
         problem, trials = history.problem, history.trials
         ended = [t for t in trials if problem.max_epochs and _kind(t, problem, over) == "itself"]
         return cls(
@@ -147,8 +146,6 @@ class Savings:
 
 @dataclass(frozen=True)
 class _Rung:
-    """The point at which the trials of a group are compared."""
-
     group: tuple[str, str | float | None]  # a bracket, or the first rung of the ladder that brackets share
     level: float  # epochs or seconds
     stage: int  # its number on the ladder
@@ -157,8 +154,6 @@ class _Rung:
 
 @dataclass
 class _Arrivals:
-    """The trials that reached a rung."""
-
     costs: dict[int, Array] = field(default_factory=dict)  # trial -> costs, smaller is better
     continued: set[int] = field(default_factory=set)
 

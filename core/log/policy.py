@@ -184,7 +184,6 @@ class Wrapper(Policy[Any]):
     policy: Policy[Any]  # the one inside
 
     def inside(self, state: Any) -> Any:
-        """Return the inner policy's state."""
         return state
 
     @property
@@ -193,12 +192,10 @@ class Wrapper(Policy[Any]):
         return self.policy.spec
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:
-        """Return the wrapper around the inner policy with prior studies."""
         taught = self.policy.taught_by(studies)
         return None if taught is None else self._around(taught)
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[Any]:
-        """Return the wrapper around the inner policy as recorded."""
         return self._around(self.policy.as_recorded(spec.get("inner", spec)))
 
     def remarks(self, problem: Problem) -> list[str]:
@@ -230,7 +227,6 @@ class Wrapper(Policy[Any]):
     gives_up_pauses, several_goals = _of_inner("gives_up_pauses"), _of_inner("several_goals")
 
     def part(self, kind: type[T]) -> T | None:
-        """Return this policy's part, or the inner policy's."""
         own = super().part(kind)
         return self.policy.part(kind) if own is None else own
 
@@ -290,7 +286,6 @@ FinishedTrials = tuple[int, ...]  # ids of ended trials, in log order
 
 
 def fold_finished(finished: FinishedTrials, event: Event) -> FinishedTrials:
-    """Append the trial of an `Ended` event that completed or was stopped."""
     trained = isinstance(event, Ended) and event.status in (Status.COMPLETED, Status.STOPPED)
     return (*finished, event.trial) if trained else finished  # type: ignore[attr-defined]
 

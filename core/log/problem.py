@@ -68,7 +68,6 @@ class _MetricGoal(KnowsArguments):
         return not math.isfinite(than) or self.sign * value > self.sign * than
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON that `goal_from_json` can read."""
         name = "maximize" if self.sign > 0 else "minimize"
         # logs from before this option stay equal
         other: dict[str, Any] = {} if self.of == "last" else {"of": self.of}
@@ -135,7 +134,6 @@ Goal = Maximize | Minimize
 
 
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
-    """Return the goal of `to_json`."""
     bounds = tuple(data["bounds"]) if data["bounds"] else None
     kind = Maximize if data["goal"] == "maximize" else Minimize
     return kind(data["metric"], bounds, data.get("of", "last"), data.get("smooth"), data.get("rank_by"))
@@ -440,7 +438,6 @@ class Grid:
         return 0.01
 
     def points(self, position: float) -> float:
-        """Return a position in points."""
         if self.horizon is not None and position >= self.horizon * (1.0 - 1e-9):
             return float(self.last or 1)
         exact = position / self.every
@@ -448,7 +445,6 @@ class Grid:
         return float(near) if near and abs(exact - near) <= 1e-9 * near else exact
 
     def position(self, points: float) -> float:
-        """Return points as a position in the study's unit."""
         if self.horizon is not None and points >= (self.last or 1):
             return self.horizon
         return points * self.every
@@ -608,12 +604,10 @@ class Problem(KnowsArguments):
 
     @property
     def units(self) -> str:
-        """The plural of the unit."""
         return several_of(self.unit)
 
     @property
     def goals(self) -> tuple[Goal, ...]:
-        """All goals; the first one is `goal`."""
         return (self.goal, *self.further)
 
     @property
@@ -709,7 +703,6 @@ class Measures:
 
     @classmethod
     def of(cls, problem: Problem) -> Measures:
-        """Return the measures of a problem."""
         goals = tuple(g.metric for g in problem.further)
         limited = dict.fromkeys(c.metric for c in problem.constraints if c.metric != problem.goal.metric)
         ranked = tuple(n for n in problem.measured if n not in goals and n not in limited)
@@ -717,7 +710,6 @@ class Measures:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """All metrics except the first goal's."""
         return (*self.goals, *self.limited, *self.ranked)
 
     def split(self, value: Any, metrics: Any) -> tuple[Any, dict[Any, Any]]:

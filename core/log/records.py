@@ -220,7 +220,6 @@ class TrialBuilder:
 
     @classmethod
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> TrialBuilder:
-        """Return the trial that an event starts."""
         return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
 
     @property
@@ -257,13 +256,11 @@ class TrialBuilder:
         return [v if math.isfinite(v) else math.nan for v in (self.counts, *signed)]
 
     def column(self, metric: str) -> Sequence[float]:
-        """Return (n,) a metric, of the first goal or another; NaN where it was not reported."""
         if metric == self.problem.goal.metric:
             return self.values
         return self.metrics.get(metric) or [math.nan] * len(self.epochs)
 
     def latest(self, metric: str) -> float:
-        """Return the last reported value of a metric; NaN if there is none."""
         return latest(self.column(metric))
 
     def _rank_value(self) -> float:
@@ -275,7 +272,6 @@ class TrialBuilder:
         return goal.sign * value if math.isfinite(value) else -math.inf
 
     def best(self, locate: Locate) -> Best:
-        """Return the trial as a `Best`."""
         goal = self.problem.goal
         i = self.top if goal.of == "best" else -1
         value = (self.smoothed or self.values)[i]
@@ -408,7 +404,6 @@ class TopTrial:
         self._fell = False  # its standing fell: others may be better
 
     def weigh(self, t: TrialBuilder) -> None:
-        """Update after a change of a trial."""
         stands = (t.standing(), -t.id) if t.counts > -math.inf else None
         if self._top is not None and self._top[1] == -t.id and (stands is None or stands < self._top):
             self._fell = True
@@ -434,11 +429,9 @@ class Gains:
 
     @property
     def without(self) -> int:
-        """Number of trials that ended or paused without a gain."""
         return len(self._idle)
 
     def end(self, t: TrialBuilder) -> None:
-        """Count the end of an attempt."""
         if t.status not in OVER and t.status is not Status.PAUSED:
             return
         self._complete |= t.complete

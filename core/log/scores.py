@@ -31,7 +31,6 @@ class Scale:
     sign: float
 
     def score(self, values: ArrayLike) -> Array:
-        """Return the scores on [0, 1] of values of any shape."""
         v = self.sign * np.asarray(values, dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             scores = (v - self.low) / (self.high - self.low)
@@ -70,7 +69,6 @@ def plausible(targets: ArrayLike, reach: float = 1e9) -> Array:
 
 
 def given(goal: Goal) -> Scale | None:
-    """Return the scale of a goal with bounds; None without bounds."""
     if goal.bounds is None:
         return None
     low, high = sorted(goal.sign * b for b in goal.bounds)
@@ -115,7 +113,6 @@ class Span:
         return self.high - self.worst
 
     def outgrown_by(self, new: Span) -> bool:
-        """See `outgrown`."""
         ends = Scale(self.worst, self.high, self.sign), Scale(new.worst, new.high, new.sign)
         return outgrown(*ends) or abs(new.low - self.low) > 0.25 * (self.high - self.low)
 

@@ -22,8 +22,6 @@ _SET_BACK = 1.0  # seconds; clocks of two processes may differ by less
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a search has finished, and why."""
-
     over: bool
     reason: str
     held: bool = False  # temporarily: a user paused the search, and can continue it
@@ -132,7 +130,6 @@ class HeldTime:
             self.add(start, max(last, at))
 
     def add(self, start: float, end: float) -> None:
-        """Add a closed interval."""
         self.summed += end - start
         first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
         if first < last:  # merge with the intervals it touches
@@ -142,7 +139,6 @@ class HeldTime:
         self.total += end - start
 
     def wall(self) -> float:
-        """Return the seconds during which any worker had a trial."""
         if not self.open:
             return self.total
         first = bisect_left(self.ends, min(self.open.values())[0])
@@ -152,7 +148,6 @@ class HeldTime:
         return self.total + extra.total
 
     def worker(self) -> float:
-        """Return the seconds summed over trials."""
         held = 0.0
         for start, last in self.open.values():
             held += last - start
@@ -223,7 +218,6 @@ class Spending:
         self._clock.alive(e.trial, at)
 
     def save(self, trial: int, at: float, seconds: float) -> None:
-        """Count a saved checkpoint."""
         self._checkpoint += seconds
         self._clock.alive(trial, self._monotonic(trial, at))
 
@@ -295,7 +289,6 @@ class Spending:
         return at + self._back
 
     def worker_seconds(self, trial: int) -> float:
-        """Return the worker time of a trial over all attempts, including start-up, checkpoints and decisions."""
         start, last = self._clock.open.get(trial, (0.0, 0.0))
         return self._held.get(trial, 0.0) + last - start
 

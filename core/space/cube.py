@@ -148,7 +148,6 @@ class _Axis:
         return column
 
     def write(self, column: Column) -> list[Any]:
-        """Return plain Python values."""
         return list(column.tolist())
 
 
@@ -162,7 +161,6 @@ class FloatAxis(_Axis):
     width, centre, continuous, dtype = 1, 0.5, True, np.float64
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
-        """Return the coordinates (n, 1) of the column (n,)."""
         wide = high > low
         u = np.asarray(np.where(wide, (column - low) / np.where(wide, high - low, 1.0), 0.5))
         if self.log:
@@ -173,7 +171,6 @@ class FloatAxis(_Axis):
         return np.asarray(np.clip(u, 0.0, 1.0))[:, None]
 
     def decode(self, u: Array, low: Column, high: Column) -> Column:
-        """Return the column (n,) at the coordinates (n, 1)."""
         x = low + u[:, 0] * (high - low)
         if self.log:
             start = np.log(low)
@@ -209,14 +206,12 @@ class IntAxis(_Axis):
     width, centre = 1, 0.5
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
-        """Return the coordinates (n, 1) of the column (n,)."""
         if not self.log:
             return ((column - low + 0.5) / (high - low + 1.0))[:, None]
         start = np.log(low - 0.5)
         return np.asarray((np.log(column) - start) / (np.log(high + 0.5) - start))[:, None]
 
     def decode(self, u: Array, low: Column, high: Column) -> Column:
-        """Return the column (n,) at the coordinates (n, 1)."""
         if not self.log:
             index = np.floor(u[:, 0] * (high - low + 1.0)).astype(np.int64)
             return np.asarray(low + np.minimum(index, high - low))
@@ -225,7 +220,6 @@ class IntAxis(_Axis):
         return np.asarray(np.clip(np.rint(x).astype(np.int64), low, high))
 
     def read(self, name: str, values: list[Any]) -> Column:
-        """Return ints as a column. Raises InvalidSpace for anything else, also for bools and 3.0."""
         for value in values if set(map(type, values)) != {int} else ():
             if isinstance(value, bool) or not isinstance(value, numbers.Integral):
                 raise InvalidSpace(f"{name!r} must be an int; got {value!r} ({type(value).__name__}).")
@@ -249,13 +243,11 @@ class OptionAxis(_Axis):
         return 0.5 if self.ordered else 1.0 / len(self.options)
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
-        """Return the coordinates (n, width) of the column (n,)."""
         if self.ordered:
             return ((column + 0.5) / len(self.options))[:, None]
         return np.asarray(np.eye(len(self.options), self.width)[column])
 
     def decode(self, u: Array, low: Column, high: Column) -> Column:
-        """Return the column (n,) at the coordinates (n, width)."""
         if self.width == 0:
             return np.zeros(len(u), dtype=np.int64)
         return self._cell(u[:, 0]) if self.ordered else np.argmax(u, axis=1)
@@ -267,7 +259,6 @@ class OptionAxis(_Axis):
         return self.encode(self._cell(coordinate), coordinate, coordinate)
 
     def read(self, name: str, values: list[Any]) -> Column:
-        """Return the indices of the options. Raises InvalidSpace for a value that is not an option."""
         return np.array([self._index(name, value) for value in values], dtype=np.int64)
 
     def write(self, column: Column) -> list[Any]:
@@ -316,7 +307,6 @@ class Condition:
     tests: tuple[tuple[str, float], ...]  # (comparison, operand), alternatives
 
     def holds(self, column: Column) -> Mask:
-        """Return a mask (n,) for the parent's column (n,)."""
         passed = np.zeros(len(column), dtype=np.bool_)
         for sign, operand in self.tests:
             passed |= _COMPARE[sign](column, operand)
@@ -324,7 +314,6 @@ class Condition:
 
 
 def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: Hull) -> Condition:
-    """Return the condition. Raises InvalidSpace for a value that the parent never has."""
     if isinstance(domain, Choice | Constant):
         options = domain.options if isinstance(domain, Choice) else (domain.value,)
         index = {token(option): i for i, option in enumerate(options)}
@@ -366,8 +355,6 @@ def _comparison(name: str, parent: str, value: Any, whole: bool, low: float, hig
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter, ready for work on columns."""
-
     name: str
     domain: Domain
     axis: FloatAxis | IntAxis | OptionAxis
@@ -388,8 +375,6 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Layout:
-    """The parameters in order of evaluation."""
-
     ordered: tuple[Parameter, ...]
     names: tuple[str, ...]  # in the order they were given
     dim: int
@@ -526,7 +511,6 @@ class Table:
         return np.asarray(~np.logical_or.reduce([*self.crossed.values()]))
 
     def open(self, parameter: Parameter) -> None:
-        """Compute where a parameter is active and its bounds there."""
         name = parameter.name
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
@@ -544,13 +528,11 @@ class Table:
         return np.where(self.active[other], columns[other], outermost).astype(outermost.dtype)
 
     def rows(self, keep: Mask) -> Table:
-        """Return the rows where `keep` is true."""
         parts = (self.columns, self.active, self.lows, self.highs, self.crossed)
         return Table(int(keep.sum()), *({name: column[keep] for name, column in part.items()} for part in parts))
 
 
 def read_cube(layout: Layout, u: Array) -> Table:
-    """Return the table of points (n, dim) of the unit cube."""
     table = Table(len(u))
     for p in layout.ordered:
         table.open(p)
@@ -559,7 +541,6 @@ def read_cube(layout: Layout, u: Array) -> Table:
 
 
 def write_cube(layout: Layout, table: Table) -> Array:
-    """Return the points (n, dim) of a table, with inactive parameters in the middle."""
     u = np.empty((table.count, layout.dim))
     for p in layout.coordinates:
         low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
@@ -615,7 +596,6 @@ def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[s
 
 
 def write_configs(layout: Layout, table: Table) -> list[Config]:
-    """Return the configurations of a table, each with its active parameters in the order of declaration."""
     axes = {p.name: p.axis for p in layout.ordered}
     lists = [axes[name].write(table.columns[name]) for name in layout.names]
     if all(mask.all() for mask in table.active.values()):

@@ -78,7 +78,6 @@ def pack(value: Any) -> Any:
 
 
 def unpack(data: Any) -> Any:
-    """Return the value that `pack` was given."""
     if isinstance(data, dict):
         return tuple(unpack(item) for item in data["tuple"])
     return [unpack(item) for item in data] if isinstance(data, list) else data
@@ -128,7 +127,6 @@ class _Range(_Declared):
         self.check(self.low, self.high)
 
     def spec(self) -> dict[str, Any]:
-        """Return JSON that `domain_from` can read."""
         return self._with_when(type=type(self).__name__.lower(), low=self.low, high=self.high, log=self.log)
 
     def check(self, low: float | str, high: float | str) -> None:
@@ -227,7 +225,6 @@ class Choice(_Declared):
         object.__setattr__(self, "when", _alternatives(when))
 
     def spec(self) -> dict[str, Any]:
-        """Return JSON that `domain_from` can read."""
         return self._with_when(type="choice", options=[pack(o) for o in self.options], ordered=self.ordered)
 
 
@@ -255,7 +252,6 @@ class Constant(_Declared):
         object.__setattr__(self, "when", _alternatives(self.when))
 
     def spec(self) -> dict[str, Any]:
-        """Return JSON that `domain_from` can read."""
         return self._with_when(type="constant", value=pack(self.value))
 
 
@@ -264,7 +260,6 @@ Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 def domain_from(spec: Mapping[str, Any]) -> Domain:
-    """Return the domain of a `spec()`."""
     when = {parent: unpack(values) for parent, values in spec["when"].items()}
     if spec["type"] == "choice":
         return Choice([unpack(o) for o in spec["options"]], ordered=bool(spec["ordered"]), when=when)
@@ -275,7 +270,6 @@ def domain_from(spec: Mapping[str, Any]) -> Domain:
 
 
 def bounding(domain: Domain) -> tuple[str, ...]:
-    """Return the names of the parameters that are bounds of the domain."""
     bounds = (domain.low, domain.high) if isinstance(domain, Float | Int) else ()
     return tuple(bound for bound in bounds if isinstance(bound, str))
 
@@ -353,7 +347,6 @@ def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
 
 
 def _flag(value: Any, name: str, domain: Domain | _Range) -> bool:
-    """Return True or False, also from numpy's and files' forms."""
     if isinstance(value, numbers.Integral | np.bool_) and value in (0, 1):
         return bool(value)
     kind = type(domain).__name__
@@ -361,7 +354,6 @@ def _flag(value: Any, name: str, domain: Domain | _Range) -> bool:
 
 
 def _bound(kind: str, bound: Any, end: str) -> float | str:
-    """Return a checked bound of a Float or an Int; a text names a parameter."""
     whole = kind == "Int"
     if isinstance(bound, str):
         try:

@@ -61,8 +61,6 @@ _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 @dataclass(frozen=True)
 class NamedPredicate:
-    """Predicate that is true for allowed configurations. JSON stores its name."""
-
     name: str
     predicate: Predicate
 
@@ -78,7 +76,6 @@ class NamedPredicate:
 
 
 def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
-    """Return named predicates. Raises InvalidSpace for repeated names."""
     found: dict[str, NamedPredicate] = {}
     for item in given.items() if isinstance(given, Mapping) else given:
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and callable(item[1]):

@@ -128,7 +128,6 @@ class Checkpoints:
         self._undecided: set[str] = set()  # names that this process is about to log
 
     def of(self, trial: int) -> Path:
-        """Return a trial's folder."""
         return self.folder / f"trial-{trial}"
 
     def temporary(self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False) -> Path:
@@ -189,7 +188,6 @@ class Checkpoints:
             disk.discard(probe)
 
     def recorded(self, path: Path) -> str:
-        """Return a path as the log stores it."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
     def located(self, path: str | None) -> str | None:
@@ -201,7 +199,6 @@ class Checkpoints:
         return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
 
     def _is_ours(self, path: str) -> bool:
-        """Return whether a path, absolute or as logged, is a checkpoint in this folder."""
         where = self.folder / path
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
         return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0]))
@@ -238,11 +235,9 @@ class Checkpoints:
                 self.supersede(self.folder / path)
 
     def trials(self) -> list[int]:
-        """Return the trials that have checkpoints."""
         return sorted(self._folders())
 
     def forget(self, *trials: int) -> None:
-        """Delete all checkpoints of these trials."""
         found = self._folders() if trials else {}
         for folder in (folder for trial in trials for folder in found.get(trial, [])):
             for path, _, _ in _files(folder):
@@ -251,7 +246,6 @@ class Checkpoints:
                 folder.rmdir()
 
     def used(self) -> int:
-        """Return the bytes of all checkpoints."""
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
@@ -260,7 +254,6 @@ class Checkpoints:
         return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
 
     def _folders(self) -> dict[int, list[Path]]:
-        """Return the folders of each trial, without symbolic links."""
         found: dict[int, list[Path]] = {}
         for path in disk.listed(self.folder):
             if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
@@ -324,7 +317,6 @@ def bytes_of(quota: float | str | None, what: str) -> int | None:
 
 
 def readable(size: float) -> str:
-    """Return bytes in words."""
     for unit, factor in reversed(_UNITS.items()):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

@@ -119,7 +119,6 @@ class MemoryStore:
         return self._logs[name]
 
     def _locked(self) -> Any:
-        """Return the lock for writing. Raises NotSupported in a forked process."""
         if os.getpid() != self._pid:
             raise NotSupported(
                 "This process was forked from the one with the study, but a store in memory works in one process: "

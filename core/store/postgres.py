@@ -75,7 +75,6 @@ _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 def statement(
     events: Sequence[Event], name: str, seen: int, about: int | None, lease: Lease | Release | None
 ) -> tuple[str, dict[str, Any]]:
-    """Return the SQL statement of an append, and its values."""
     added = [rows.row(event) for event in events]
     values: dict[str, Any] = {f"e_{c.name}": [row[c.name] for row in added] for c in _COLUMNS}
     values |= {"name": name, "seen": seen, "about": about}

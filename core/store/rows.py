@@ -105,7 +105,6 @@ _BLANK: dict[str, Any] = dict.fromkeys(events.columns.keys())
 
 
 def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
-    """Return the columns of one event."""
     filled = _BLANK | {"study": study, "seq": seq, "kind": event.kind, "at": event.at}
     if not isinstance(event, ev.Reported):
         body = json.dumps(to_json(event))
@@ -129,7 +128,6 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
 
 
 def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[dict[str, Any]]:
-    """Return rows for the other metrics of reports. seq: position of the first event."""
     return [
         {"study": study, "seq": at, "name": stored(name), "value": None if math.isnan(value) else value}
         for at, event in enumerate(batch, seq)
@@ -186,7 +184,6 @@ _INF = math.inf
 
 
 def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -> Event:
-    """Return the event of one row of READ and its metrics. Raises InvalidInput."""
     _, kind, action, reason, until, body, checksum, *values = row
     if kind != "reported":
         return _other(kind, body, checksum, values[1])
@@ -276,7 +273,6 @@ def stored(text: str) -> str:
 
 
 def restored(text: str) -> str:
-    """Return the text that `stored` was given."""
     if "\x1b" not in text:
         return text
     return _ESCAPED.sub(lambda m: {"0": "\x00", "e": "\x1b"}.get(m[0][1:]) or chr(int(m[0][2:], 16)), text)

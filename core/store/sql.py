@@ -92,7 +92,6 @@ _DROP_LEASE = _leases.delete().where(_held)
 
 
 def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
-    """Change a trial's lease as part of an append."""
     if lease is None:
         return
     if isinstance(lease, Release):
@@ -303,7 +302,6 @@ class SqlStore(ABC):
         return self._run(work)
 
     def close(self) -> None:
-        """Close all connections."""
         self.engine.dispose()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -352,7 +350,6 @@ class SqlStore(ABC):
         return any(sign in message_of(error) for sign in _BUSY)
 
     def _is_away(self, error: Exception) -> bool:
-        """Return whether the server cannot be reached or closed the connection."""
         return False
 
     # -- tables -------------------------------------------------------------------------------
@@ -383,7 +380,6 @@ class SqlStore(ABC):
         raise StoreError(text if self._reading else f"{text}. Use another file or database for the search")
 
     def _has_checksums(self, c: sa.Connection) -> bool:
-        """Return whether the tables have checksums; tables of older versions have none."""
         return c.exec_driver_sql(self._asks_checksums).first() is not None
 
     def _keep_checksums(self) -> None:
@@ -433,7 +429,6 @@ class SqlStore(ABC):
             self._last[name] = last, outages
 
     def _gone(self, known: Mark, name: str) -> StoreError:
-        """Return the error for a log that lost an event which this process read or wrote."""
         return StoreError(
             f"event {known[0]} of {self._whose(name)} is missing: while this program used the study, the study was "
             "deleted, created again, or overwritten by an older copy. haltune writes no more to it. Stop all programs "

@@ -32,7 +32,6 @@ _MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? 
 
 
 def path_at(address: str) -> str:
-    """Return the path in a SQLite URL. Raises InvalidInput for a database in memory or for options."""
     path = address.partition("://")[2].removeprefix("/")
     if path in ("", ":memory:") or path.startswith("file:"):
         raise InvalidInput(
@@ -215,7 +214,6 @@ class SqliteStore(sql.SqlStore):
         )
 
     def _journal_size(self) -> int:
-        """Return the size of the -wal file in bytes; 0 if there is none."""
         try:
             return os.path.getsize(f"{self._path}-wal")
         except OSError:

@@ -142,12 +142,10 @@ def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
 
 
 def hold(store: Store, name: str, reason: str) -> None:
-    """Pause the search until `lift`. Raises StoreError for an unknown name."""
     store.append(name, [Held(at=store.now(), reason=reason)], seen=_ANY, about=None)
 
 
 def lift(store: Store, name: str, history: History) -> bool:
-    """Continue a paused search; return False if it was not paused."""
     if history.held is None:
         return False
     store.append(name, [Held(at=store.now(), reason=None)], seen=_ANY, about=None)
@@ -213,5 +211,4 @@ def raise_limits(store: Store, name: str, history: History, limits: dict[str, An
 
 
 def limits_of(budget: Budget) -> str:
-    """Return the limits in words, "" without any."""
     return ", ".join(f"{n} {limit:g}" for n, limit in budget.to_json().items() if n != "price")
