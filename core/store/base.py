@@ -113,7 +113,8 @@ class Store(Protocol):
         ...
 
     def now(self) -> float:
-        """Return the store's time, in seconds since the epoch.""" ...
+        """Return the store's time, in seconds since the epoch."""
+        ...
 
     def names(self) -> list[str]:
         """Return the names of the studies, oldest first."""
@@ -142,7 +143,8 @@ class Store(Protocol):
         ...
 
     def leases(self, name: str) -> list[Lease]:
-        """Return all leases of a study's trials, also expired ones.""" ...
+        """Return all leases of a study's trials, also expired ones."""
+        ...
 
     def claimed(self, name: str) -> Lease | None:
         """Return the lease of the worker that decides what to train next, or None."""
