@@ -292,7 +292,7 @@ class RecordedTrial:
     further: Mapping[str, float] = field(default_factory=dict)  # final values of other goals and constrained metrics
 
     @property
-    def begins(self) -> float:
+    def starts(self) -> float:
         """Start in seconds since the epoch; Optuna's datetimes are local."""
         start = self.trial.datetime_start
         return self.ends if start is None else start.timestamp()
@@ -314,7 +314,7 @@ def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> li
         written.append(event)
 
     started = [run for run in runs if run.trial.state is not TrialState.WAITING]
-    now = min((run.begins for run in started), default=0.0)
+    now = min((run.starts for run in started), default=0.0)
     recorded, spec = plain(problem.to_json()), plain(policy.spec)
     id = sha256(repr([whose, now, recorded]).encode()).hexdigest()[:12]
     write(ev.Created(at=now, problem=recorded, policy=spec, seed=0, id=id))
@@ -365,12 +365,12 @@ def _facts(run: RecordedTrial, problem: Problem) -> Iterator[tuple[float, int, i
         if counts and not alike(curve.get(last, math.nan), final):
             curve[last] = final
     reports = sorted(curve.items())
-    seconds = (run.ends - run.begins) / max(1, len(reports))
-    yield run.begins, run.trial.number, 0, run, None
+    seconds = (run.ends - run.starts) / max(1, len(reports))
+    yield run.starts, run.trial.number, 0, run, None
     for i, (epoch, value) in enumerate(reports, 1):
         fact = (epoch, value, max(0.0, seconds), run.further if i == len(reports) else {})
-        yield run.begins + i * seconds, run.trial.number, i, run, fact
-    yield max(run.ends, run.begins), run.trial.number, len(reports) + 1, run, None
+        yield run.starts + i * seconds, run.trial.number, i, run, fact
+    yield max(run.ends, run.starts), run.trial.number, len(reports) + 1, run, None
 
 
 def _evidence(run: RecordedTrial) -> dict[str, Any]:

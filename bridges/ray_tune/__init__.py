@@ -188,14 +188,14 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """See ray.tune.search.Searcher. Only records the result; HaltuneScheduler asked for a verdict before."""
-        self.take(trial_id, result, judge=False)
+        self.record(trial_id, result, judge=False)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         whole = {self.time_attr: self._max_epochs}  # Repeater reports only the mean
-        self.take(trial_id, {**whole, **(result or {})}, judge=False)
+        self.record(trial_id, {**whole, **(result or {})}, judge=False)
         self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut=True)
 
-    def take(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
+    def record(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
         """Report a result; return None if the metric is missing."""
         found = _read(result, self._metric, self.time_attr)
         return None if found is None else self.conductor.report(trial_id, **found, judge=judge)
@@ -348,7 +348,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
     def _report(self, trial: Any, result: Mapping[str, Any], judge: bool) -> Verdict | None:
         if self._search is not None:
-            return self._search.take(trial.trial_id, result, judge)
+            return self._search.record(trial.trial_id, result, judge)
         found = _read(result, self._metric, self.time_attr)
         if found is None:
             return None

@@ -74,7 +74,7 @@ def force_folder(path: Path) -> None:
 
 def discard(path: Path) -> None:
     """Delete a checkpoint, a file or a folder, with the files that belong to it; ignore errors."""
-    for part in (*beside(path), path):
+    for part in (*siblings(path), path):
         delete(part)
 
 
@@ -87,7 +87,7 @@ def delete(path: Path) -> None:
             path.unlink()
 
 
-def beside(path: Path) -> list[Path]:
+def siblings(path: Path) -> list[Path]:
     """Return the files that belong to a checkpoint: NAME.anything."""
     return [p for p in path.parent.glob("*") if p.name.startswith(path.name + ".")]
 

@@ -87,7 +87,7 @@ def surely_gone(holder: str) -> bool:
     return dead or (bool(start) and bool(found) and found[19] != start)
 
 
-def lives_beside(holder: str) -> bool:
+def is_other_alive(holder: str) -> bool:
     return checkable(holder) and holder.split("/")[3] != str(os.getpid()) and not surely_gone(holder)
 
 

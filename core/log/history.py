@@ -43,7 +43,7 @@ class Wishes:
     runs: dict[int, ev.Asked] = field(default_factory=dict)  # trial -> request to stop or pause it
     limits: dict[str, float] = field(default_factory=dict)  # of the budget, raised
 
-    def take(self, event: ev.Asked | ev.Raised) -> None:
+    def add(self, event: ev.Asked | ev.Raised) -> None:
         if isinstance(event, ev.Raised):
             for name, limit in event.budget.items():
                 self.limits[name] = max(limit, self.limits.get(name, limit))
@@ -317,12 +317,12 @@ class History:
     def longest_epoch(self) -> float:
         return self._spending.longest_epoch
 
-    def asks_anew(self, budget: Budget, told: Budget | None) -> bool:
-        """Return whether a planning policy must use this budget: it differs from the logged one and from `told`.
+    def has_new_budget(self, budget: Budget, before: Budget | None) -> bool:
+        """Return whether a planning policy must use this budget: it differs from the logged one and from `before`.
 
         If workers have different budgets, the last new one counts. Otherwise they would replace each other's forever.
         """
-        return budget != told and budget.to_json() != (self.budget or Budget()).to_json()
+        return budget != before and budget.to_json() != (self.budget or Budget()).to_json()
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """Return the random generator of one decision: default_rng([seed, purpose, *keys])."""
@@ -362,7 +362,7 @@ class History:
             case ev.Held():
                 self.held = event.reason
             case ev.Asked() | ev.Raised():
-                self.wishes.take(event)
+                self.wishes.add(event)
         if isinstance(event, ev.TrialEvent):
             self._top.weigh(self._trials[event.trial])
         self.position, self.now = self.position + 1, max(self.now, event.at)
@@ -457,7 +457,7 @@ class History:
         """Fold an event of an attempt. Events that the trial ignores stay in the log but not in the curve."""
         t = self._trials[e.trial]
         before = t.epoch
-        if not t.take(e):
+        if not t.apply(e):
             return
         match e:
             case Reported():

@@ -301,7 +301,7 @@ class TrialBuilder:
         self.until, self.resource, self.tags = e.until, e.resource, e.tags
         self.verdict, self.error, self.resumed, self.record = None, None, e.reason, None
 
-    def take(self, e: AttemptEvent) -> bool:
+    def apply(self, e: AttemptEvent) -> bool:
         """Apply an event. Return False if its attempt is not the current one or has ended, or the epoch is not new."""
         if e.attempt != self.attempt or self.status is not Status.RUNNING:
             return False

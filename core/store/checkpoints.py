@@ -150,7 +150,7 @@ class Checkpoints:
         final = _final(temporary)
         try:
             self._within_quota(0)
-            for part in (*disk.beside(temporary), temporary):
+            for part in (*disk.siblings(temporary), temporary):
                 disk.force(part)
                 part.rename(final.with_name(final.name + part.name[len(temporary.name) :]))
             disk.force_folder(final.parent)
