@@ -187,7 +187,7 @@ def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_d
     if isinstance(policy, MultiFidelity):
         later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
         assert later
-        assert all("stopped for good, for runs cannot pause here" in reason for reason in later)
+        assert all("stopped, because trials cannot pause in this study" in reason for reason in later)
 
 
 @pytest.mark.parametrize(
