@@ -70,7 +70,7 @@ def continues_as(spec: Mapping[str, Any]) -> str | None:
     """Return the sentence for a log whose policy was removed, so that another one continues it."""
     if spec.get("policy") == "Guided":
         return (
-            "The study was recorded with Guided, which is removed. You can read it; it continues with MultiFidelity()."
+            "The study was recorded with Guided, which was removed. You can read it; it continues with MultiFidelity()."
         )
     return continues_as(inner) if isinstance(inner := spec.get("inner"), Mapping) else None
 

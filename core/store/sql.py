@@ -106,27 +106,27 @@ def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> No
 # -- errors ---------------------------------------------------------------------------------
 
 _BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
-_LOCKED = "another process keeps it locked. Check for a stopped process; keep SQLite files on a local disk"
+_LOCKED = "Another process keeps it locked. Check for a stopped process; keep SQLite files on a local disk"
 _ADVICE = {
     "database is locked": _LOCKED,
     "database table is locked": _LOCKED,
-    "lock timeout": "another session keeps the study locked. Find it in pg_stat_activity on the server",
-    'relation "haltune_': "a table of haltune was dropped, or the database was created again, while this program used "
+    "lock timeout": "Another session keeps the study locked. Find it in pg_stat_activity on the server",
+    'relation "haltune_': "A table of haltune was dropped, or the database was created again, while this program used "
     "it. Restore a backup of all its tables, or drop the other tables too and start another study",
-    "disk is full": "free some space, then continue: nothing recorded is lost",
-    "No space left": "free some space on the server's disk, then continue: nothing recorded is lost",
-    "disk I/O error": "check whether the disk is full or missing. Nothing recorded is lost",
+    "disk is full": "Free some space, then continue: nothing recorded is lost",
+    "No space left": "Free some space on the server's disk, then continue: nothing recorded is lost",
+    "disk I/O error": "Check whether the disk is full or missing. Nothing recorded is lost",
     "readonly": "haltune needs to write there. Check the permissions of the file and its folder",
     "read-only": "haltune needs to write there. Check whether the server is a standby or the user is read-only",
     "permission denied": "haltune needs to create its tables and to write there",
-    "no schema has been selected": "set the role's search_path to an existing schema",
-    "has no equivalent in encoding": "create the database with ENCODING 'UTF8', which has all characters",
-    "unable to open": "check that the folder exists and that this user may write there",
-    "not a database": "another program wrote the file. Use another file for the study",
-    "codec can't decode": "the file is damaged. Restore a copy of it (with its -wal file), or start another study",
-    "malformed": "the file is damaged. Restore a copy of it (with its -wal file), or start another study",
-    "prepared statement": "a pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
-    '"checksum"': "the owner of the tables must open a study once with this version, which adds a column",
+    "no schema has been selected": "Set the role's search_path to an existing schema",
+    "has no equivalent in encoding": "Create the database with ENCODING 'UTF8', which has all characters",
+    "unable to open": "Check that the folder exists and that this user may write there",
+    "not a database": "Another program wrote the file. Use another file for the study",
+    "codec can't decode": "The file is damaged. Restore a copy of it (with its -wal file), or start another study",
+    "malformed": "The file is damaged. Restore a copy of it (with its -wal file), or start another study",
+    "prepared statement": "A pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
+    '"checksum"': "The owner of the tables must open a study once with this version, which adds a column",
 }
 _PASSWORD = re.compile(r"(://[^:/?#@]*:).*(?=@)", re.DOTALL)
 _SECRET = re.compile(r"([?&][^?&=]*(?:password|passwd|secret|token)[^?&=]*=)[^&]*", re.IGNORECASE)

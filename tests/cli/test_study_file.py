@@ -192,7 +192,7 @@ ERRORS = [
     ("{ float = [1e-4, 1e-1], log = true }", "[1e-4, 1e-1]", 11, "may mean several things"),
     ("{ float = [1e-4, 1e-1], log = true }", "{ floats = [1e-4, 1e-1] }", 11, "say what it is"),
     ("log = true", "logs = true", 11, "did you mean 'log'?"),
-    ('kernel = "rbf"', 'kernel = "linear"', 16, "which 'kernel' never is"),
+    ('kernel = "rbf"', 'kernel = "linear"', 16, "'kernel' is never 'linear'"),
     ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'; did you mean 'BOBOS'?"),
     ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "did you mean 'initial'?"),
     ('time = "30min"', 'time = "half an hour"', 24, "Use a positive duration"),

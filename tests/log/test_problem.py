@@ -83,7 +83,7 @@ ONE = Maximize("acc")
         (lambda: Problem(SPACE, ["acc", Minimize("ms")], 3), "has no direction. Use Maximize"),  # type: ignore[list-item]
         (lambda: Problem(SPACE, [ONE, 3], 3), "the goal must be Maximize"),  # type: ignore[list-item]
         (lambda: Problem(SPACE, [ONE, Minimize("acc")], 3), "two goals have the metric 'acc'"),
-        (lambda: Problem(SPACE, [Maximize("acc", of="best"), Minimize("ms")], 3), "last epoch"),
+        (lambda: Problem(SPACE, [Maximize("acc", of="best"), Minimize("ms")], 3), "for its last"),
         (lambda: Problem(SPACE, SPACE), "swapped"),  # type: ignore[arg-type]
         (
             lambda: Problem(SPACE, ONE, 3, constraints=[Constraint("p", at_most=1), Constraint("p", at_least=0)]),

@@ -266,7 +266,7 @@ def test_what_cannot_be_taken_is_an_error_in_words(tmp_path):
         from_study(f"sqlite:///{tmp_path}/optuna.db")
     with pytest.raises(InvalidSpace, match="No ended trial of this Optuna study"):
         from_study(optuna.create_study())
-    with pytest.raises(InvalidInput, match="Set max_epochs="):
+    with pytest.raises(InvalidInput, match="Use max_epochs="):
         from_study(of(made([1.0] * 5, 1.0)), max_epochs=2)
 
 

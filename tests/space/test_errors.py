@@ -20,12 +20,12 @@ DOMAINS = {
     "no options": lambda: Choice([]),
     "needs a list of options": lambda: Choice("adam"),
     "their order must not change": lambda: Choice({"a", "b"}),
-    "lists 1.0 twice": lambda: Choice([1, 1.0]),
+    "contains 1.0 twice": lambda: Choice([1, 1.0]),
     "2001 options.*the limit is 2000.*Int\\(low, high\\)": lambda: Choice(range(2001)),
     "which JSON cannot store": lambda: Choice([object()]),
-    "holds inf": lambda: Constant(math.inf),
+    "contains inf": lambda: Constant(math.inf),
     "allows no value": lambda: Int(1, 2, when={"kernel": []}),
-    "log='false'\\): log is True or False, without quotation marks": lambda: Float(1, 2, log="false"),
+    "log='false'\\) is not valid. Use True or False, without quotation marks": lambda: Float(1, 2, log="false"),
     "low = '1e-4' is text. Write the number 1e-4 without quotation marks": lambda: Float("1e-4", 1),
 }
 
@@ -38,7 +38,7 @@ def test_a_bad_domain_is_refused_with_its_reason(sentence):
 
 SPACES = {
     "'lr' is given twice": [("lr", Float(0, 1)), ("lr", Int(0, 1))],
-    "condition on 'kernal', no parameter. Did you mean 'kernel'": {
+    "depends on 'kernal', which is no parameter. Did you mean 'kernel'": {
         "kernel": Choice(["a"]),
         "d": Int(1, 2, when={"kernal": "a"}),
     },
@@ -48,11 +48,11 @@ SPACES = {
     },
     "with one of": {"k": Int(1, 9), "d": Int(1, 2, when={"k": ("=>", 9)})},
     "circle: a -> b -> a": {"a": Int(1, "b"), "b": Int(1, "a")},
-    "names 'k3', no parameter": {"k2": Int(1, 9), "k1": Int(1, "k3")},
+    "bound 'k3', no parameter": {"k2": Int(1, 9), "k1": Int(1, "k3")},
     "which is a choice": {"c": Choice([1, 2]), "x": Float(0, "c")},
     "is an Int, but its bound 'x' is not": {"x": Float(1, 2), "k": Int(1, "x")},
     "'k1' may have no valid value": {"k2": Int(1, 4), "k1": Int(5, "k2")},
-    "may mean several things": {"x": (0, 1)},
+    "can mean several things": {"x": (0, 1)},
     "spaces cannot nest. Give each its own name, such as 'adam_lr'": {"adam": {"lr": Float(0, 1)}},
     "name must be text": {"": 1},
 }
@@ -77,8 +77,8 @@ SPACE = Space(
 GOOD = {"lr": 0.01, "kernel": "rbf", "top": 9, "k": 7, "optimizer": "adam"}
 CONFIGS = {
     "no parameter 'momentum'": GOOD | {"momentum": 0.9},
-    "'lr' is missing": {k: v for k, v in GOOD.items() if k != "lr"},
-    "'degree' is given as 3, but it is active only when 'kernel' is 'poly'": GOOD | {"degree": 3},
+    "has no 'lr'": {k: v for k, v in GOOD.items() if k != "lr"},
+    "'degree' is 3, but it is active only when 'kernel' is 'poly'": GOOD | {"degree": 3},
     "'lr' is 0.5. Use a value in \\[0.0001, 0.1\\]": GOOD | {"lr": 0.5},
     "'k' is 10. Use a value in \\[5, 9\\]": GOOD | {"k": 10},
     "'lr' must be a number; got '0.1' \\(str\\)": GOOD | {"lr": "0.1"},
@@ -100,5 +100,5 @@ def test_a_configuration_outside_the_space_is_refused_with_its_reason(sentence):
 
 @pytest.mark.parametrize("given", [Float, range(3), {"min": 0.0, "max": 1.0}, {1, 2}, (0.1, 1.0), [1, 2]])
 def test_what_may_be_meant_as_a_domain_is_asked_for(given: object) -> None:
-    with pytest.raises(InvalidSpace, match=r"'lr' is given as .*Choice\(\[...\]\).*Float\(low, high\)"):
+    with pytest.raises(InvalidSpace, match=r"'lr' is .*Choice\(\[...\]\).*Float\(low, high\)"):
         Space({"lr": given})

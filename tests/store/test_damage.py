@@ -110,9 +110,9 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a kind of a later version": (body("teleported"), "newer haltune wrote this log; update"),
     "a field of a later version": (ended(surprise=1), "'surprise'.*newer haltune wrote this log; update"),
-    "trial 99": (ended(trial=99), "there are 3 yet"),
+    "trial 99": (ended(trial=99), "there are only 3 trials"),
     "an epoch beyond the last": (report(epoch=1e300), "but max_epochs is 9"),
-    "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "other types"),
+    "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "wrong types"),
     "a second beginning": (body("created", problem={}, policy={}, seed=3), "only the first event can create a study"),
 }  # fmt: skip
 
@@ -130,7 +130,7 @@ def test_an_event_that_no_haltune_writes_is_a_sentence_that_says_where(
         with pytest.raises(StoreError, match=row[1]) as caught:
             use()
         assert f"event {position} of the study 'study' in sqlite:///{path}" in str(caught.value)
-        assert "bring back a copy of the store" in str(caught.value)
+        assert "Restore a copy of the store" in str(caught.value)
 
 
 def test_a_gap_in_the_log_is_said(sound: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_full_disk_loses_nothing_recorded_and_the_search_goes_on_when_there_is
     study = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3))
     limited(store, 40)
     kept = []
-    with pytest.raises(StoreError, match=r"disk is full.*make room.*nothing recorded is lost"):
+    with pytest.raises(StoreError, match=r"disk is full.*Free some space.*nothing recorded is lost"):
         for _ in range(1000):
             trial = study.ask()
             assert isinstance(trial, Trial)

@@ -75,7 +75,7 @@ def test_a_database_dropped_and_made_anew_is_noticed_by_who_reports_to_the_old_o
     with psycopg.connect(postgres_server.url("postgres", driver=""), autocommit=True) as admin:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {name}")
-    with pytest.raises(StoreError, match="a table of haltune was dropped"):
+    with pytest.raises(StoreError, match="A table of haltune was dropped"):
         trial.report(0.6)
     begun(postgres_url)
     for use in (lambda: trial.report(0.6), study.ask):

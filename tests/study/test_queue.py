@@ -82,7 +82,7 @@ def test_two_workers_begin_it_once_and_enqueue_it_once():
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"lr": 0.1, "kernel": "rbf"}, "'layers' is missing"),
+        ({"lr": 0.1, "kernel": "rbf"}, "has no 'layers'"),
         ({**MINE, "lr": 7.0}, r"'lr' is 7.0. Use a value in \[0.0001, 1.0\]"),
         (3, "is a dict of names and values; got 3"),
     ],

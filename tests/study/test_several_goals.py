@@ -117,7 +117,7 @@ def test_every_number_of_a_report_is_in_the_log_and_read_back() -> None:
     [
         (0.5, "The report has no 'ms': every report needs all goals. This study needs 'acc', 'ms', 'params'"),
         ({"acc": 1.0, "ms": 1}, "The report has no 'params': the first report needs it for a constraint"),
-        ({"Acc": 1.0, "ms": 1}, "Is 'Acc' meant"),
+        ({"Acc": 1.0, "ms": 1}, "Did you mean 'Acc'"),
         ({"acc": "high", "ms": 1, "params": 1}, "number"),
     ],
 )

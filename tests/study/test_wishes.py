@@ -91,7 +91,7 @@ def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_i
 @pytest.mark.parametrize(
     ("status", "wish", "message"),
     [
-        (Status.COMPLETED, "stop", "trial 0 has ended (completed), so it cannot stop"),
+        (Status.COMPLETED, "stop", "trial 0 has ended \\(completed\\), so it cannot stop"),
         (Status.RUNNING, "continue", "trial 0 has no request to withdraw; it is running"),
         (Status.PAUSED, "pause", "trial 0 is paused, so the policy decides whether it continues"),
     ],
@@ -144,7 +144,7 @@ def test_who_reads_the_log_alone_knows_the_raised_budget(tmp_path):
     ("limits", "message"),
     [
         ({"trials": 2}, "no limit is raised. The budget is trials 2"),
-        ({"trails": 9}, "no such limit. This budget limits: trials"),
+        ({"trails": 9}, "unknown limit. The limits of this budget are: trials"),
         ({"trials": "many"}, "a positive number"),
     ],
 )

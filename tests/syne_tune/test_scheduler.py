@@ -95,7 +95,7 @@ def test_no_trial_is_stopped_or_paused_before_min_epochs(simulated, pauses):
     simulated(s, trials=4)
     lengths = [len(r.values) for r in s.study.trials if r.status != "running"]
     assert 5 <= min(lengths) < EPOCHS
-    with pytest.raises(InvalidInput, match="min_epochs=10 is more than max_epochs=9"):
+    with pytest.raises(InvalidInput, match="min_epochs=10 is above max_epochs=9"):
         scheduler(min_epochs=10)
 
 

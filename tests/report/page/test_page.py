@@ -139,7 +139,7 @@ def test_a_page_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(HaltuneError, match="no folder"):
+    with pytest.raises(HaltuneError, match="the folder"):
         write(told(), tmp_path / "nowhere" / "page.html")
 
 
