@@ -1,12 +1,12 @@
-"""The policies: a module or a package each; of a package, policy.py has the policy.
+"""The policies: a module each, or a package whose policy.py holds the policy.
 
-A new policy has two lines here: where its module is, and its import for type checkers.
+To add a policy, name its module in `_MODULES` and import it for type checkers.
 """
 
 from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
-from haltune.log.policy import Policy as Policy  # what one of your own derives from
+from haltune.log.policy import Policy as Policy  # the base class of your own policies
 
 _MODULES = {
     "autobct.policy": ("AutoBCT",),
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .rollout import Rollout as Rollout
     from .truvar.policy import LevelSetSearch as LevelSetSearch
     from .truvar.policy import TruVaR as TruVaR
-else:  # who checks types hears of a name that is not there
+else:  # type checkers must report a name that does not exist
     __getattr__, __dir__ = shows(__name__, _MODULES)
 
 _OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.4, with a warning
