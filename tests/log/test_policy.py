@@ -132,7 +132,7 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
         Halting(None)
     with pytest.raises(InvalidInput, match=r"derive from haltune\.policies\.Policy"):
         small_study(Duck())
-    with pytest.raises(InvalidInput, match=r"write EI\(\)"):
+    with pytest.raises(InvalidInput, match=r"Use EI\(\)"):
         small_study(EI)
 
 
