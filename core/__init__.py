@@ -1,8 +1,6 @@
-"""haltune spends training time where it pays.
+"""Decide, while deep-learning models train, which trial to stop, what to train next and when to end the search.
 
-It decides, while deep-learning models train, which run to stop, what to train next and
-when to stop looking. Policies live in `haltune.policies`, callbacks in
-`haltune.callbacks`, figures in `haltune.report`.
+Policies are in `haltune.policies`, callbacks in `haltune.callbacks`, figures in `haltune.report`.
 """
 
 from typing import TYPE_CHECKING
@@ -22,9 +20,9 @@ if TYPE_CHECKING:
     from haltune.policies.bobos.optimal_stopping import OptimalStopping
     from haltune.policies.truvar.belief import Level
 
-_DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
-_ROOMS = {"policies.bobos.optimal_stopping": ("OptimalStopping",), "policies.truvar.belief": ("Level",)}
-__getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
+_PACKAGES = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
+_MODULES = {"policies.bobos.optimal_stopping": ("OptimalStopping",), "policies.truvar.belief": ("Level",)}
+__getattr__, __dir__ = shows(__name__, _MODULES, packages=_PACKAGES)
 
 __all__ = [
     "Action",

@@ -1,6 +1,6 @@
-"""One BLAS thread while deciding: sums in another order would give other last bits, and other decisions.
+"""One BLAS thread for decisions: another order of sums would change the last bits, and so the decisions.
 
-numpy and scipy wheels each bring an OpenBLAS of their own; both are set. Other BLAS libraries are left as they are.
+numpy and scipy wheels have their own OpenBLAS; both are set. Other BLAS libraries are not changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "
 
 @cache
 def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
-    """(get, set) of the number of threads, for each OpenBLAS found."""
+    """Return (get, set) for the number of threads of each OpenBLAS found."""
     found = []
     for package in (np, scipy):
         root = Path(str(package.__file__)).parent
@@ -38,11 +38,11 @@ def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
 
 
 class _OneThread:
-    """Threads may decide at the same time: the first to begin sets the numbers, the last to end brings them back."""
+    """Counter of decisions in threads: the first one sets the numbers, the last one restores them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._within: dict[object, int] = {}  # what is decided now -> its thread
+        self._within: dict[object, int] = {}  # current decision -> its thread
         self._before: list[tuple[Callable[[int], None], int]] = []
         fork_handlers.add(self)
 
@@ -60,7 +60,7 @@ class _OneThread:
                 self._restore()
 
     def after_fork(self) -> None:
-        """See forks.ForkHandler: the child trains with as many threads as before, though others were deciding."""
+        """See forks.ForkHandler. The child trains with as many threads as before, even if others were deciding."""
         deciding, me = bool(self._within), threading.get_ident()
         self._lock = threading.Lock()
         self._within = {decision: thread for decision, thread in self._within.items() if thread == me}
@@ -77,7 +77,7 @@ _one = _OneThread()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Linear algebra on one thread inside the block; the former numbers come back after it."""
+    """Run linear algebra on one thread inside the block; restore the numbers after it."""
     decision = object()
     try:
         _one.enter(decision)
@@ -85,6 +85,6 @@ def one_thread() -> Iterator[None]:
     finally:
         try:
             _one.leave(decision)
-        except BaseException:  # Ctrl-C, before it began to
+        except BaseException:  # Ctrl-C before it started
             _one.leave(decision)
             raise

@@ -119,7 +119,7 @@ def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
         ([tmp_path / "none.db"], "none.db.*there is no"),
         ([tmp_path / "all.db"], r"holds 2 studies: 'one', 'two'. Say which: \('.*all.db', 'one'\)"),
         ([(tmp_path / "all.db", "three")], "no study 'three'"),
-        (["earlier.txt"], "ending in .db"),
+        (["earlier.txt"], "that ends in .db"),
     ):
         with pytest.raises((StoreError, InvalidInput), match=f"learn_from=.*{why}"):
             searched(learn_from=wrong)
