@@ -272,7 +272,7 @@ class Reporter:
         """
         trial = self.trial
         seconds, validation = lap or self.clock.lap()
-        value, scalars = self.measures.told(value, metrics)
+        value, scalars = self.measures.split(value, metrics)
         if self.record != "all":
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1

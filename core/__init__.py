@@ -1,8 +1,6 @@
-"""haltune spends training time where it pays.
+"""Decide, while deep-learning models train, which trial to stop, what to train next and when to end the search.
 
-It decides, while deep-learning models train, which run to stop, what to train next and
-when to stop looking. Policies live in `haltune.policies`, callbacks in
-`haltune.callbacks`, figures in `haltune.report`.
+Policies are in `haltune.policies`, callbacks in `haltune.callbacks`, figures in `haltune.report`.
 """
 
 from haltune._utils.lazy import shows
@@ -16,9 +14,9 @@ from haltune.store.open import Storage
 from haltune.study import Study, Trial
 from haltune.study.loading import current_trial, load_study
 
-_DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
+_PACKAGES = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
 _MOVED = dict.fromkeys(("Level", "OptimalStopping", "Resume", "Start"), "haltune.policies")  # until version 0.4
-__getattr__, __dir__ = shows(__name__, {}, _DOORS, _MOVED)
+__getattr__, __dir__ = shows(__name__, {}, _PACKAGES, _MOVED)
 
 __all__ = [
     "Action",

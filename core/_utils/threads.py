@@ -1,6 +1,6 @@
-"""One BLAS thread while deciding: sums in another order would give other last bits, and other decisions.
+"""One BLAS thread for decisions: another order of sums would change the last bits, and so the decisions.
 
-numpy and scipy wheels each bring an OpenBLAS of their own; both are set. Other BLAS libraries are left as they are.
+numpy and scipy wheels have their own OpenBLAS; both are set. Other BLAS libraries are not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "
 
 @cache
 def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
-    """(get, set) of the number of threads, for each OpenBLAS found."""
+    """Return (get, set) for the number of threads of each OpenBLAS found."""
     found = []
     for package in (np, scipy):
         root = Path(str(package.__file__)).parent
@@ -37,14 +37,14 @@ def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
 
 
 class _OneThread:
-    """Threads may decide at the same time: the first to begin sets the numbers, the last to end brings them back.
+    """Counter of decisions in threads: the first one sets the numbers, the last one restores them.
 
-    with undisturbed, one_thread, undisturbed.heard:  whole on its way in and out; signals end what is decided
+    with undisturbed, one_thread, undisturbed.heard:    whole when it starts and ends; signals can end the decision
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._within: list[int] = []  # the threads of what is decided now
+        self._within: list[int] = []  # the threads of current decisions
         self._before: list[tuple[Callable[[int], None], int]] = []
         fork_handlers.add(self)
 
@@ -65,7 +65,7 @@ class _OneThread:
                     put(threads)
 
     def after_fork(self) -> None:
-        """See forks.ForkHandler: the child trains with as many threads as before, though others were deciding."""
+        """See forks.ForkHandler. The child trains with as many threads as before, even if others were deciding."""
         self._lock, me = threading.Lock(), threading.get_ident()
         if self._within:
             self._within = [me, *(thread for thread in self._within if thread == me)]

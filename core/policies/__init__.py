@@ -1,16 +1,16 @@
-"""The policies: a module or a package each; of a package, policy.py has the policy.
+"""The policies: a module each, or a package whose policy.py holds the policy.
 
-A new policy has two lines here: where its module is, and its import for type checkers.
+To add a policy, name its module in `_MODULES` and import it for type checkers.
 """
 
 from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
-from haltune.log.decisions import Resume as Resume  # what one of your own answers
+from haltune.log.decisions import Resume as Resume  # what your own policies answer
 from haltune.log.decisions import Start as Start
-from haltune.log.policy import Policy as Policy  # and what it derives from
+from haltune.log.policy import Policy as Policy  # the base class of your own policies
 
-_ROOMS = {
+_MODULES = {
     "autobct.policy": ("AutoBCT",),
     "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
     "bobos.policy": ("BOBOS", "Halting"),
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from .truvar.belief import Level as Level
     from .truvar.policy import LevelSetSearch as LevelSetSearch
     from .truvar.policy import TruVaR as TruVaR
-else:  # who checks types hears of a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS | _PARTS)
+else:  # type checkers must report a name that does not exist
+    __getattr__, __dir__ = shows(__name__, _MODULES | _PARTS)
 
 _OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.4, with a warning
-POLICY_NAMES = tuple(sorted({name for names in _ROOMS.values() for name in names} - {*_OLD_NAMES}))
+POLICY_NAMES = tuple(sorted({name for names in _MODULES.values() for name in names} - {*_OLD_NAMES}))
 __all__ = ["Level", "OptimalStopping", "Policy", "Resume", "Start", *POLICY_NAMES]

@@ -175,7 +175,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
-    ended = None if log.policy.plans and history.asks_anew(budget, log.told) else history.finished
+    ended = None if log.policy.plans and history.has_new_budget(budget, log.told) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
     if not (ended or limit or unfinished) and (full := _full(log, history, budget)) and not _goes_on(log):
         limit = full

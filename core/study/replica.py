@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from haltune._utils.checks import number
 from haltune._utils.forks import fork_handlers
-from haltune._utils.process import lives_beside, new_holder, surely_gone
+from haltune._utils.process import is_other_alive, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import InvalidInput, StudyMismatch, warn
 from haltune.log import events as ev
@@ -315,7 +315,7 @@ class Replica:
         if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
             return False
         # who opens a study right after the machine slept finds all leases expired, and their processes awake
-        return not (lives_beside(lease.holder) and self._watch.age() < self.term / 4.0)
+        return not (is_other_alive(lease.holder) and self._watch.age() < self.term / 4.0)
 
     def _spares(self, lease: Lease, now: float) -> bool:
         """True when a trial of this study holds that lease, and the lease lasts by what its watch saw of the clock."""
@@ -348,7 +348,7 @@ class Replica:
 
     def budget(self, budget: Budget) -> None:
         """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
-        plans = self.policy.plans and self.history.asks_anew(budget, self.told)
+        plans = self.policy.plans and self.history.has_new_budget(budget, self.told)
         known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
         if plans or not (known or self.history.finished):
             told = plain(budget.to_json())

@@ -148,7 +148,7 @@ def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
     assert "BAD  log          event 2 of the study 'study'" in told
-    assert "it is not there; the next is event 3" in told
+    assert "it is missing; the next is event 3" in told
 
 
 def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypatch):

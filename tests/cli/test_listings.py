@@ -89,7 +89,7 @@ def test_of_several_studies_each_command_asks_which(command, tmp_path, monkeypat
     more = [0] if command == "explain" else ["--out", tmp_path / "page.html"] if command == "report" else []
     done = CliRunner().invoke(app, list(map(str, [command, path, *more])), env={"COLUMNS": "160"})
     assert done.exit_code == (1 if command == "doctor" else 3)
-    assert "several.db holds 2 studies: 'plain loop', 'zwei [é]'. Say which, with --name" in done.output
+    assert "several.db has 2 studies: 'plain loop', 'zwei [é]'. Choose one with --name" in done.output
     named = CliRunner().invoke(app, list(map(str, [command, path, *more, "--name", "plain loop"])))
     assert "Say which" not in named.output
 
@@ -321,7 +321,7 @@ def test_the_file_of_another_program_is_refused_and_left_as_it_is(tmp_path, comm
         c.execute("CREATE TABLE bookmarks (url)")
     before = path.read_bytes()
     more = ("0",) if command == "explain" else ("-o", tmp_path / "page.html") if command == "report" else ()
-    assert "is no store of haltune's: it holds bookmarks" in haltune(command, path, *more, code=3)
+    assert "is not a store of haltune: it contains bookmarks" in haltune(command, path, *more, code=3)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["places.sqlite"]
 

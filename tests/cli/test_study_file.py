@@ -186,15 +186,15 @@ ERRORS = [
     ("seed = 4", 'checkpoints = { disk_quota = "lots" }', 4, "'20GB'"),
     ("seed = 4", "store = { path = 'a.db' }", 4, "known are url, lease"),
     ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
-    ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the first the smaller"),
+    ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the smaller first"),
     ("float = [1e-4, 1e-1]", "float = [1e-1, 1e-4]", 11, "1e-1|0.1"),
     ("{ float = [1e-4, 1e-1], log = true }", "[1e-4, 1e-1]", 11, "may mean several things"),
     ("{ float = [1e-4, 1e-1], log = true }", "{ floats = [1e-4, 1e-1] }", 11, "say what it is"),
     ("log = true", "logs = true", 11, "did you mean 'log'?"),
-    ('kernel = "rbf"', 'kernel = "linear"', 16, "which 'kernel' never is"),
+    ('kernel = "rbf"', 'kernel = "linear"', 16, "'kernel' is never 'linear'"),
     ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'; did you mean 'BOBOS'?"),
     ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "did you mean 'initial'?"),
-    ('time = "30min"', 'time = "half an hour"', 24, "write a duration"),
+    ('time = "30min"', 'time = "half an hour"', 24, "Use a positive duration"),
     ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
 ]
 
@@ -393,7 +393,7 @@ def test_several_goals_and_constraints_are_read(file):
 @pytest.mark.parametrize(
     ("goal", "limits", "says"),
     [
-        ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals of 'a'"),
+        ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals have the metric 'a'"),
         ('[goal]\nmaximize = "a"', "[constraints]\nparams = 5", "at_most = 5e6"),
     ],
 )

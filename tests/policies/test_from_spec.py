@@ -138,7 +138,7 @@ def recorded_with_guided(inner, around=lambda spec: spec):
 @pytest.mark.parametrize("around", [lambda spec: spec, lambda spec: {**Halting(RandomSearch()).spec, "inner": spec}])
 def test_a_log_of_guided_opens_and_continues_with_the_default_search_and_says_so(inner, around):
     recorded, store = recorded_with_guided(inner, around)
-    with pytest.warns(UserWarning, match=r"recorded with Guided, which is gone.*continues with MultiFidelity\(\)"):
+    with pytest.warns(UserWarning, match=r"recorded with Guided, which was removed.*continues with MultiFidelity\(\)"):
         study = load_study(store, budget=Budget(trials=9))
     assert study.policy.part(MultiFidelity) == MultiFidelity()
     assert (study.best, len(study.trials)) == (recorded.best, 6)

@@ -145,7 +145,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_any_other_space_is_refused_and_nothing_is_written(narrow: Study, other: str) -> None:
     before = list(narrow.store.read("study"))
-    with pytest.raises(StudyMismatch, match=r"(?s) - space: '.*A space that contains the recorded one is taken"):
+    with pytest.raises(StudyMismatch, match=r"(?s) - space: '.*If your space contains the recorded one"):
         study_in(Space(OTHERS[other]), narrow.store)
     assert list(narrow.store.read("study")) == before
 
@@ -249,7 +249,7 @@ def test_a_parameter_that_is_new_has_been_what_its_constant_says(name: str, tmp_
     narrow.budget = "9 trials"
     narrow.enqueue(enqueued := {"lr": 0.01, "layers": 1, "kernel": "rbf", "decay": 0.0})
     before = configs(narrow)
-    with pytest.raises(StudyMismatch, match="'momentum' is new, and its value so far is unknown"):
+    with pytest.raises(StudyMismatch, match="'momentum' is new, and its earlier value is unknown"):
         study_in(VARIED, store, policy())
     assert configs(study_in(MOMENTUM, store, policy())) == [c | {"momentum": THIRD} for c in before]
     wide = study_in(VARIED, store, policy(), trials=9)

@@ -150,7 +150,7 @@ class FinalValues:
         targets = scores.targets(heights)
         choice = shares @ targets - targets.mean()
         sampling = _SIZE**2 * (shares @ shares)
-        unexplained = _SIZE**2 * (shares @ (1.0 - mode.foretells[reached] ** 2))
+        unexplained = _SIZE**2 * (shares @ (1.0 - mode.correlations[reached] ** 2))
         return cls(
             goal.sign,
             (low, high),

@@ -60,7 +60,7 @@ def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start()
     assert drawn == audited(1)[1] != audited(2)[1]
     assert binom.ppf(1e-6, 60, 0.5) <= len(drawn) <= binom.ppf(1 - 1e-6, 60, 0.5)
     for start in (e for e in study.events() if isinstance(e, Started)):
-        assert ("audit of 50% of the runs" in start.reason) == (start.trial in drawn)
+        assert ("audit of 50% of the trials" in start.reason) == (start.trial in drawn)
         assert start.evidence.get(AUDIT, 0.5) == 0.5
 
 
@@ -81,7 +81,7 @@ def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
     assert would.epoch == stop.epoch
     assert would.verdict.action is Action.CONTINUE
     assert would.verdict.evidence == {**stop.verdict.evidence, AUDIT: stop.epoch}
-    expected = f"audit: would stop here, {stop.verdict.reason}; trains on to see whether that is right"
+    expected = f"audit: would stop here, {stop.verdict.reason}; continues to measure wrong stops"
     assert would.verdict.reason == expected
 
 

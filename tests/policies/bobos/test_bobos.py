@@ -272,7 +272,7 @@ def test_the_receipt_names_the_epochs_and_the_runs_that_it_rests_on() -> None:
     assert beyond == sum(n > solved for n in known)
     assert last.evidence["beside_full"] == sum(n == HORIZON for n in known)
     assert re.search(
-        rf"from its own {solved} epochs? and {beyond} runs? trained (further, \w+ of them )?to the end", last.reason
+        rf"from its own {solved} epochs? and {beyond} trials? trained (further, \w+ of them )?to the end", last.reason
     )
 
 

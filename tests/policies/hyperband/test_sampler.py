@@ -136,7 +136,7 @@ def test_a_sampler_that_proposes_nothing_is_replaced_by_chance(answer: Any) -> N
     lab = spied(SuccessiveHalving(n=9, sampler=spy), spy)
     assert len(lab.study.trials) == 9
     reasons = [e.reason for e in lab.log if isinstance(e, Started)]
-    assert f"the sampler says {type(answer).__name__}" in reasons[-1]
+    assert f"the sampler returned {type(answer).__name__}" in reasons[-1]
 
 
 @pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.slow), True])

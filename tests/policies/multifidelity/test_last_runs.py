@@ -80,7 +80,7 @@ def test_what_goes_on_last_says_why_and_is_not_compared_any_more() -> None:
     assert len(lasts()) > 2
     for found, e in lasts():
         assert e.until == EPOCHS
-        assert "trains no new run in full, but this one" in e.reason
+        assert "too small for a new trial, but trains this one in full" in e.reason
         assert found.trials[e.trial].epoch == EPOCHS
         events = [r for r in found.events() if isinstance(r, Reported) and r.trial == e.trial]
         verdicts = [r.verdict.action.value for r in events if r.attempt == e.attempt]
@@ -98,11 +98,11 @@ def test_of_those_in_time_the_most_promising_goes_on() -> None:
 def test_it_ends_before_its_budget_where_no_run_would_end_in_time_and_goes_on_with_more() -> None:
     store = MemoryStore(Clock())
     found = searched(Budget(time=200), store=store)
-    assert "trains no other run in full" in found.outcome.reason
+    assert "train another trial in full" in found.outcome.reason
     assert 200 - 28 * 1.2 < found.spent.time < 200
-    begun = len(found.trials)
+    started = len(found.trials)
     more = searched(Budget(time=400), store=store)
-    assert len(more.trials) > begun
+    assert len(more.trials) > started
 
 
 Curve = Callable[[dict[str, Any], float, int], float]

@@ -132,14 +132,14 @@ def test_a_page_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(HaltuneError, match=r"cannot write .*page\.html: the disk is gone; name a file"):
+    with pytest.raises(HaltuneError, match=r"cannot write .*page\.html: the disk is gone. Use a file"):
         write(a_search(), target)
     assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(HaltuneError, match="no folder"):
+    with pytest.raises(HaltuneError, match="the folder"):
         write(told(), tmp_path / "nowhere" / "page.html")
 
 
