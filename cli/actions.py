@@ -60,7 +60,7 @@ def run(
     with errors():
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
         opened = read(study).open()
-        opened.session.set_price(price)
+        opened._session.set_price(price)
         _train(opened, command, workers, gpus, **limits)
 
 
@@ -98,7 +98,7 @@ def stop(where: Where, name: Name = None) -> None:
     """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
     with errors():
         study = study_of(where, name, writing=True)
-        outcome, training = study.outcome, study.history.running > len(study.lost)
+        outcome, training = study.outcome, study.history.running > len(study._lost)
         if (outcome.over or outcome.held) and not training:
             what = "stopped already" if outcome.held else "over, nothing is left to stop"
             say(f"{study.name} is {what}: {outcome.reason}")
@@ -170,7 +170,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
-    study.session.logger.last_word = False  # the summary is
+    study._session.logger.last_word = False  # the summary is
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
     say(summary(study))
     if not outcome.over or study.history.held:

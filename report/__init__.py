@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .figures.results import budget, edf, front, metrics, progress, timeline
     from .page import write
 
-_ROOMS = {
+_MODULES = {
     "comparison": ("compare",),
     "console": ("live",),
     "figures.beliefs": ("posterior", "region"),
@@ -32,7 +32,7 @@ _ROOMS = {
     "page": ("write",),
 }
 if not TYPE_CHECKING:  # a type checker reports a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = [
     "budget", "calibration", "compare", "contour", "decisions", "edf", "front", "importance", "learning_curves", "live",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
@@ -141,7 +142,7 @@ def beliefs_of(study: StudyView) -> Beliefs | None:
         fold.take(event)
         if isinstance(event, ev.Started) and "value" in event.evidence and TAG in event.tags:
             weighed[event.tags[TAG]] = Weighing(event.evidence["value"], event.evidence.get("last"))
-    with one_thread():  # the same bits as in the search
+    with undisturbed, one_thread, undisturbed.heard:  # the same bits as in the search
         history = fold.judged
         assessment = policy.assess(history, fold.state)
         if assessment is None:

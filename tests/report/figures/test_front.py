@@ -79,7 +79,7 @@ def test_it_is_said_in_a_few_lines() -> None:
     ended = [ended_line(study.history, t)[0] for t in study.trials]
     assert ended[0] == "Trial 0 trained in full, 2 epochs: <acc> 0.5, ms 3, params 1, on the front"
     assert "on the front" not in ended[2]
-    assert "; params = 6, and allowed is params at most 5: training does not change it" in ended[4]
+    assert "; params = 6 breaks the constraint params at most 5, and training does not change it" in ended[4]
 
 
 def test_what_is_of_one_goal_says_what_is_there_instead() -> None:

@@ -13,10 +13,10 @@ import pytest
 from told import a_search, tell_trial, told
 from worlds import small_study
 
-from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space, Study  # fmt: skip
+from haltune import Choice, Float, HaltuneError, Maximize, Problem, Space, Study  # fmt: skip
 from haltune.display import duration
 from haltune.log.events import Status
-from haltune.policies import GPUCB, Halting, RandomSearch
+from haltune.policies import GPUCB, Halting, OptimalStopping, RandomSearch
 from haltune.report import learning_curves, write
 
 
@@ -132,14 +132,14 @@ def test_a_page_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(HaltuneError, match=r"cannot write .*page\.html: the disk is gone; name a file"):
+    with pytest.raises(HaltuneError, match=r"cannot write .*page\.html: the disk is gone. Use a file"):
         write(a_search(), target)
     assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(HaltuneError, match="no folder"):
+    with pytest.raises(HaltuneError, match="the folder"):
         write(told(), tmp_path / "nowhere" / "page.html")
 
 

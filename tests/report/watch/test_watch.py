@@ -282,7 +282,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     assert post("end", trial=1) == (200, {"said": "trial 1 ends after the epoch under way"})
     assert trial.report(0.5, seconds=1.0).reason == "stopped by you, on the search's page"
     trial.finish()
-    assert post("end", trial=1) == (400, {"error": "trial 1 is over, stopped: nothing can be asked of it"})
+    assert post("end", trial=1) == (400, {"error": "trial 1 has ended (stopped), so it cannot stop"})
     assert post("extend", limits={"trials": 7}) == (
         200,
         {"said": "the budget is trials 7 now; nobody trains now: run its program again"},
@@ -296,7 +296,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     [
         ("end", b"{}", 400, "the number of a trial"),
         ("end", b'{"trial": 99}', 400, "there is no trial 99"),
-        ("extend", b'{"limits": {"trials": 1}}', 400, "nothing is raised"),
+        ("extend", b'{"limits": {"trials": 1}}', 400, "no limit is raised"),
         ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
         ("enqueue", b"[" * 90_000, 400, "an object in JSON"),
