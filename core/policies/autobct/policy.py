@@ -18,6 +18,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
 from haltune._utils.memo import Memo
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural
 from haltune.errors import InvalidInput
@@ -418,7 +419,8 @@ class AutoBCT(Policy[Trials]):
         """Return the controls, the prior, and its basis functions at the controls (g, J)."""
 
         def made() -> tuple[Controls, Prior, Array]:
-            with one_thread():  # a prior that is fitted must have the same bits in every process
+            # a prior that is fitted must have the same bits in every process
+            with undisturbed, one_thread, undisturbed.heard:
                 controls, prior = controls_of(problem.space), self.prior
                 if prior is None:
                     prior = sampled(problem.space.dim)

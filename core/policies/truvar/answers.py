@@ -17,6 +17,7 @@ from scipy.special import ndtr
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural, preformatted, visible
 from haltune.errors import InvalidInput
@@ -325,7 +326,7 @@ def _known(
     """Return the posterior after a log. If the goal is not the policy's own, a stage starts now."""
     member_set = own or TruVaR(initial=1).part(MemberSet)
     assert member_set is not None
-    with one_thread():
+    with undisturbed, one_thread, undisturbed.heard:
         state = TruVaRState()
         for event in log:
             state.take(event)

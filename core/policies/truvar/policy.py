@@ -100,7 +100,7 @@ class TruVaR(Policy[TruVaRState]):
         threshold: value of the metric that separates good from bad. Default: None, search for the best configuration.
         implicit: a threshold as a share of the unknown best value, such as 0.98 (the metric must be positive; of a
             loss, best / 0.98). Default: None.
-        levels: measurement levels, a list of haltune.Level with noises and costs. The training reads the chosen one
+        levels: measurement levels, a list of Level with noises and costs. The training reads the chosen one
             from `trial.level`. Default: none, a single level.
         cost: a function (config) or (config, previous config) to a positive number. The previous config is None at
             the first trial. Default: None.

@@ -119,7 +119,7 @@ def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
         ([tmp_path / "none.db"], "none.db.*there is no"),
         ([tmp_path / "all.db"], r"holds 2 studies: 'one', 'two'. Say which: \('.*all.db', 'one'\)"),
         ([(tmp_path / "all.db", "three")], "no study 'three'"),
-        (["earlier.txt"], "ending in .db"),
+        (["earlier.txt"], "that ends in .db"),
     ):
         with pytest.raises((StoreError, InvalidInput), match=f"learn_from=.*{why}"):
             searched(learn_from=wrong)
@@ -217,7 +217,7 @@ def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str
     else:
         study = searched(store=store, **given)
     assert study.policy == whole.policy
-    assert study.settings.policy == whole.policy
+    assert study._settings.policy == whole.policy
     moves = [[t.config for t in s.trials] for s in (study, whole)]
     assert moves[0] == moves[1]
 

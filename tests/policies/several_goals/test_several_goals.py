@@ -16,11 +16,12 @@ import pytest
 from worlds import quick, several, small_study, told
 
 import haltune.policies as of
-from haltune import Constraint, Maximize, Problem, Start, Study
+from haltune import Constraint, Maximize, Problem, Study
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
 from haltune.log.policy import Fold
+from haltune.policies import Start
 from haltune.policies.several_goals import lattice
 from haltune.study.judging import with_report
 
@@ -211,11 +212,11 @@ def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place
         told = event.verdict.reason.partition(";")[0]
         above, others = by_hand(event, before)
         if not others:
-            assert told.startswith(f"the first to come to epoch {event.epoch:g}")
+            assert told.startswith(f"the first to reach epoch {event.epoch:g}")
         elif above:
             assert told == (
                 f"at epoch {event.epoch:g} dominated by {above} of {others} other trial{'s' * (others > 1)}"
             )
         else:
-            assert told == f"at epoch {event.epoch:g} on the front of {others + 1} trials"
+            assert told == f"at epoch {event.epoch:g} on the Pareto front of {others + 1} trials"
             assert event.verdict.action is Action.PAUSE
