@@ -272,7 +272,7 @@ class Reporter:
         """
         trial = self.trial
         seconds, validation = lap or self.clock.lap()
-        value, scalars = self.measures.told(value, metrics)
+        value, scalars = self.measures.split(value, metrics)
         if self.record != "all":
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
@@ -285,7 +285,8 @@ class Reporter:
             self._last = report.epoch
             trial._patient = False  # an outage of the store does not hold up the training
             try:
-                self._deliver_waiting()
+                if self._waiting:
+                    self._deliver_waiting()
                 verdict = trial._record(report, judge and self.verdict is None)
             except LeaseLost as error:
                 self._lost(error)

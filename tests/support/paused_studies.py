@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from haltune import Checkpointing, Float, Minimize, Problem, Resume, Space, Study, Verdict
+from haltune import Checkpointing, Float, Minimize, Problem, Space, Study, Verdict
 from haltune.log.decisions import Action, go_on
 from haltune.log.events import Status
-from haltune.policies import RandomSearch
+from haltune.policies import RandomSearch, Resume
 
 
 @dataclass(frozen=True)
