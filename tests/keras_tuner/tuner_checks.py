@@ -224,7 +224,7 @@ def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"objective": None}, InvalidInput, "objective= is needed"),
+        ({"objective": None}, InvalidInput, "Tuner needs objective="),
         ({"objective": ["val_loss", "val_mae"]}, NotSupported, "one goal"),
         ({"max_epochs": None}, InvalidInput, "needs max_epochs="),
         ({"executions_per_trial": 2}, InvalidInput, "executed once"),
