@@ -23,7 +23,7 @@ from haltune.errors import NotSupported
 
 from .base import Reporting
 from .boosting import full_name
-from .interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller
 from .reporter import two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"

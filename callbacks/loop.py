@@ -26,7 +26,7 @@ from haltune.ranks import this
 from haltune.study import Trial
 from haltune.study.trial import check_write, check_written
 
-from .interruption import Interruption
+from haltune._utils.interruption import Interruption
 from .randomness import capture, restore, state_from_json
 from .ranks import torch_ranks
 from .reporter import Reporter

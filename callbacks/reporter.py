@@ -34,7 +34,7 @@ from haltune.study import Trial
 from haltune.study.attempt import Report
 from haltune.study.session import spawning
 
-from .interruption import Interruption
+from haltune._utils.interruption import Interruption
 
 
 class Clock:

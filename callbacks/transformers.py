@@ -29,7 +29,7 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller
 from .ranks import torch_ranks
 from .reporter import missing, two_callbacks
 

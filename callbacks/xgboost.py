@@ -21,7 +21,7 @@ from haltune.errors import NotSupported
 
 from .base import Reporting
 from .boosting import CANNOT_FOLD, STARTED, begin, full_name, named
-from .interruption import Interruption
+from haltune._utils.interruption import Interruption
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base

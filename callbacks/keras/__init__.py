@@ -32,7 +32,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from ..base import Reporting
-from ..interruption import Interruption
+from haltune._utils.interruption import Interruption
 from ..reporter import missing, scalars, two_callbacks
 from . import saving, surroundings
 from .saving import load_best, load_model

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from haltune.errors import InvalidInput
 
 from ..base import Reporting, framework_bases, over
-from ..interruption import Interruption
+from haltune._utils.interruption import Interruption
 from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks
 from . import checkpoint, checks

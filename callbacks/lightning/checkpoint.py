@@ -19,7 +19,7 @@ from haltune._utils.disk import discard
 from haltune.errors import NotSupported
 
 from .. import randomness
-from ..interruption import caller
+from haltune._utils.interruption import caller
 from ..ranks import Agreement
 from ..reporter import Reporter
 from .checks import at_boundary, sharded
