@@ -12,15 +12,17 @@ training on them, unless the loader has a state. With several processes rank 0 r
 from __future__ import annotations
 
 import signal
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput
 
 from ..base import Reporting, framework_bases, over
-from haltune._utils.interruption import Interruption
 from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks
 from . import checkpoint, checks
@@ -185,6 +187,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage != "fit":
             return
         leave_group_at_exit()
+        checks.leave_requeue(trainer, self.trial)
         self._loaded, self._of = [], None  # what a `validate` loaded is not this fit's
         epochs = trainer.max_epochs
         # before callbacks add an epoch for their own use
@@ -213,6 +216,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._start()
             self._reporter.defer(Interruption(trainer.world_size == 1 and not checks.sharded(trainer)))
+            self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
