@@ -142,8 +142,9 @@ class CurveRows:
             self._add(t, e.trial, t.value)
 
     def _ended(self, t: TrialRows, trial: int, status: Status) -> None:
-        """Its last value counts, unless that epoch is trained again. One that failed without any diverged."""
-        if status is Status.FAILED and not t.rows:
+        """Its last value counts, unless that epoch is trained again. One that failed has diverged, whatever it reached:
+        what runs out of memory does so again, where the search would otherwise come back to."""
+        if status is Status.FAILED:
             t.at = max(1.0, t.at)
             self._add(t, trial, math.nan)
         known = bool(t.rows) and t.rows[-1][0] >= t.at
