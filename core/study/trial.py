@@ -395,7 +395,7 @@ class Trial(Attempt, KnowsAttributes):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        self._signals.counts = True  # the trial ends as a whole before a signal does
+        self._signals.end()  # the trial ends as a whole before a signal does
         forgiven = False
         try:
             forgiven = self._end(error)
