@@ -86,14 +86,12 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
 
 
 def verdict_in_unit(verdict: Verdict, grid: Grid | None) -> Verdict:
-    """Return a policy's verdict with its positions in the study's unit."""
     if grid is None or verdict.until is None:
         return verdict
     return replace(verdict, until=grid.position(verdict.until))
 
 
 def move_in_unit(move: Move, grid: Grid | None) -> Move:
-    """Return a policy's move with its positions in the study's unit."""
     if grid is None or isinstance(move, Wait | Finish) or move.until is None:
         return move
     resource = None if move.resource is None else grid.position(move.resource)

@@ -188,7 +188,6 @@ class Wrapper(Policy[Any]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The inner policy's spec, if the wrapper has no options."""
         return self.policy.spec
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:

@@ -109,7 +109,6 @@ class Span:
 
     @property
     def unit(self) -> float:
-        """Distance from the worst value to the top."""
         return self.high - self.worst
 
     def outgrown_by(self, new: Span) -> bool:

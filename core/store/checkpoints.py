@@ -76,7 +76,7 @@ class Checkpointing(KnowsArguments):
 
     folder: StrPath | None = None
     keep: int = 1
-    disk_quota: float | str | None = None  # bytes
+    disk_quota: float | str | None = None
 
     def __post_init__(self) -> None:
         pythonic(self)
@@ -249,7 +249,6 @@ class Checkpoints:
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        """Return the bytes of each checkpoint, including those that are being written."""
         folders = (folder for found in self._folders().values() for folder in found)
         return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
 
@@ -270,7 +269,6 @@ def _final(temporary: Path) -> Path:
 
 
 def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
-    """Return path, kind and attempt of each file in a trial's folder that haltune wrote."""
     found = ((path, _FILE.fullmatch(path.name)) for path in disk.listed(folder))
     return [(path, match[1], int(match[2])) for path, match in found if match]
 
