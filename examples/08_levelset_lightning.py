@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from haltune import Budget, Float, Level, Maximize, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.callbacks.lightning import HaltuneCallback
-from haltune.policies import TruVaR
+from haltune.policies import Level, TruVaR
 
 TRIALS, EPOCHS, CHECKS = (int(n) for n in sys.argv[1:] or (40, 10, 12))
 LEVELS, GOOD = [Level("1 seed"), Level("3 seeds", cost=3)], 0.85

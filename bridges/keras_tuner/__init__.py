@@ -211,7 +211,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             self._search_what_was_found()
         answer = self.study.ask()
         if isinstance(answer, Wait):
-            self.study.session.wait(_PAUSE, None)
+            self.study._session.wait(_PAUSE, None)
         if isinstance(answer, Wait | Finish):
             self.tuner_ids.discard(tuner_id)
             return _trial(self.get_space(), "", "IDLE" if isinstance(answer, Wait) else "STOPPED")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haltune._utils.checks import check_whole
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, warn
 from haltune.log.decisions import Verdict
@@ -175,7 +176,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
             )
         if not max(1, problem.min_epochs) <= last < horizon:
             return None
-        with self._lock, one_thread():
+        with self._lock, undisturbed, one_thread, undisturbed.heard:
             past = Past(problem, self._seed, self._over(study, problem))
             judged = record_of(trial, problem, past.scale_of(trial.number))
             return self._stopper.verdict(past, judged)

@@ -18,6 +18,7 @@ import numpy as np
 
 from haltune._utils.checks import check_counts, check_whole
 from haltune._utils.memo import Memo
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
@@ -193,7 +194,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
             return {}
         translated = Translated.of_distributions(search_space)
         rng = np.random.default_rng([self._seed, _RELATIVE, trial.number])
-        with self._lock, one_thread():
+        with self._lock, undisturbed, one_thread, undisturbed.heard:
             trials = _trials(study, (*WHOLE, TrialState.RUNNING))
             others = [t for t in trials if t.number != trial.number]
             config = self._chosen(self._problem(study, translated, others), translated, others, rng)

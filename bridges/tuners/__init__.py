@@ -102,7 +102,7 @@ class Conductor:
         self.declined: int | None = None  # the trial that kept training instead of pausing
         self._lock = RLock()
         self._warned: set[str] = set()
-        self._renewed = study.session.monotonic()
+        self._renewed = study._session.monotonic()
 
     def begin(self, name: str) -> Trial | Wait | Finish:
         """Return the trial to train under a name; the same trial at each call."""
@@ -179,7 +179,7 @@ class Conductor:
 
     def _renew(self) -> None:
         """Renew the leases of trials with long epochs."""
-        session = self.study.session
+        session = self.study._session
         if session.monotonic() - self._renewed > session.lease_seconds / 4.0:
             self._renewed = session.monotonic()
             for trial in self.held.values():
@@ -197,13 +197,13 @@ def state_of(conductor: Conductor | None) -> dict[str, Any]:
         return {"haltune": _VERSION}
     study = conductor.study
     study.sync()
-    log = study.session.log
+    log = study._session.log
     in_memory = isinstance(log.store, MemoryStore)
     return {
         "haltune": _VERSION,
         "name": study.name,
         "store": log.store.url,
-        "holder": study.session.holder,
+        "holder": study._session.holder,
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
         "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
         "declined": conductor.declined,
@@ -248,7 +248,7 @@ def conductor_of(
         study.budget = replace(budget, trials=budget.trials + unknown)
     for key, (id, attempt) in state["held"].items():
         try:
-            conductor.hold(key, study.take(id, attempt, holder, lambda: None))
+            conductor.hold(key, study._take(id, attempt, holder, lambda: None))
         except LeaseLost:
             continue  # it ended after the state was written
     for key in conductor.held.keys() & state["told"].keys():

@@ -27,7 +27,7 @@ from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import ADVICE, Event, Reported, Status
 from .problem import Budget, Goal, Problem, smoothed
-from .records import Best, OnFront, TopTrial, TrialBuilder, TrialRecord
+from .records import Best, Locate, OnFront, TopTrial, TrialBuilder, TrialRecord
 from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
 from .spending import Spending, Spent
 
@@ -88,7 +88,7 @@ class History:
         self.wishes = Wishes()
         self.first_rungs: dict[str, float | None] = {}  # bracket, by its tag -> resource of its first rung
         self.whose = "the study"  # in errors
-        self.locate: Callable[[str | None], str | None] = lambda path: path  # from a logged path to one users can open
+        self.locate: Locate = str  # from a logged path to one users can open
         self._trials: list[TrialBuilder] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf if none
         self._results = array("d")  # sign * result of each ended or paused trial, -inf for others
@@ -277,18 +277,18 @@ class History:
         best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
-    def outgrown(self, at: float) -> ev.Rescaled | None:
+    def outgrown(self, now: Callable[[], float]) -> ev.Rescaled | None:
         """Return an event with a new scale of the score or of one of several goals; None if all scales still fit."""
         new = self.learnt_scale()
         if new is not None and outgrown(self.scale, new):
-            return ev.Rescaled(at=at, low=new.low, high=new.high)
+            return ev.Rescaled(at=now(), low=new.low, high=new.high)
         if not self.problem.further:
             return None
         goals, vectors = self.problem.goals, self.vectors()
         firsts = [[g.sign * t.column(g.metric)[0] for t in self._trials if t.epochs] for g in goals]
         for metric, span in learn_spans(vectors, non_dominated(vectors), measured(firsts), goals).items():
             if metric not in self._spans or self._spans[metric].outgrown_by(span):
-                return ev.Rescaled(at=at, low=span.low, high=span.high, metric=metric, worst=span.worst)
+                return ev.Rescaled(at=now(), low=span.low, high=span.high, metric=metric, worst=span.worst)
         return None
 
     # -- costs, randomness -------------------------------------------------------------------------

@@ -85,14 +85,12 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
     return verdict if verdict.until is None else replace(verdict, until=grid.points(verdict.until))
 
 
-def verdict_in_unit(verdict: Verdict, grid: Grid | None) -> Verdict:
-    if grid is None or verdict.until is None:
-        return verdict
-    return replace(verdict, until=grid.position(verdict.until))
+def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
+    return verdict if verdict.until is None else replace(verdict, until=grid.position(verdict.until))
 
 
-def move_in_unit(move: Move, grid: Grid | None) -> Move:
-    if grid is None or isinstance(move, Wait | Finish) or move.until is None:
+def move_in_unit(move: Move, grid: Grid) -> Move:
+    if isinstance(move, Wait | Finish) or move.until is None:
         return move
     resource = None if move.resource is None else grid.position(move.resource)
     return replace(move, until=grid.position(move.until), resource=resource)

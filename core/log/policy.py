@@ -47,7 +47,8 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     """Base class of policies. Its state is a pure fold over the log; its decisions are pure functions of that state.
 
     Example:
-        >>> from haltune import Budget, Float, Minimize, Problem, Space, Start, Study
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import Start
         >>> from haltune.policies import Policy
         >>> class Coin(Policy[int]):  # its state: how many trials were started
         ...     def start(self, problem):

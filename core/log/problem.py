@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -604,7 +605,7 @@ class Problem(KnowsArguments):
     def units(self) -> str:
         return several_of(self.unit)
 
-    @property
+    @cached_property
     def goals(self) -> tuple[Goal, ...]:
         return (self.goal, *self.further)
 
@@ -706,7 +707,7 @@ class Measures:
         ranked = tuple(n for n in problem.measured if n not in goals and n not in limited)
         return cls(problem.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
-    @property
+    @cached_property
     def others(self) -> tuple[str, ...]:
         return (*self.goals, *self.limited, *self.ranked)
 

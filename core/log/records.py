@@ -32,7 +32,7 @@ from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Repo
 from .problem import Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
-Locate = Callable[[str | None], str | None]  # from a path in the log to one that users can open
+Locate = Callable[[str], str | None]  # from a path in the log to one that users can open
 Standing = tuple[float, float, float, float]  # larger is better; the last entry is sign * value
 
 
@@ -373,9 +373,9 @@ class TrialBuilder:
             id=self.id, config=self.config, until=self.until,
             epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
-            checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
-            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
-            resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
+            checkpoint=self.checkpoint and locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch,
+            kept=self.kept and locate(self.kept), started=self.started, verdict=self.verdict, error=self.error,
+            proposed=self.proposed, resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
             unit=self.problem.unit,
         )  # fmt: skip
         return self.record

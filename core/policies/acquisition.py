@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from haltune._utils.arrays import Array, Indices
-from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Config
 from haltune.space import Space
@@ -140,28 +139,22 @@ def maximise(
     *,
     tried: Set[str] = frozenset(),
     around: Sequence[Config] = (),
-    extra_candidates: Sequence[Config] = (),
     candidates: int = 1024,
-    starts: int = 4,
 ) -> Proposal:
     """Return the best configuration found whose key is not in `tried`. Equal rng states give equal results.
 
-    It evaluates `candidates` Sobol points (or the whole space if that is smaller), `extra_candidates`, and
-    neighbours of the configurations `around` (such as the best so far). Then it climbs from the best `starts` of these
-    that are apart: by L-BFGS-B along continuous coordinates, then by changing one discrete parameter at a time.
+    It evaluates `candidates` Sobol points (or the whole space if that is smaller), and the configurations `around`
+    (such as the best so far) with their neighbours. Then it climbs from the best 4 of these that are apart: by L-BFGS-B
+    along continuous coordinates, then by changing one discrete parameter at a time.
     In a space of more than 100,000 configurations, `exhausted` means that 1,024 further uniform draws were all tried.
-    Raises InvalidInput when candidates or starts < 1, and InvalidSpace when sampling finds too few configurations.
+    Raises InvalidSpace when sampling finds too few configurations.
     """
-    if candidates < 1 or starts < 1:
-        raise InvalidInput(
-            f"maximise got candidates={candidates} and starts={starts}. Both must be 1 or more. Raise the smaller one."
-        )
     pool = _Evaluated(acquisition, space)
     small = space.size is not None and space.size <= min(candidates, MOST_ROWS)
     pool.add(space.enumerate() if small else space.sample_up_to(candidates, rng, "sobol"))
-    pool.add([*extra_candidates, *around])
+    pool.add(around)
     pool.snap(_near(space, around, rng))
-    _climb(pool, _apart(pool, starts))
+    _climb(pool, _apart(pool, 4))
     found = pool.best(tried)
     if found is None and not small:
         listed = space.size is not None and space.size <= MOST_ROWS

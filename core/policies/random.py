@@ -72,6 +72,6 @@ def fresh(history: History, rng: Generator, draws: int = 64) -> dict[str, Any]:
     space = history.problem.space
     tried = history.tried
     configs = space.sample(1, rng, design="uniform")
-    if space.key(configs[0]) in tried:
-        configs += [c for c in space.sample_up_to(draws, rng) if space.key(c) not in tried]
+    if space.key_of_canonical(configs[0]) in tried:
+        configs += [c for c in space.sample_up_to(draws, rng) if space.key_of_canonical(c) not in tried]
     return dict(configs[-1])

@@ -379,7 +379,7 @@ class Layout:
     names: tuple[str, ...]  # in the order they were given
     dim: int
 
-    @property
+    @cached_property
     def coordinates(self) -> tuple[Parameter, ...]:
         return tuple(sorted((p for p in self.ordered if p.axis.width), key=lambda p: p.columns.start))
 
@@ -514,7 +514,7 @@ class Table:
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
             active &= self.active[condition.parent] & condition.holds(self.columns[condition.parent])
-        low, high = (self.bound(parameter, side, self.columns) for side in (0, 1))
+        low, high = self.bound(parameter, 0, self.columns), self.bound(parameter, 1, self.columns)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
 
@@ -528,7 +528,7 @@ class Table:
 
     def rows(self, keep: Mask) -> Table:
         parts = (self.columns, self.active, self.lows, self.highs, self.crossed)
-        return Table(int(keep.sum()), *({name: column[keep] for name, column in part.items()} for part in parts))
+        return Table(int(keep.sum()), *[{name: column[keep] for name, column in part.items()} for part in parts])
 
 
 def read_cube(layout: Layout, u: Array) -> Table:
@@ -597,7 +597,7 @@ def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[s
 def write_configs(layout: Layout, table: Table) -> list[Config]:
     axes = {p.name: p.axis for p in layout.ordered}
     lists = [axes[name].write(table.columns[name]) for name in layout.names]
-    if all(mask.all() for mask in table.active.values()):
+    if np.all([*table.active.values()]):
         return [dict(zip(layout.names, row, strict=True)) for row in zip(*lists, strict=True)]
     masks = np.column_stack([table.active[name] for name in layout.names]).tolist()
     return [

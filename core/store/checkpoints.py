@@ -190,9 +190,9 @@ class Checkpoints:
     def recorded(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
-    def located(self, path: str | None) -> str | None:
+    def located(self, path: str) -> str:
         """Return the full path of a logged checkpoint, which may be missing (see `missing`)."""
-        return path if path is None or not self._is_ours(path) else str(self.folder / path)
+        return str(self.folder / path) if self._is_ours(path) else path
 
     def missing(self, path: str | None) -> bool:
         """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""

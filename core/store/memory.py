@@ -31,7 +31,7 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.url = "memory"
-        self._clock = clock
+        self.now = clock
         self._logs: dict[str, list[Event]] = {}
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
@@ -41,9 +41,6 @@ class MemoryStore:
 
     def address(self) -> str:
         raise NotSupported("other processes cannot train a study in memory. Use a file, store='sqlite:///search.db'")
-
-    def now(self) -> float:
-        return self._clock()
 
     def names(self) -> list[str]:
         return list(self._logs)

@@ -175,7 +175,8 @@ class SqlStore(ABC):
     _hurry: ClassVar[str] = ""  # SQL: do not wait for the disk. If a crash loses a lease, it is renewed later
 
     def __init__(self, address: str, clock: Callable[[], float], reading: bool) -> None:
-        self._address, self._clock, self._reading = address, clock, reading
+        self._address, self._reading = address, reading
+        self.now = clock  # that all workers share: this machine's with a file, the server's with PostgreSQL
         self.url = shown(address)
         self.outages = 0  # connections closed by a server: events that were read before may be lost
         self._ids: dict[str, int] = {}
@@ -194,10 +195,6 @@ class SqlStore(ABC):
 
     def address(self) -> str:
         return self._address
-
-    def now(self) -> float:
-        """Return the time of the clock that workers share: this machine's for a file, the server's for PostgreSQL."""
-        return self._clock()
 
     def names(self) -> list[str]:
         return self._run(lambda c: list(c.scalars(_NAMES)), write=False)

@@ -100,7 +100,7 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def level(self) -> str | None:
-        """How to measure, where the policy chooses: the name of a haltune.Level."""
+        """How to measure, where the policy chooses: the name of a haltune.policies.Level."""
         return self.tags.get("level")
 
     def __repr__(self) -> str:

@@ -15,10 +15,10 @@ from worlds import POLICIES, problem, quick, small_study
 
 import haltune
 from examples import many
-from haltune import Budget, OptimalStopping, policies
+from haltune import Budget, policies
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.policy import Policy, Wrapper, in_words
-from haltune.policies import EI, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
+from haltune.policies import EI, Halting, Hyperband, Ladder, OptimalStopping, RandomSearch, SuccessiveHalving
 
 CONTRACT = [name for name in vars(Policy) if not name.startswith("_")]
 OWN = {  # what a wrapper is there to change

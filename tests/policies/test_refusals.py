@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haltune import Budget, Float, Level, Maximize, OptimalStopping, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneError
 from haltune.gp import Kernel
 from haltune.policies import (
@@ -23,7 +23,9 @@ from haltune.policies import (
     Hyperband,
     InfiniteHyperband,
     Ladder,
+    Level,
     MultiFidelity,
+    OptimalStopping,
     Rollout,
     SuccessiveHalving,
     TruVaR,

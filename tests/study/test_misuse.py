@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from worlds import begun, problem, search, small_study
 
-import haltune
 from haltune import Budget, Finish, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Wait
 from haltune import policies as of
 from haltune.errors import InvalidInput, StoreError
@@ -85,7 +84,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 
 
 def test_a_policy_imported_from_haltune_is_answered_by_the_import_that_has_it() -> None:
-    for name in set(of.__all__) - set(haltune.__all__):
+    for name in ("Policy", *of.POLICY_NAMES):
         with pytest.raises(ImportError, match=f"from haltune.policies import {name}$"):
             exec(f"from haltune import {name}")
 

@@ -24,11 +24,11 @@ from widened import (
 from workers import together
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, search, train
 
-from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Start, Study, Trial, load_study
+from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial, load_study
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Event, Finished, Widened
 from haltune.log.history import History
-from haltune.policies import Policy, RandomSearch
+from haltune.policies import Policy, RandomSearch, Start
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 from haltune.study.view import read_study
@@ -76,8 +76,8 @@ def test_whoever_has_it_open_goes_on_in_the_wider_space(narrow: Study) -> None:
     assert any(not NARROW.contains(c) for c in configs(open_still)[5:])
     wide.sync()
     assert configs(wide) == configs(open_still)
-    assert open_still.settings.problem.space == WIDE
-    assert pickle.loads(pickle.dumps(open_still.settings.problem.space)) == WIDE  # what a worker is started with
+    assert open_still._settings.problem.space == WIDE
+    assert pickle.loads(pickle.dumps(open_still._settings.problem.space)) == WIDE  # what a worker is started with
     assert list(differing(wide, RandomSearch())) == []
 
 

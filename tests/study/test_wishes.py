@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from worlds import small_study
 
-from haltune import Budget, OptimalStopping, Study
+from haltune import Budget, Study
 from haltune.errors import HaltuneError
 from haltune.log.events import Raised, Status
-from haltune.policies import BOBOS, Halting, Ladder, RandomSearch
+from haltune.policies import BOBOS, Halting, Ladder, OptimalStopping, RandomSearch
 from haltune.report import summary
 from haltune.store.studies import ask_of, raise_limits
 from haltune.study.replay import decided, replay

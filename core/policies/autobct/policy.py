@@ -18,6 +18,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
 from haltune._utils.memo import Memo
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural
 from haltune.errors import InvalidInput
@@ -142,8 +143,6 @@ def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """A search in AutoBCT's terms."""
-
     done: Sequence[Training]
     heights: Sequence[float]  # expected score of each training's control, right after that training
     controls: Controls
@@ -181,10 +180,10 @@ class AutoBCT(Policy[Trials]):
     """AutoBCT: weighs the expected gain in score against its cost, and ends the search when training does not pay.
 
     It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
-    space, and repeats one where that is most informative. Keep the last configuration: the value of continuing is that
-    of a search that returns the last one. `study.best` is the best value seen. One training runs at a time: free
-    workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in it), or
-    else their seconds.
+    space. It repeats a configuration if that is most informative. Keep the last configuration: the value of continuing
+    is that of a search that returns the last one. `study.best` is the best value seen. One training runs at a time:
+    free workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in
+    it), or else their seconds.
 
     Args:
         gamma: score that one unit of cost is worth; a unit is about two first trainings. Default: 0.16.
@@ -420,7 +419,8 @@ class AutoBCT(Policy[Trials]):
         """Return the controls, the prior, and its basis functions at the controls (g, J)."""
 
         def made() -> tuple[Controls, Prior, Array]:
-            with one_thread():  # a prior that is fitted must have the same bits in every process
+            # a prior that is fitted must have the same bits in every process
+            with undisturbed, one_thread, undisturbed.heard:
                 controls, prior = controls_of(problem.space), self.prior
                 if prior is None:
                     prior = sampled(problem.space.dim)

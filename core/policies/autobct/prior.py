@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
@@ -315,7 +316,7 @@ def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float,
     slope = rng.uniform(2.0 * signs[:, 0], 2.0 * signs[:, 1], (_DRAWS, dim))
     level = 0.5 * np.exp(rng.normal(0.0, 0.4, _DRAWS))
     costs = np.asarray(level * np.exp((points - 0.5) @ slope.T))
-    with one_thread():  # the same bits in every process
+    with undisturbed, one_thread, undisturbed.heard:  # the same bits in every process
         (score, score_rest), (cost, cost_rest) = (_coefficients(phi, found) for found in (scores, costs))
     return Prior(score, cost, basis, math.hypot(score_noise, score_rest), math.hypot(cost_noise, cost_rest))
 
@@ -477,7 +478,7 @@ def from_studies(
         0
     """
     histories, ruler, usual = _prepared(studies, worst, best, score_scale, usual)
-    with one_thread():
+    with undisturbed, one_thread, undisturbed.heard:
         learnt = _learn([_data(h, ruler, usual) for h in histories], usual)
     ends = (0.0, ruler.unit)
     space = histories[0].problem.space.to_json()

@@ -359,7 +359,7 @@ class OptimalStopping:
         InvalidInput: for other values.
 
     Example:
-        >>> from haltune import OptimalStopping
+        >>> from haltune.policies import OptimalStopping
         >>> losing = [0.9, 0.9, 0.89, 0.89, 0.89, 0.88, 0.88, 0.88]  # errors of epochs 1 to 8 of 51
         >>> OptimalStopping(paths=5000).judge(losing, horizon=51, incumbent_error=0.1).d
         'stop'

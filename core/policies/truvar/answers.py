@@ -17,6 +17,7 @@ from scipy.special import ndtr
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural, preformatted, visible
 from haltune.errors import InvalidInput
@@ -271,7 +272,7 @@ def level_set(history: History, log: Iterable[Event], policy: Policy[Any], thres
     If the policy has no surrogate over sites, TruVaR's is used. Raises InvalidInput without a threshold, if the best
     value has no share to reach, and if too few trials have finished.
     """
-    own = policy.part(MemberSet) if history.problem.plain else None  # with several goals each weights have their own
+    own = policy.part(MemberSet) if history.problem.plain else None  # with several goals each weight vector has its own
     if threshold is None and (own is None or not own.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold. Give one: study.level_set(threshold=0.92).")
     if threshold is not None and not is_number(threshold):
@@ -325,7 +326,7 @@ def _known(
     """Return the posterior after a log. If the goal is not the policy's own, a stage starts now."""
     member_set = own or TruVaR(initial=1).part(MemberSet)
     assert member_set is not None
-    with one_thread():
+    with undisturbed, one_thread, undisturbed.heard:
         state = TruVaRState()
         for event in log:
             state.take(event)

@@ -157,7 +157,7 @@ class Level:
         InvalidInput: for a name that is not text, a negative noise, or a cost that is not above 0.
 
     Example:
-        >>> from haltune import Level
+        >>> from haltune.policies import Level
         >>> from haltune.policies import TruVaR
         >>> policy = TruVaR(threshold=0.9, levels=[Level("1 seed", cost=1), Level("5 seeds", cost=5)])
         >>> [level["name"] for level in policy.spec["levels"]]

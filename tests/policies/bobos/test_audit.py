@@ -11,10 +11,10 @@ from rising import HORIZON, SOLVER, Pausing, curve
 from scipy.stats import binom
 from worlds import problem, search, small_study, train
 
-from haltune import Action, Budget, OptimalStopping, Study, Trial
+from haltune import Action, Budget, Study, Trial
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status
-from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
+from haltune.policies import BOBOS, Halting, Hyperband, OptimalStopping, RandomSearch
 from haltune.store.memory import MemoryStore
 
 ENDS = (0.9, 0.5, 0.3, 0.92, 0.2)  # of trial 0, 1, ...: 1, 2 and 4 lose

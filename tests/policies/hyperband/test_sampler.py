@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from laboratory import Lab, Value, rough
 
-from haltune import Finish, Float, Maximize, Problem, Space, Start, Study, Wait
+from haltune import Finish, Float, Maximize, Problem, Space, Study, Wait
 from haltune.log.events import Started, Status
 from haltune.log.policy import Policy
-from haltune.policies import GPUCB, Hyperband, SuccessiveHalving
+from haltune.policies import GPUCB, Hyperband, Start, SuccessiveHalving
 from haltune.study.replay import replay
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)

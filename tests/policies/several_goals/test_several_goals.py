@@ -16,11 +16,12 @@ import pytest
 from worlds import quick, several, small_study, told
 
 import haltune.policies as of
-from haltune import Constraint, Maximize, Problem, Start, Study
+from haltune import Constraint, Maximize, Problem, Study
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
 from haltune.log.policy import Fold
+from haltune.policies import Start
 from haltune.policies.several_goals import lattice
 from haltune.study.judging import with_report
 

@@ -60,8 +60,8 @@ def test_a_third_goal_has_a_panel_of_its_own() -> None:
 
 def test_the_page_tells_the_front_and_nothing_that_is_of_one_goal() -> None:
     text = page(known())
-    assert "<b>2 runs</b> <small>on the front of &lt;acc&gt; and ms</small>" in text
-    assert "nothing betters them in all goals" in text
+    assert "<b>2 trials</b> <small>on the Pareto front of &lt;acc&gt; and ms</small>" in text
+    assert "no trial is better in all goals" in text
     assert "<acc>" not in text
     assert '"front"' in text or "figure/front" in text
     assert "figure/progress" not in text
