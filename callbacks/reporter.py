@@ -274,7 +274,7 @@ class Reporter:
         """
         trial = self.trial
         seconds, validation = lap or self.clock.lap()
-        value, scalars = self.measures.told(value, metrics)
+        value, scalars = self.measures.split(value, metrics)
         if self.record != "all":
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
@@ -287,7 +287,8 @@ class Reporter:
             self._last = report.epoch
             trial._patient = False  # an outage of the store does not hold up the training
             try:
-                self._deliver_waiting()
+                if self._waiting:
+                    self._deliver_waiting()
                 verdict = trial._record(report, judge and self.verdict is None)
             except LeaseLost as error:
                 self._lost(error)
@@ -644,6 +645,14 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
     if near:
         do = f"If you mean {near!r}, write {monitor}; otherwise {how[0].lower()}{how[1:]}."
     return InvalidInput(f"The metric {name!r} was not logged {when}. {listed} {do}")
+
+
+def unranked(rank_by: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
+    """Return the error for a metric of rank_by= that was never logged; arguments as in `missing`."""
+    return InvalidInput(
+        f"rank_by={rank_by!r} was not logged {when}. Logged names: {', '.join(sorted(set(logged)))}. {how}, or name "
+        "one of these."
+    )
 
 
 def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:

@@ -27,7 +27,6 @@ from haltune.launch import run_script
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.open import open_store
 from haltune.store.studies import hold, if_allowed, lift, recorded_problem
 from haltune.study import Study
 from haltune.study.view import RecordedStudy, follow_study, read_study
@@ -35,7 +34,7 @@ from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
 
-from .common import STOPPED, Name, Where, errors, find, say, study_of
+from .common import STOPPED, Name, Where, errors, find, say, studies_of, study_of
 from .study_file import read
 
 Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
@@ -61,7 +60,7 @@ def run(
     with errors():
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
         opened = read(study).open()
-        opened.session.set_price(price)
+        opened._session.set_price(price)
         _train(opened, command, workers, gpus, **limits)
 
 
@@ -99,7 +98,7 @@ def stop(where: Where, name: Name = None) -> None:
     """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
     with errors():
         study = study_of(where, name, writing=True)
-        outcome, training = study.outcome, study.history.running > len(study.lost)
+        outcome, training = study.outcome, study.history.running > len(study._lost)
         if (outcome.over or outcome.held) and not training:
             what = "stopped already" if outcome.held else "over, nothing is left to stop"
             say(f"{study.name} is {what}: {outcome.reason}")
@@ -171,7 +170,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
-    study.session.logger.last_word = False  # the summary is
+    study._session.logger.last_word = False  # the summary is
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
     say(summary(study))
     if not outcome.over or study.history.held:
@@ -270,18 +269,7 @@ def _places(where: Sequence[str], name: str | None) -> list[Any]:
     """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
     from haltune.report.watch.app import Location
 
-    found = []
-    for text in where:
-        file = read(text) if text.endswith(".toml") else None
-        if file or name:
-            store, only = find(text, name)
-            names = [only]
-        else:
-            store = open_store(text, reading=True)
-            names = store.names()
-        folder = file.folder if file else None
-        found += [Location(store, known, file.store if file else text, folder) for known in names]
-    return found
+    return [Location(*place) for place in studies_of(where, name)]
 
 
 _REFRESH = 2.0  # seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -99,6 +99,24 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
             raise NotStarted(where, file)
     name = only_study(store, name)
     return open_store(url) if writing else store, name
+
+
+def studies_of(where: Sequence[str], name: str | None = None) -> list[tuple[Store, str, str, str | None]]:
+    """Return the studies in these places, of a store all or `name`: (store, name, URL to write, checkpoints' folder).
+
+    Raises what `find` raises if one of them has none.
+    """
+    found: list[tuple[Store, str, str, str | None]] = []
+    for text in where:
+        file = read(text) if text.endswith(".toml") else None
+        if file or name:
+            store, only = find(text, name)
+            names = [only]
+        else:
+            store = open_store(text, reading=True)
+            names = store.names()
+        found += [(store, known, file.store if file else text, file.folder if file else None) for known in names]
+    return found
 
 
 def study_of(where: str, name: str | None = None, *, writing: bool = False) -> RecordedStudy:

@@ -78,14 +78,14 @@ def _sqlite(path: Path) -> Iterator[Finding]:
             mode = c.execute("PRAGMA journal_mode").fetchone()[0]
             whole = c.execute("PRAGMA quick_check(3)").fetchall()
     except sqlite3.Error as error:
-        advice = "bring back a copy of the file with its -wal file"
+        advice = "restore a copy of the file with its -wal file"
         yield Finding("store", False, f"SQLite says: {error}", advice)
         return
     advice = "" if mode == "wal" else "several processes will wait for each other; is the disk a local one?"
     yield Finding("store", mode == "wal", f"its journal is {mode.upper()}", advice)
     problems = "; ".join(str(row[0]) for row in whole)
     well = problems == "ok"
-    advice = "" if well else "bring back a copy of the file with its -wal file, or begin another search"
+    advice = "" if well else "restore a copy of the file with its -wal file, or start another search"
     kind = ""
     yield Finding("store", well, "the file is whole" if well else f"the file is damaged: {problems}", advice)
     with suppress(OSError):  # there is no /proc

@@ -27,10 +27,10 @@ from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, tra
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
 from haltune.study.messages import lead_of
-from haltune.study.view import RecordedStudy
+from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
 
-from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, study_of
+from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, studies_of, study_of
 
 
 def status_data(study: RecordedStudy) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
     counts = {str(s): len(history.with_status(s)) for s in Status}
     audit = study.audit() if problem.plain else None
     savings = Savings.of(history, outcome.over and not outcome.held)
-    state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study.idle else "continues"
+    state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study._idle else "continues"
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
         "goal": problem.to_json()["goal"], "trials": {s: n for s, n in counts.items() if n},
@@ -187,7 +187,7 @@ class Listed:
 
     def __init__(self, study: RecordedStudy) -> None:
         self.history = study.history
-        self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
+        self._over, self._lost = study.outcome.over and not study.outcome.held, study._lost
         self._comparisons = Comparisons(self.history, self._over)
 
     def row(self, t: TrialRecord) -> dict[str, Any]:
@@ -321,6 +321,19 @@ def report(
     with errors():
         study = study_of(where, name)
         say(str(reports.write(study, out)))
+
+
+def compare(
+    where: Annotated[
+        list[str], typer.Argument(help="study files, databases, or URLs; of a database all studies", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("comparison.html"),
+    name: Name = None,
+) -> None:
+    """A page that compares searches: the best value against epochs and time, totals, and the best configurations."""
+    with errors():
+        places = studies_of(where, name)
+        say(str(reports.compare([read_study(store, known, folder) for store, known, _, folder in places], out)))
 
 
 # Exports: a search's trials and reports as tables, to TensorBoard, and its figures as files.

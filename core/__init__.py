@@ -1,15 +1,11 @@
-"""haltune spends training time where it pays.
+"""haltune decides, while models train, which trial to stop, what to train next and when to end the search.
 
-It decides, while deep-learning models train, which run to stop, what to train next and
-when to stop looking. Policies live in `haltune.policies`, callbacks in
-`haltune.callbacks`, figures in `haltune.report`.
+Policies are in `haltune.policies`, callbacks in `haltune.callbacks`, figures in `haltune.report`.
 """
-
-from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
 from haltune.errors import HaltuneError, HaltuneWarning
-from haltune.log.decisions import Action, Finish, Resume, Start, Verdict, Wait
+from haltune.log.decisions import Action, Finish, Verdict, Wait
 from haltune.log.problem import Budget, Constraint, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Float, Int
@@ -18,13 +14,9 @@ from haltune.store.open import Storage
 from haltune.study import Study, Trial
 from haltune.study.loading import current_trial, load_study
 
-if TYPE_CHECKING:
-    from haltune.policies.bobos.optimal_stopping import OptimalStopping
-    from haltune.policies.truvar.belief import Level
-
-_DOORS = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
-_ROOMS = {"policies.bobos.optimal_stopping": ("OptimalStopping",), "policies.truvar.belief": ("Level",)}
-__getattr__, __dir__ = shows(__name__, _ROOMS, doors=_DOORS)
+_PACKAGES = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
+_MOVED = dict.fromkeys(("Level", "OptimalStopping", "Resume", "Start"), "haltune.policies")  # until version 0.4
+__getattr__, __dir__ = shows(__name__, {}, _PACKAGES, _MOVED)
 
 __all__ = [
     "Action",
@@ -38,14 +30,10 @@ __all__ = [
     "HaltuneError",
     "HaltuneWarning",
     "Int",
-    "Level",
     "Maximize",
     "Minimize",
-    "OptimalStopping",
     "Problem",
-    "Resume",
     "Space",
-    "Start",
     "Storage",
     "Study",
     "Trial",

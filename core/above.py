@@ -1,4 +1,4 @@
-"""What the core asks for that stands above it: found among the entry points, so that nothing below names it."""
+"""Functions of packages above the core, found by entry points, so that the core does not import them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from haltune.errors import NotSupported
 
-_DOORS = "haltune.above"  # the group of entry points, in pyproject.toml
+_ENTRY_POINTS = "haltune.above"  # the group in pyproject.toml
 
 
-def above(door: str, asked: str, instead: str) -> Callable[..., Any]:
-    """The function behind a door, imported now. Raises NotSupported where haltune is not installed as a package.
+def above(name: str, asked: str, instead: str) -> Callable[..., Any]:
+    """Return the function of an entry point. Raises NotSupported if haltune is not installed as a package.
 
-    asked: what needs it, and instead: what to call in its place, in words.
+    asked: the feature that needs it. instead: what to call in its place. Both are for the error.
     """
-    for found in entry_points(group=_DOORS, name=door):
+    for found in entry_points(group=_ENTRY_POINTS, name=name):
         function: Callable[..., Any] = found.load()
         return function
     raise NotSupported(
-        f"{asked}: this haltune is not installed as a package, so that what it needs is not found; call {instead}"
+        f"{asked} needs an installed haltune, but this one is not installed as a package. Call {instead}"
     )

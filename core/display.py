@@ -1,10 +1,9 @@
-"""Text for people: numbers with their units, and text that is safe on a terminal and in HTML.
+"""Text for people: numbers with units, and text that is safe on a terminal and in HTML.
 
-Names, choices, metrics and errors come from users, from other workers and from foreign logs. On a terminal an escape
-sequence in one of them would clear the screen or write the clipboard, an override of the writing direction would change
-the order of what is shown, and a lone surrogate cannot be encoded. `visible` shows these characters as Python escapes
-them (\\x1b, \\u202e, \\udcff). Errors, warnings, the log "haltune", explanations, tables and the command line pass
-through it; HTML passes through `escaped`.
+Names, choices, metrics and errors come from users, other workers and foreign logs. On a terminal, an escape sequence
+could clear the screen or write to the clipboard, and a direction override could reorder the text. A lone surrogate
+cannot be encoded. `visible` escapes these characters as Python does (\\x1b, \\u202e, \\udcff). Errors, warnings, the
+log "haltune", explanations, tables and the command line use it; HTML uses `escaped`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 # -- numbers and units -------------------------------------------------------------------------------------------------
 
-_WRITTEN_OUT = 1e7  # from here on a number is written with its power of ten
+_WRITTEN_OUT = 1e7  # larger numbers are shown with a power of ten
 _ONE = {
     "epochs": "epoch",
     "steps": "step",
@@ -35,12 +34,12 @@ _ONE = {
 
 
 def counted(count: float) -> str:
-    """A number of things: 7, 2.5, 9999, 100,000."""
+    """Return a count: 7, 2.5, 9999, 100,000."""
     return f"{count:g}" if abs(count) < 10_000 else f"{count:,.0f}"
 
 
 def numeral(position: float) -> str:
-    """An epoch, a number of steps, ... : 3, 0.35, 1200, 250,000, 10.49M, 2.1B."""
+    """Return an epoch, a number of steps, ... : 3, 0.35, 1200, 250,000, 10.49M, 2.1B."""
     for least, name in ((1e9, "B"), (1e6, "M")):
         if abs(position) >= least:
             return f"{position / least:.4g}{name}"
@@ -48,29 +47,29 @@ def numeral(position: float) -> str:
 
 
 def several_of(one: str) -> str:
-    """The plural of a noun: epochs, steps, batches."""
+    """Return the plural of a noun: epochs, steps, batches."""
     return f"{one}es" if one.endswith(("s", "x", "tch", "sh")) else f"{one}s"
 
 
 def plural(count: float, one: str, several: str | None = None) -> str:
-    """1 epoch, 14 epochs, 2.5 epochs, 1,266,704 epochs; with `several` also 2 studies."""
+    """Return 1 epoch, 14 epochs, 2.5 epochs, 1,266,704 epochs; with `several` also 2 studies."""
     return f"{counted(count)} {one if count == 1 else several or several_of(one)}"
 
 
 def amount(count: float, unit: str, digits: int = 6) -> str:
-    """An amount of a unit that is given in the plural: 1 epoch, 2M steps. A user's own unit stays as it is."""
+    """Return an amount of a unit, which is given in the plural: 1 epoch, 2M steps. Users' units do not change."""
     text = numeral(count) if 9999.5 <= abs(count) < 1e12 else f"{count:.{digits}g}"
     return f"{text} {_ONE.get(unit, unit) if text == '1' else unit}"
 
 
 def ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th, 21st."""
+    """Return 1st, 2nd, 3rd, 4th, 11th, 21st."""
     ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{ending}"
 
 
 def short(value: Any, digits: int = 4) -> str:
-    """A value with few digits: 0.9134, 1.2e-05, 13310, 1.2e+08, True, adam."""
+    """Return a value with few digits: 0.9134, 1.2e-05, 13310, 1.2e+08, True, adam."""
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     text = f"{value:.{digits}g}"
@@ -78,12 +77,12 @@ def short(value: Any, digits: int = 4) -> str:
 
 
 def settings(config: Mapping[str, Any], digits: int = 3) -> str:
-    """A configuration on one line: lr=0.01, width=32."""
+    """Return a configuration on one line: lr=0.01, width=32."""
     return ", ".join(f"{k}={short(v, digits)}" for k, v in config.items()) or "the only one there is"
 
 
 def duration(seconds: float) -> str:
-    """0.4 s, 48 s, 3 min 20 s, 7 min, 34 min, 2 h 5 min."""
+    """Return 0.4 s, 48 s, 3 min 20 s, 7 min, 34 min, 2 h 5 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -98,22 +97,22 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """0:07, 4:10, 1:04:10."""
+    """Return 0:07, 4:10, 1:04:10."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def percent(share: float) -> str:
-    """2%, 45.9%."""
+    """Return 2%, 45.9%."""
     return f"{100.0 * share:.3g}%"
 
 
 def chance(p: float, of: int) -> str:
-    """A probability that was estimated from `of` simulated curves: "= 0.04", "< 0.0008", "> 0.99".
+    """Return a probability estimated from `of` simulated curves: "= 0.04", "< 0.0008", "> 0.99".
 
-    It has two decimals, or the first nonzero one below 0.01. If its standard error is above 0.1, it has one decimal. If
-    none of the curves wins, the bound is 3 / of, at 95% confidence (the rule of three).
+    It has two decimals or, below 0.01, one significant digit. If its standard error is above 0.1, it has one decimal.
+    If none of the curves wins, the bound is 3 / of, at 95% confidence (the rule of three).
     """
     if p == 0.0 and of:
         most = min(1.0, 3.0 / of)
@@ -129,12 +128,10 @@ def chance(p: float, of: int) -> str:
 
 
 def clipped(text: str, most: int = 2000) -> str:
-    """A text of at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception; "" if its own __str__ fails."""
     try:
         return str(error)
     except Exception:
@@ -142,38 +139,38 @@ def text_of(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The type of an exception and its first line."""
+    """Return the type of an exception and its first line."""
     kind, text = type(error).__name__, text_of(error).strip()
     return f"{kind}: {text.splitlines()[0]}" if text else kind
 
 
 # -- a terminal, and the log "haltune" ---------------------------------------------------------------------------------
 
-# control characters (C0 and C1), separators of lines and paragraphs, embeddings, overrides and isolates of the writing
+# control characters (C0 and C1), line and paragraph separators, embeddings, overrides and isolates of the text
 # direction, lone surrogates
 _REST = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_REST}]")  # newline and tab stay
+_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_REST}]")  # keeps newline and tab
 _IN_A_LINE = re.compile(f"[\x00-\x1f{_REST}]")
 
 
 def visible(text: object, lines: bool = True) -> str:
-    """`text` with the characters escaped that a terminal would interpret. lines: newlines and tabs stay."""
+    """Return `text` with escapes for characters that a terminal would interpret. lines: keep newlines and tabs."""
     pattern = _IN_LINES if lines else _IN_A_LINE
     return pattern.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
 def cell(text: object, style: str = "") -> Text:
-    """One line for Rich, which reads neither markup nor emoji in it."""
+    """Return one line for Rich, without markup or emoji."""
     from rich.text import Text
 
     return Text(visible(text, lines=False), style=style)
 
 
 class _Stderr(logging.Handler):
-    """Write the log "haltune" of a program that set up no logging to stderr, in colours if that is a terminal."""
+    """Write the log "haltune" to stderr, in colours on a terminal, if the program set up no logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write at once, unless another handler was added since. A broken pipe ends no search."""
+        """Write at once, unless another handler was added. A broken pipe does not end the search."""
         with suppress(Exception):
             if is_set_up() or sys.stderr is None:
                 return
@@ -187,7 +184,7 @@ class _Stderr(logging.Handler):
                 console = Console(stderr=True)
                 with console.capture() as drawn:
                     console.print(cell(self.format(record), style), soft_wrap=True)
-                # Rich's live display redraws itself below the line; the line of any other progress bar is cleared first
+                # Rich's live display redraws itself below the line; other progress bars' lines are cleared first
                 bar = getattr(record, "within", False) and not hasattr(sys.stderr, "rich_proxied_file")
                 sys.stderr.write("\r\x1b[2K" * bar + drawn.get())
             else:
@@ -196,7 +193,6 @@ class _Stderr(logging.Handler):
 
 
 def _show(record: logging.LogRecord) -> bool:
-    """Make a record visible before any handler gets it."""
     record.msg, record.args = visible(record.getMessage()), None
     return True
 
@@ -206,15 +202,14 @@ _log.addFilter(_show)
 
 
 def is_set_up() -> bool:
-    """Whether the program set up logging."""
     own = any(h is not _stderr for h in _log.handlers)
     return own or (_log.propagate and logging.getLogger().hasHandlers())
 
 
 def heard() -> bool:
-    """Whether INFO records of the log "haltune" are shown: by the program's handlers, or else on stderr.
+    """Return whether INFO records of the log "haltune" are shown, by the program's handlers or on stderr.
 
-    The level of the log is set to INFO, unless the program gave it a level, or the root logger one above WARNING.
+    Sets the log's level to INFO, unless the program set it, or set the root logger above WARNING.
     """
     if _log.level == logging.NOTSET and logging.getLogger().level <= logging.WARNING:
         _log.setLevel(logging.INFO)
@@ -227,21 +222,20 @@ def heard() -> bool:
 
 
 def notebook() -> Any:
-    """IPython's module `display` in a notebook, None elsewhere."""
+    """Return IPython's module `display` in a notebook, None elsewhere."""
     ipython = sys.modules.get("IPython")
     kernel = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
     return getattr(ipython, "display", None) if kernel else None
 
 
 def escaped(text: object) -> str:
-    """Text for HTML, also for the values of attributes."""
-    import html  # its table of entities would be a tenth of the time of `import haltune`
+    import html  # imported here: it takes 10% of the time of `import haltune`
 
     return html.escape(visible(text), quote=True)
 
 
 def facts(title: object, pairs: Iterable[tuple[object, object]]) -> str:
-    """A title, and below it a table of names and values; empty values are left out."""
+    """Return a title and a table of names and values, without empty values."""
     rows = "".join(
         f'<tr><th style="text-align:left">{escaped(name)}</th><td style="text-align:left">{escaped(value)}</td></tr>'
         for name, value in pairs
@@ -251,7 +245,7 @@ def facts(title: object, pairs: Iterable[tuple[object, object]]) -> str:
 
 
 def table(lines: Iterable[object], titles: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Lines, the first one bold, and below them a table, if it has rows."""
+    """Return lines, the first one bold, and a table if it has rows."""
     first, *others = map(escaped, lines)
     above = "<br>".join([f"<b>{first}</b>", *others])
     head = "".join(f'<th style="text-align:left">{escaped(title)}</th>' for title in titles)
@@ -263,5 +257,4 @@ def table(lines: Iterable[object], titles: Sequence[object], rows: Iterable[Sequ
 
 
 def preformatted(text: object) -> str:
-    """Text that keeps its lines and columns."""
     return f"<pre>{escaped(text)}</pre>"

@@ -1,7 +1,7 @@
-"""Other tools' words, and haltune's own for the same: the answers to a mistaken argument or attribute.
+"""Hints for a wrong argument or attribute, from other tools' names to haltune's.
 
-Classes that users make derive from `KnowsArguments`; methods they call are marked `answering`; what they hold has
-`KnowsAttributes`. A word that is in no table is answered by the nearest name that exists.
+Classes that users create derive from `KnowsArguments`. Their methods are decorated with `answering`. Objects that
+users get have `KnowsAttributes`. For an unknown word, the hint is the most similar existing name.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from haltune.errors import UnknownArgument
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Rows = tuple[tuple[str, str, str], ...]  # owners, their words that do not exist, the answer
+Rows = tuple[tuple[str, str, str], ...]  # owners, words that do not exist, hint
 
-_GOAL = "the goal says it: Maximize('val_acc') or Minimize('val_loss')"
+_GOAL = "the goal has the direction: Maximize('val_acc') or Minimize('val_loss')"
 _BUDGET = "the budget belongs to the study: Study(..., budget='100 trials'), '30min', or both, '100 trials, 30min'"
 _STEP = (
-    "there are no steps: Choice(range(low, high + 1, step), ordered=True) lists the values, and Int(low, high, "
+    "there are no steps. Choice(range(low, high + 1, step), ordered=True) lists the values, and Int(low, high, "
     "log=True) spreads them by magnitude"
 )
 _WARM_UP = "Study(..., min_epochs=5) sets the epochs before which no policy stops or pauses a trial"
 _SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max_epochs=30)"
-_KEPT = "the best model is kept, study.best.checkpoint; Study(..., checkpoints=Checkpointing(keep=3)) keeps three"
-_SUGGEST = "the space is defined once, Study({'lr': Float(1e-4, 1e-1)}, ...): here read trial.config['lr']"
-_CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or of .keras, .transformers, .xgboost, ..."
+_KEPT = "haltune keeps the best model, study.best.checkpoint; Study(..., checkpoints=Checkpointing(keep=3)) keeps three"
+_SUGGEST = "define the space once, Study({'lr': Float(1e-4, 1e-1)}, ...), then read trial.config['lr']"
+_CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or from .keras, .transformers, .xgboost, ..."
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
 NO_TRIAL = (
-    "study.ask() returns a Trial, a Wait while others train, or a Finish when the search is over: for trial in "
-    "study: gives trials alone; or while isinstance(trial := study.ask(), Trial):"
+    "study.ask() returns a Trial, a Wait while others train, or a Finish at the end of the search. Use for trial in "
+    "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
 )
 
 ARGUMENTS: Rows = (
@@ -42,14 +42,14 @@ ARGUMENTS: Rows = (
     ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", "max_epochs= of the study"),
     ("Study Problem Policy HaltuneCallback", "n_warmup_steps grace_period start_from_epoch min_resource", _WARM_UP),
     ("Policy", "min_epochs", _WARM_UP),
-    ("Study Budget Policy", _N_TRIALS, "budget='20 trials'; in a Budget, trials=20"),
-    ("Study Budget Policy", _TIMEOUT, "budget='30min'; in a Budget, time='30min'"),
+    ("Study Budget Policy", _N_TRIALS, "budget='20 trials', or trials=20 in a Budget"),
+    ("Study Budget Policy", _TIMEOUT, "budget='30min', or time='30min' in a Budget"),
     ("Storage", "storage database path directory store", "url=, such as Storage('search.db')"),
     ("Checkpointing", "path directory dirpath checkpoints", "folder="),
     ("Checkpointing", "keep_checkpoints save_top_k", "keep="),
     ("Study load_study", "storage database path directory", "store='search.db', or a URL"),
     ("Study load_study", "study_name project_name", "name="),
-    ("Study", "load_if_exists overwrite resume", "a study that exists is reopened; another name= makes a new one"),
+    ("Study", "load_if_exists overwrite resume", "an existing study is reopened; for a new one use another name="),
     ("Study", "sampler pruner scheduler search_alg tuner", "policy=, such as BOBOS(); Halting(policy) stops early"),
     ("Study", "space search_space param_space config hyperparameters", _SPACE),
     ("Study", "n_jobs workers num_workers", "study.optimize(train, workers=4)"),
@@ -57,25 +57,25 @@ ARGUMENTS: Rows = (
     ("Study", "warm_start prior_studies", "learn_from=[study]"),
     ("Study.optimize", f"{_N_TRIALS} {_TIMEOUT}", f"{_BUDGET}; workers=4 trains in processes"),
     ("Study.optimize", "n_jobs num_workers", "workers="),
-    ("Study.optimize", "callbacks", "callbacks go to the framework's trainer, within train(trial)"),
-    ("Study.optimize", "catch", "exceptions are recorded and the search continues; Study(..., max_failures=5)"),
+    ("Study.optimize", "callbacks", "give callbacks to the framework's trainer, in train(trial)"),
+    ("Study.optimize", "catch", "exceptions are recorded and the search continues; see Study(..., max_failures=5)"),
     ("Study.enqueue", "params *", "a configuration is one dict: study.enqueue({'lr': 0.01, 'width': 32})"),
-    ("Study.tell", "values", "value=, one number, or several by their names"),
+    ("Study.tell", "values", "value=, one number, or a dict of several"),
     ("Study.tell", "state", "trial.finish(status)"),
-    ("Trial.report", "*", "trial.report(value), the goal's metric alone; others by metrics={'loss': 0.3}"),
+    ("Trial.report", "*", "trial.report(value) with the goal's metric, other metrics by metrics={'loss': 0.3}"),
     ("HaltuneCallback", "mode direction", _GOAL),
     ("HaltuneCallback", "metric metrics", "monitor="),
     ("HaltuneCallback", "patience min_delta pruner", "the policy decides when a trial stops: Study(policy=BOBOS())"),
-    ("HaltuneCallback", "study", "HaltuneCallback(trial), one a trial"),
+    ("HaltuneCallback", "study", "HaltuneCallback(trial), one per trial"),
     ("HaltuneCallback", "save_best_only save_top_k filepath dirpath", _KEPT),
     ("Budget", "n_epochs max_epochs", "epochs="),
     ("Budget", "patience n_trials_without_gain max_trials_without_improvement", "trials_without_gain="),
-    ("Float", "step q", "a Float has no steps: write Choice([0.1, 0.2], ordered=True), or Int and divide"),
+    ("Float", "step q", "a Float has no steps. Use Choice([0.1, 0.2], ordered=True), or an Int and divide"),
     ("Int", "step q", _STEP),
-    ("Float Int", "base prior distribution sampling log_scale", "write log=True for a scale of magnitudes"),
+    ("Float Int", "base prior distribution sampling log_scale", "use log=True for a logarithmic scale"),
     ("Float Int", "min max min_value max_value lower upper", "the bounds are low and high: Float(1e-4, 1e-1)"),
-    ("Float Int Choice", "name", "a space names its parameters: Space({'lr': Float(1e-4, 1e-1)})"),
-    ("Float Int Choice", "default", "where to start: Study(..., start=[{...}]) or study.enqueue({...})"),
+    ("Float Int Choice", "name", "the space has the names: Space({'lr': Float(1e-4, 1e-1)})"),
+    ("Float Int Choice", "default", "use Study(..., start=[{...}]) or study.enqueue({...})"),
     ("Choice", "choices values categories items", "the options are one list: Choice(['relu', 'gelu'])"),
     ("Space", "*", "parameters are one dict: Space({'lr': Float(1e-4, 1e-1), 'width': Int(8, 64)})"),
     ("Maximize Minimize", "direction", _GOAL),
@@ -91,13 +91,13 @@ ATTRIBUTES: Rows = (
     ("Trial TrialRecord Best", "params hyperparameters", ".config"),
     ("Trial TrialRecord", "number trial_id", ".id"),
     ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number})"),
-    # what frameworks look for first in a list of callbacks
+    # frameworks look for these first in a list of callbacks
     ("Trial Study", "on_batch_end on_exception on_init_end setup set_params", "callbacks=[HaltuneCallback(trial)]"),
     ("Study", "best_config best_parameters get_best_hyperparameters", "study.best_params"),
     ("Study", "best_score best_result", "study.best"),
     ("Study", "best_trials", "study.pareto_front()"),
     ("Study", "get_trials", "study.trials"),
-    ("Study", "trials_dataframe get_dataframe to_dataframe dataframe df results", "study.frame(), a row a report"),
+    ("Study", "trials_dataframe get_dataframe to_dataframe dataframe df results", "study.frame(), one row per report"),
     ("Study", "enqueue_trial add_trial", "study.enqueue(config)"),
     ("Study", "direction directions", "study.problem.goals"),
     ("Study", "study_name", "study.name"),
@@ -105,13 +105,13 @@ ATTRIBUTES: Rows = (
     ("Study", "fit search run minimize", "study.optimize(train)"),
     ("Study", "results_summary summary print_summary", "haltune.report.summary(study)"),
     ("Study", "plot show", "study.report() writes a page; haltune.report has its figures"),
-    ("Study", "save load", "Study(..., 'search.db') keeps it, haltune.load_study('search.db') opens it"),
-    ("Study", "best_model", "study.best.checkpoint is its file; of Keras study.best.load_model()"),
-    ("Study", "stop close", "leave the loop over it by break; from outside, haltune stop search.db"),
+    ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
+    ("Study", "best_model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
+    ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
     ("Verdict", "stop stopped should_stop should_prune prune is_stop done", "verdict.stops"),
-    ("Verdict", "pause paused pauses status", "verdict.action, Action.PAUSE or another"),
-    ("TrialRecord", "value", "record.values of its reports; record.result(study.problem.goal), which it counts for"),
+    ("Verdict", "pause paused pauses status", "verdict.action, such as Action.PAUSE"),
+    ("TrialRecord", "value", "record.values of its reports, or record.result(study.problem.goal), its value"),
     ("TrialRecord", "state", "record.status"),
     ("TrialRecord", "intermediate_values", "record.values"),
     ("TrialRecord", "user_attrs", "record.metrics"),
@@ -137,8 +137,8 @@ ATTRIBUTES: Rows = (
 
 def _table(rows: Rows) -> dict[tuple[str, str], str]:
     return {
-        (owner, word.lower()): said
-        for owners, words, said in rows
+        (owner, word.lower()): hint
+        for owners, words, hint in rows
         for owner in owners.split()
         for word in words.split()
     }
@@ -148,7 +148,7 @@ _ARGUMENTS, _ATTRIBUTES = _table(ARGUMENTS), _table(ATTRIBUTES)
 
 
 def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str, Any]) -> None:
-    """Raises UnknownArgument for a name that `takes` does not take; if it takes all, for those in its own rows."""
+    """Raise UnknownArgument for a name that `takes` does not accept; if it accepts all, for names in its own rows."""
     code = getattr(inspect.unwrap(takes), "__code__", None)
     if code is None:
         return
@@ -156,18 +156,16 @@ def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str,
     takes_all = code.co_flags & inspect.CO_VARKEYWORDS
     for word in named.keys() - set(known) - set(getattr(takes, "old_names", ())):
         rows = owners[:1] if takes_all else owners
-        meant = next((said for owner in rows if (said := _ARGUMENTS.get((owner, word.lower())))), None)
-        meant = meant or _ARGUMENTS.get((owners[0], "*"))
-        if meant is None and not takes_all:
+        hint = next((h for owner in rows if (h := _ARGUMENTS.get((owner, word.lower())))), None)
+        hint = hint or _ARGUMENTS.get((owners[0], "*"))
+        if hint is None and not takes_all:
             near = get_close_matches(word, known[1:], n=1)
-            meant = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
-        if meant is not None:
-            raise UnknownArgument(f"{owners[0]}({word}=...): {meant}")
+            hint = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
+        if hint is not None:
+            raise UnknownArgument(f"{owners[0]}({word}=...): {hint}")
 
 
 class KnowsArguments:
-    """A class that answers an argument which it does not take in words."""
-
     if not TYPE_CHECKING:
 
         def __new__(cls, *args: Any, **named: Any) -> Any:
@@ -178,13 +176,12 @@ class KnowsArguments:
 
 
 def check_call(cls: Any, named: Mapping[str, Any]) -> None:
-    """Raises UnknownArgument, in words, for a name that a class does not take."""
     if named:
         _check([kind.__name__ for kind in cls.__mro__], cls.__init__, named)
 
 
 def answering(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which answers an argument that it does not take in words."""
+    """Return the function, which then gives a hint for an argument it does not accept."""
 
     name = [function.__qualname__]
     takes_all = bool(inspect.unwrap(function).__code__.co_flags & inspect.CO_VARKEYWORDS)
@@ -196,7 +193,7 @@ def answering(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **named)
         except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call was refused
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself failed
                 _check(name, function, named)
             raise
 
@@ -204,26 +201,26 @@ def answering(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class KnowsAttributes:
-    """A class that answers an attribute which other tools have in words."""
+    """Class that gives a hint for an attribute which other tools have."""
 
     __slots__ = ()
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__
-            if name.startswith("__"):  # asked for while an instance is copied
+            if name.startswith("__"):  # looked up while an instance is copied
                 raise AttributeError(name)
             if name in getattr(self, "__dict__", {}).get("config", ()):
-                said = f"{kind!r} object has no attribute {name!r}: .config[{name!r}] is it"
+                message = f"{kind!r} object has no attribute {name!r}: use .config[{name!r}]"
             else:
                 owners = [kind.__name__ for kind in type(self).__mro__]
-                said = missing_attribute(f"{kind!r} object", name, owners)
-            raise AttributeError(said, name=name, obj=self)
+                message = missing_attribute(f"{kind!r} object", name, owners)
+            raise AttributeError(message, name=name, obj=self)
 
 
 def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Sequence[str] = ()) -> str:
-    """The message for an attribute that does not exist. known: those that do, of which one may be meant."""
-    answer = next((said for owner in owners if (said := _ATTRIBUTES.get((owner, name.lower())))), None)
+    """Return the message for a missing attribute. known: existing names, of which one may be meant."""
+    answer = next((hint for owner in owners if (hint := _ATTRIBUTES.get((owner, name.lower())))), None)
     if answer is None and not name.startswith("_"):
         lower = {other.lower(): other for other in known}
         near = get_close_matches(name.lower(), lower, n=1, cutoff=0.8)
@@ -232,7 +229,7 @@ def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Seque
 
 
 def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
-    """Add to an error of reading a configuration how it is read."""
+    """Add a note about configurations to an error of reading one."""
     named = f"haltune: a configuration is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
     if isinstance(error, AttributeError) and error.obj is config:
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)

@@ -1,4 +1,4 @@
-"""BO-BOS tunes a small convolutional network on scikit-learn's digits. Kill it, run it again: it goes on."""
+"""BO-BOS tunes a small convolutional network on digits. If you stop it and start it again, the search continues."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ from haltune.report import live, summary, write
 TRIALS, EPOCHS = (int(n) for n in sys.argv[1:] or (20, 30))  # or: python examples/01_lightning.py 5 10
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
-torch.set_num_threads(1)  # the network is tiny: more threads only wait for each other
+torch.set_num_threads(1)  # the network is too small for more threads
 
 
 class Net(lightning.LightningModule):

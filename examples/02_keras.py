@@ -1,4 +1,4 @@
-"""BO-BOS tunes a small convolutional network, in Keras on any backend, on scikit-learn's digits."""
+"""BO-BOS tunes a small convolutional network in Keras, with any backend, on scikit-learn's digits."""
 
 import os
 import sys

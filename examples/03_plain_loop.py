@@ -1,6 +1,6 @@
-"""A training loop of your own, without any framework: numpy on scikit-learn's digits.
+"""Your own training loop, without a framework: numpy on scikit-learn's digits.
 
-python examples/03_plain_loop.py     Interrupt it when you like: the next call goes on from there.
+python examples/03_plain_loop.py     You can interrupt it at any time; the next call continues.
 """
 
 import sys
@@ -28,7 +28,7 @@ x = x / 16 - 0.5
 
 
 def training(x, y, lr, momentum, l2, width, batch):
-    """One hidden layer; yields a function that predicts, after each epoch."""
+    """Train one hidden layer; yield a function that predicts, after each epoch."""
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=(64, width)) / 8, rng.normal(size=(width, 10)) / width**0.5]
     speeds = [np.zeros_like(w) for w in weights]

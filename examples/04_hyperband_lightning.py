@@ -1,4 +1,4 @@
-"""Hyperband on digits: runs pause at their rung, and the best go on exactly where they were, schedule and all."""
+"""Hyperband on digits: trials pause at their rung, and the best resume with optimizer and learning-rate schedule."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ from haltune.report import live, summary, write
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 9  # or: python examples/04_hyperband_lightning.py 27
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
-torch.set_num_threads(1)  # the network is tiny: more threads only wait for each other
+torch.set_num_threads(1)  # the network is too small for more threads
 
 
 class Net(lightning.LightningModule):
@@ -44,7 +44,7 @@ data = TensorDataset(x.float() / 16, y)
 train, val = random_split(data, [1200, 597], torch.Generator().manual_seed(0))
 space = Space({"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7), "width": Int(8, 256, log=True)})
 policy = Hyperband(EPOCHS, eta=3, sampler="sobol")
-print(policy.table().table())  # which bracket trains how many configurations how far
+print(policy.table().table())  # configurations and epochs of each bracket
 study = Study(Problem(space, Maximize("val_acc", (0, 1)), EPOCHS), policy, "digits_hyperband.db", seed=0)
 with live(study):
     for trial in study:

@@ -1,4 +1,4 @@
-"""Hyperband on digits in Keras, on any backend: the best of each rung go on exactly where they were."""
+"""Hyperband on digits in Keras, with any backend: the best trials of each rung resume exactly where they were."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ images, y = load_digits(return_X_y=True)
 x = (images / 16).astype(np.float32)
 space = Space({"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7), "width": Int(8, 256, log=True)})
 policy = Hyperband(EPOCHS, eta=3, sampler="sobol")
-print(policy.table().table())  # which bracket trains how many configurations how far
+print(policy.table().table())  # configurations and epochs of each bracket
 problem = Problem(space, Maximize("val_accuracy", (0, 1)), EPOCHS)
 study = Study(problem, policy, "digits_hyperband_keras.db", seed=0)
 with live(study):

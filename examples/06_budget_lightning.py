@@ -1,4 +1,4 @@
-"""Ten minutes for digits: the search plans under the time that is left, cheap networks first, and ends in time."""
+"""Ten minutes for digits: the search plans with the remaining time, starts with cheap networks, and ends in time."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ from haltune.report import live, summary, write
 TIME, EPOCHS = sys.argv[1] if len(sys.argv) > 1 else "10min", int(sys.argv[2]) if len(sys.argv) > 2 else 20
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
-torch.set_num_threads(1)  # the network is tiny: more threads only wait for each other
+torch.set_num_threads(1)  # the network is too small for more threads
 
 
 class Net(lightning.LightningModule):

@@ -1,4 +1,4 @@
-"""AutoBCT tunes a small network in Keras, on any backend, and says when another training is not worth its time."""
+"""AutoBCT tunes a small network in Keras, with any backend, and stops when another training is not worth its time."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def network(lr, **_):
 images, y = load_digits(return_X_y=True)
 x = (images / 16).astype(np.float32)
 space = Space({"lr": Float(1e-4, 1e-1, log=True), "batch": Int(16, 256, log=True)})
-# a minute of training must gain 1 / 60 of accuracy; a search that gains less than it costs ends
+# a minute of training must gain 1/60 of accuracy; a search that gains less than it costs ends
 policy = AutoBCT(worst=0.5, best=1.0, score_per_hour=1.0, max_trainings=MOST)
 problem = Problem(space, Maximize("val_accuracy", (0, 1)), EPOCHS)
 study = Study(problem, policy, "digits_autobct.db", seed=0)

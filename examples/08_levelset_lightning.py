@@ -1,4 +1,4 @@
-"""Which settings reach 85% on digits? TruVaR finds the region, training 1 or 3 seeds; then it is put to the test."""
+"""Find all settings that reach 85% on digits: TruVaR trains 1 or 3 seeds per point; then the region is tested."""
 
 import logging
 import sys
@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from haltune import Budget, Float, Level, Maximize, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.callbacks.lightning import HaltuneCallback
-from haltune.policies import TruVaR
+from haltune.policies import Level, TruVaR
 
 TRIALS, EPOCHS, CHECKS = (int(n) for n in sys.argv[1:] or (40, 10, 12))
 LEVELS, GOOD = [Level("1 seed"), Level("3 seeds", cost=3)], 0.85
@@ -20,7 +20,7 @@ QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
-class Nets(lightning.LightningModule):  # one network a seed, side by side; their mean accuracy counts
+class Nets(lightning.LightningModule):  # one network per seed; their mean accuracy counts
     def __init__(self, lr, dropout, seeds):
         super().__init__()
         nets = ([nn.Dropout(dropout), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)] for _ in range(seeds))

@@ -1,6 +1,6 @@
-"""Four runs at a time, each in a process of its own that may crash without harm: numpy on scikit-learn's digits.
+"""Four trials at a time, each in its own process, which may crash without harm: numpy on scikit-learn's digits.
 
-python examples/09_launch.py      Ctrl-C finishes the epochs under way and saves them; the next call goes on.
+python examples/09_launch.py      Ctrl-C finishes and saves the current epochs; the next call continues.
 """
 
 import sys
@@ -26,7 +26,7 @@ SPACE = Space(
 
 
 def train(trial):
-    """One hidden layer. What it saves is all of its state, so that a run goes on exactly where it was."""
+    """Train one hidden layer. A checkpoint contains the whole state, so that a trial resumes exactly."""
     x, y = load_digits(return_X_y=True)
     x, config = x / 16 - 0.5, trial.config
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Five minutes for digits, in Keras on any backend: the search plans under the time that is left, and ends in time."""
+"""Five minutes for digits in Keras, with any backend: the search plans with the remaining time, and ends in time."""
 
 import os
 import sys
@@ -19,7 +19,11 @@ TIME = sys.argv[1] if len(sys.argv) > 1 else "5min"  # or: python examples/10_bu
 EPOCHS = int(sys.argv[2]) if len(sys.argv) > 2 else 15
 
 rates = {"lr": Float(1e-4, 1e-1, log=True), "dropout": Float(0, 0.7)}
-sizes = {"depth": Int(1, 4), "width": Int(8, 512, log=True), "batch": Int(8, 256, log=True)}  # what time goes to
+sizes = {
+    "depth": Int(1, 4),
+    "width": Int(8, 512, log=True),
+    "batch": Int(8, 256, log=True),
+}  # these decide the training time
 
 
 def network(lr, dropout, depth, width, **_):
@@ -33,7 +37,7 @@ def network(lr, dropout, depth, width, **_):
 images, y = load_digits(return_X_y=True)
 x = (images / 16).astype(np.float32)
 problem = Problem(Space(rates | sizes), Maximize("val_accuracy", bounds=(0, 1)), max_epochs=EPOCHS)
-policy = Rollout(affordable=0.9)  # a training is begun when nine in ten of its kind would end in time
+policy = Rollout(affordable=0.9)  # a training starts if it ends in time with 90% probability
 study = Study(problem, policy, "digits_budget_keras.db", seed=0, budget=Budget(time=TIME))
 with live(study):
     for trial in study:

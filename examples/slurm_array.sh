@@ -1,16 +1,16 @@
 #!/bin/bash
-# A search on a SLURM cluster: every task of the array is one more worker, and each may come and go.
+# A search on a SLURM cluster: every task of the array is a worker. Workers may start and stop at any time.
 #
 #   sbatch examples/slurm_array.sh
 #
-# All of them run the same command. The study file names the database they share, which tells each what to train:
+# All workers run the same command. The study file names their shared database, which tells each worker what to train:
 #
 #   [study]
 #   store = "postgresql+psycopg://me@database.cluster/searches"
-#   checkpoints = "/shared/me/digits"                  # a folder that every node sees
+#   checkpoints = "/shared/me/digits"                  # a folder that every node can read and write
 #
-# A worker that is killed, or whose node dies, gives its trial back; one that reaches its time limit saves it first.
-# `haltune stop` ends the search politely, scancel at once; submit it again and it goes on where it was.
+# If a worker is killed or its node fails, its trial is given back. At its time limit, a worker first saves its trial.
+# `haltune stop` ends the search after the current epochs, scancel at once. Submit the job again to continue the search.
 
 #SBATCH --job-name=haltune
 #SBATCH --array=0-15
@@ -20,8 +20,8 @@
 #SBATCH --signal=B:TERM@300
 #SBATCH --output=haltune-%A-%a.out
 
-# --signal=B: five minutes before the time limit haltune, and not what it started, gets SIGTERM (`exec` puts it in the place
-# of the shell): the epoch under way ends, is saved, and its trial given back. Give longer epochs more than 300 seconds.
+# --signal=B: five minutes before the time limit, haltune alone gets SIGTERM, because `exec` replaces the shell by haltune.
+# The current epoch ends and is saved, and the trial is given back. If your epochs are longer, use more than 300 seconds.
 
 set -euo pipefail
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# A search in a SLURM job that is requeued at its time limit, and continues.
+# A search in a SLURM job that is requeued at its time limit and then continues.
 #
 #   sbatch examples/slurm_requeue.sh
 #
-# Five minutes before the limit SLURM sends SIGUSR1 to what srun started. haltune finishes the epoch, saves it and gives the
-# trial back; the program exits with 138, and the job is requeued. Give longer epochs more than 300 seconds.
+# Five minutes before the limit, SLURM sends SIGUSR1 to the program of srun. haltune finishes and saves the epoch, and gives
+# the trial back. The program exits with 138, and the job is requeued. If your epochs are longer, use more than 300 seconds.
 
 #SBATCH --job-name=haltune
 #SBATCH --time=04:00:00

@@ -1,7 +1,7 @@
-"""An ordinary PyTorch script on scikit-learn's digits, which a search can start as it is.
+"""An ordinary PyTorch script on scikit-learn's digits, which a search can start without changes.
 
-python examples/train_script.py                                             by itself, with its own defaults
-haltune run --study examples/digits.toml -- python examples/train_script.py      a trial of a search, each time
+python examples/train_script.py                                             alone, with its defaults
+haltune run --study examples/digits.toml -- python examples/train_script.py      as the trials of a search
 """
 
 import torch
@@ -20,14 +20,14 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, config["width"]), nn.ReLU(), nn.Dropout(config["dropout"]))
 model.append(nn.Linear(config["width"], 10))
 optimizer = torch.optim.SGD(model.parameters(), config["lr"], config["momentum"])
-if trial.checkpoint:  # it was paused, or interrupted
+if trial.checkpoint:  # the trial was paused or interrupted
     state = torch.load(trial.checkpoint, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
 
 
 def train(epoch):
-    torch.manual_seed(epoch)  # so that a training that goes on shuffles and drops out as one that never paused
+    torch.manual_seed(epoch)  # a resumed trial shuffles and drops out like one that never paused
     model.train()
     for rows in torch.randperm(1200).split(config["batch"]):
         optimizer.zero_grad()

@@ -274,9 +274,8 @@ class Carried(Checkpoints):
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def located(self, path: str | None) -> str | None:
-        own = path is not None and path.startswith("trial-")
-        return str(self.folder / str(path)) if own else path
+    def located(self, path: str) -> str:
+        return str(self.folder / path) if path.startswith("trial-") else path
 
     def missing(self, path: str | None) -> bool:
         """Only the keeper could tell."""

@@ -112,7 +112,7 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
     """Train a trial; the traceback of an error that ends the search."""
     study, line = _opened(job)
     try:
-        trial = study.take(id, attempt, job.holder, line.leaving)
+        trial = study._take(id, attempt, job.holder, line.leaving)
     except LeaseLost:
         return None  # it went to another worker before this one began
     kept = study.checkpoints
@@ -319,8 +319,8 @@ def run(
     study.store.address()
     ours = study
     if max_retries is not None:
-        storage = replace(study.settings.store, max_retries=max_retries)
-        ours = Study(**vars(replace(study.settings, store=storage, verbose=study.session.logger.verbose)))
+        storage = replace(study._settings.store, max_retries=max_retries)
+        ours = Study(**vars(replace(study._settings, store=storage, verbose=study._session.logger.verbose)))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
 
@@ -387,9 +387,9 @@ def _probe(study: Study) -> Iterator[Path]:
 def _job(
     study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
 ) -> Any:  # fmt: skip
-    settings = study.settings
+    settings = study._settings
     arguments = vars(replace(settings, store=replace(settings.store, url=None)))
-    url, holder = study.store.url, study.session.holder
+    url, holder = study.store.url, study._session.holder
     try:
         return ray.put(Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared))
     except (TypeError, AttributeError) as error:

@@ -125,8 +125,8 @@ class Script(Child):
             tail = file.read().decode(errors="replace").strip()
         last = tail.splitlines()[-1] if tail else "it printed nothing"
         error = ScriptFailed(f"{limits.how_it_died(code)}: {last}")
-        self._study.session.end(self._trial, Status.FAILED, Failure(str(error), tail))
-        tolerated = self._study.session.tolerates(self._trial, error)
+        self._study._session.end(self._trial, Status.FAILED, Failure(str(error), tail))
+        tolerated = self._study._session.tolerates(self._trial, error)
         return Ending() if tolerated else Ending(raised=tail or str(error))
 
     def close(self, kill: bool = False) -> None:

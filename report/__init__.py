@@ -12,6 +12,7 @@ from .replay import replay
 from .summary import summary
 
 if TYPE_CHECKING:
+    from .comparison import compare
     from .console import live
     from .figures.beliefs import posterior, region
     from .figures.curves import learning_curves
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from .figures.results import budget, edf, front, metrics, progress, timeline
     from .page import write
 
-_ROOMS = {
+_MODULES = {
+    "comparison": ("compare",),
     "console": ("live",),
     "figures.beliefs": ("posterior", "region"),
     "figures.curves": ("learning_curves",),
@@ -30,9 +32,10 @@ _ROOMS = {
     "page": ("write",),
 }
 if not TYPE_CHECKING:  # a type checker reports a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = [
-    "budget", "calibration", "contour", "decisions", "edf", "front", "importance", "learning_curves", "live", "metrics",
-    "parallel", "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline", "write",
+    "budget", "calibration", "compare", "contour", "decisions", "edf", "front", "importance", "learning_curves", "live",
+    "metrics", "parallel", "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline",
+    "write",
 ]  # fmt: skip

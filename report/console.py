@@ -88,7 +88,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
     thread = threading.Thread(target=follow, name="haltune-live", daemon=True)
     thread.start()
-    with study.session.logger.silenced():  # all that it would say is in the table
+    with study._session.logger.silenced():  # all that it would say is in the table
         try:
             yield
         finally:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
+from haltune._utils.signals import undisturbed
+from haltune._utils.threads import one_thread
 from haltune.log.history import History
 from haltune.policies.multifidelity.final_values import FinalValues
 from haltune.space import Space
@@ -78,9 +80,11 @@ class MetricModel:
 
         See haltune.log.points.
         """
-        if history is None or (final := FinalValues.of(history)) is None:
+        if history is None:
             return None
-        return cls(history.problem.space, final, history.seed, len(final.runs))
+        with undisturbed, one_thread, undisturbed.heard:
+            final = FinalValues.of(history)
+        return None if final is None else cls(history.problem.space, final, history.seed, len(final.runs))
 
     @property
     def floor(self) -> float | None:
@@ -130,12 +134,14 @@ class MetricModel:
         ranked = [id for group in history.ranked() for id in group][:_RIVALS]
         tried = [best, *(id for id in ranked if id != best)]
         rng = np.random.default_rng([self.seed, 4])
-        known = history.problem.goal.sign * self.final.of_trials(tried, history.points[tried], _DRAWS, rng)
+        with undisturbed, one_thread, undisturbed.heard:
+            known = history.problem.goal.sign * self.final.of_trials(tried, history.points[tried], _DRAWS, rng)
         return float(np.quantile(known.max(axis=1) - known[:, 0], 0.9))
 
     def _drawn(self, points: Array, rng: np.random.Generator, draws: int = _DRAWS) -> Array:
         """(draws, ...) the metric expected of configurations (..., dim)."""
-        found = self.final.of_configurations(points.reshape(-1, self.space.dim), draws, rng)
+        with undisturbed, one_thread, undisturbed.heard:
+            found = self.final.of_configurations(points.reshape(-1, self.space.dim), draws, rng)
         return found.reshape(draws, *points.shape[:-1])
 
     def _sampled(self, count: int, rng: np.random.Generator) -> Array:

@@ -181,7 +181,8 @@ def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | M
         StoreError: When there is no such study.
 
     Example:
-        >>> from haltune import Budget, Float, Maximize, OptimalStopping, Problem, Space, Study
+        >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
+        >>> from haltune.policies import OptimalStopping
         >>> from haltune.policies import Halting, RandomSearch
         >>> problem = Problem(Space({"lr": Float(0.1, 9.0)}), Maximize("acc", (0, 1)), max_epochs=9)
         >>> study = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=8))

@@ -121,7 +121,7 @@ class Story:
             case ev.Resumed():
                 self._runs[event.trial].resume(event)
             case ev.AttemptEvent():
-                self._runs[event.trial].take(event)
+                self._runs[event.trial].apply(event)
         if isinstance(event, ev.Started | ev.Resumed | ev.AttemptEvent):
             self._top.weigh(self._runs[event.trial])
         if (top := self._top.among(self._runs)) is None:

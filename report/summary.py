@@ -12,7 +12,8 @@ from haltune.study.messages import lead_of, shared_error
 from .digest import Digest, KeptCheckpoints, Source, digest
 
 _LISTED = 20  # runs of a front
-IDLE = "nobody trains now, and the search is not over: its program, run again, continues it"
+IDLE = "no process trains now, but the search is not over: start its program again to continue it"
+MEANS = 0.05  # seconds: less would be written "0.0 s"
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -66,7 +67,7 @@ def _found(facts: Digest) -> list[str]:
         ]
         more = len(runs) - _LISTED
         rest = [f"  and {plural(more, 'other')}"] if more > 0 else []
-        return ["no run has a value in every goal yet"] if lead is None else [lead, *runs[:_LISTED], *rest]
+        return ["no trial has a value in every goal yet"] if lead is None else [lead, *runs[:_LISTED], *rest]
     b = facts.best
     if b is None:
         return [f"no trial has reported a finite {facts.problem.goal.metric} yet"]
@@ -92,26 +93,37 @@ def why_left(facts: Digest) -> str:
 
 def kept(found: KeptCheckpoints) -> str:
     what = f"{plural(found.count, 'checkpoint')} ({readable(found.size)})"
-    return f"{what} kept in {found.folder}{', those of paused trials among them' if found.waiting else ''}"
+    return f"{what} kept in {found.folder}{', including those of paused trials' if found.waiting else ''}"
 
 
 def spending(facts: Digest) -> str:
-    trained = f"{facts.problem.amount(facts.trained)} trained in {duration(facts.seconds)}{trained_again_line(facts)}"
+    trained = f"{facts.problem.amount(facts.trained)} trained{within(facts.seconds)}{trained_again_line(facts)}"
     budget = facts.history.wishes.extended(facts.history.recorded)
     if paid := facts.history.spent.money(budget.price):
         trained += f", for {short(paid)} of money"
     savings, told = facts.savings, [trained]
     if savings.epochs:
+        time = f" and about {duration(savings.seconds)}" if savings.seconds >= MEANS else ""
         told.append(
-            f"{savings.most}{facts.problem.amount(savings.epochs)} ({facts.saved_share:.0%}) and about "
-            f"{duration(savings.seconds)} saved against full training"
+            f"{savings.most}{facts.problem.amount(savings.epochs)} ({saved_share(facts)}){time} saved against full "
+            "training"
         )
     return "; ".join([*told, *[savings.left] * (savings.itself > 0.0)])
 
 
+def within(seconds: float) -> str:
+    """ " in 4 min"; "" for a time that is too short to mean anything."""
+    return f" in {duration(seconds)}" if seconds >= MEANS else ""
+
+
+def saved_share(facts: Digest) -> str:
+    """The share of full training that was saved: 14%, below 1%."""
+    return f"{facts.saved_share:.0%}" if facts.saved_share >= 0.01 else "below 1%"
+
+
 def trained_again_line(facts: Digest) -> str:
-    """What was paid for twice, to be said behind what was trained; "" where nothing was."""
-    return f", {numeral(facts.again)} more lost and trained again" if facts.again else ""
+    """What was trained twice, to follow what was trained; "" if nothing was."""
+    return f"; {facts.problem.amount(facts.again)} lost and trained again" if facts.again else ""
 
 
 def sparkline(trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS) -> str:

@@ -16,8 +16,8 @@ from haltune.policies import autobct
 
 USED = [
     *(getattr(shown, name) for shown in (policies, autobct) for name in shown.__all__),
-    haltune.OptimalStopping,
-    haltune.Level,
+    haltune.policies.OptimalStopping,
+    haltune.policies.Level,
 ]
 by_name = pytest.mark.parametrize("used", USED, ids=lambda used: used.__name__)
 

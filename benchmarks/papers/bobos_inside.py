@@ -30,7 +30,8 @@ from command_line import command_line, data_file
 from kept import kept
 from mnist_logistic import load, remembered
 
-from haltune import Budget, OptimalStopping, Study
+from haltune import Budget, Study
+from haltune.policies import OptimalStopping
 from haltune.policies.bobos.curves import conditional_paths
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import numpy as np
 from truvar_figures import field
 from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, show
 
-from haltune import Float, Level, Space
+from haltune import Float, Space
 from haltune.gp import Kernel
-from haltune.policies import TruVaR
+from haltune.policies import Level, TruVaR
 
 SIDE, LIMIT = 50, 600.0
 MARKS = (50, 100, 150, 200, 300, 400, 500, 600)

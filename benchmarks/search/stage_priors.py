@@ -3,7 +3,7 @@
     python benchmarks/search/stage_priors.py --data DIR [--runs 60] [--draws 3]
 
 Of each task of half 0 (see kinds.py) so many random runs are taken at all rungs, and the mode under a prior of three
-times the deviations is found; a row is the geometric mean over draws. `foretells` is the correlation of each rung with
+times the deviations is found; a row is the geometric mean over draws. `correlations` are those of each rung with
 the end.
 """
 
@@ -45,10 +45,10 @@ def row(name: str, theta: np.ndarray, stages: Stages) -> str:
     """One line of the table."""
     amplitudes, steps, scales = (np.exp(theta[part]) for part in stages.parts)
     numbers = " ".join(f"{v:6.3f}" for v in np.exp(theta[:5]))
-    told = " ".join(f"{v:.2f}" for v in StageKernel(stages, theta).foretells)
+    told = " ".join(f"{v:.2f}" for v in StageKernel(stages, theta).correlations)
     return (
         f"{name:28s} {numbers}  a {amplitudes[0]:.2f} to {amplitudes[-1]:.2f}  steps {np.round(steps, 2)}  "
-        f"lengths {np.round(np.sort(scales), 1)}  foretells {told}"
+        f"lengths {np.round(np.sort(scales), 1)}  correlations {told}"
     )
 
 

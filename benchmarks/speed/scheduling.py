@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from haltune import Float, Maximize, Problem, Resume, Space, Start, Verdict
+from haltune import Float, Maximize, Problem, Space, Verdict
 from haltune.log.decisions import Action
 from haltune.log.events import Budgeted, Checkpointed, Created, Ended, Event, Reported, Resumed, Started, Status
 from haltune.log.history import History
-from haltune.policies import Hyperband, Ladder, SuccessiveHalving
+from haltune.policies import Hyperband, Ladder, Resume, Start, SuccessiveHalving
 from haltune.study.attempt import Report
 from haltune.study.judging import with_report
 

@@ -1,15 +1,15 @@
-"""haltune.keras_tuner: a tuner for programs of Keras Tuner, instead of RandomSearch, BayesianOptimization or Hyperband.
+"""haltune.keras_tuner: a tuner for Keras Tuner programs, instead of RandomSearch, BayesianOptimization or Hyperband.
 
     tuner = haltune.keras_tuner.Tuner(build, objective="val_accuracy", max_epochs=30, max_trials=20)
     tuner.search(x, y, validation_data=(x_val, y_val))
     model = tuner.get_best_models()[0]
 
-haltune chooses configurations and decides which fit ends early, by default as its default search. A promoted trial
-continues where it was, optimizer included. The trials of the oracle are those of a study, by the same numbers.
+haltune chooses configurations and decides which fit ends early, by default with its default search. A promoted trial
+resumes where it was, with its optimizer. The oracle's trials are those of a study, with the same numbers.
 
-The function that builds a model declares the space while it runs. Keras Tuner runs it until every conditional scope was
-entered; here also with the largest value of every whole number and each option of every choice, because `for i in
-range(hp.Int("layers", 1, 3)): hp.Int(f"units_{i}", ...)` declares the last units with the most layers alone.
+The function that builds a model declares the space while it runs. Keras Tuner runs it until it has entered every
+conditional scope. haltune also runs it with the largest value of every whole number and each option of every choice,
+because `for i in range(hp.Int("layers", 1, 3)): hp.Int(f"units_{i}", ...)` declares the last units only with 3 layers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from haltune.tuners import MOST_VALUES, check_epochs
 
 try:
     import keras_tuner
-    from keras_tuner.src.engine import tuner_utils  # what results may be: there is no public way
+    from keras_tuner.src.engine import tuner_utils  # to read results: there is no public way
 except ImportError as error:
     raise ImportError(f"haltune.keras_tuner needs Keras Tuner: {installing('keras-tuner')}") from error
 
@@ -47,11 +47,11 @@ __all__ = ["Tuner"]
 
 _hps = keras_tuner.engine.hyperparameters
 _STORE = "haltune.db"  # in the project's folder
-_PAUSE = 0.2  # seconds between questions while others train
+_PAUSE = 0.2  # seconds between calls of ask while others train
 
 
 def explored(build: Callable[[Any], object], known: Any) -> Any:
-    """Return the hyperparameters, with those that are declared for some values of others only."""
+    """Return the hyperparameters, including those that are declared only for some values of others."""
     tried: set[str] = set()
     while True:
         extremes = ((hp.name, value) for hp in known.space for value in _extremes(hp))
@@ -74,7 +74,7 @@ def _extremes(hp: Any) -> list[Any]:
 
 
 def space_of(known: Any) -> Space:
-    """Return the space. Raises InvalidSpace if it is empty, and for a hyperparameter without a counterpart."""
+    """Return the space. Raises InvalidSpace if it is empty or a hyperparameter has no counterpart."""
     if not known.space:
         raise InvalidSpace(
             "There is nothing to search: build(hp) declares no hyperparameter. Use hp.Float('lr', ...) in it, or give "
@@ -87,7 +87,7 @@ def space_of(known: Any) -> Space:
 
 
 def hyperparameter_values(config: Mapping[str, Any], known: Any) -> dict[str, Any]:
-    """Return the values of the active hyperparameters; of those that the configuration lacks, the default."""
+    """Return the values of the active hyperparameters, with the default for a missing one."""
     found = known.copy()
     found.values = {}
     for hp in found.space:
@@ -97,7 +97,7 @@ def hyperparameter_values(config: Mapping[str, Any], known: Any) -> dict[str, An
 
 
 def _declared(name: str, kinds: list[Any]) -> Domain:
-    """Return the domain of a name, which several scopes may declare."""
+    """Return the domain of a name, which may be declared in several scopes."""
     domains = [_domain(name, hp) for hp in kinds]
     whens: list[dict[str, list[Any]]] = []
     for hp in kinds:
@@ -105,15 +105,15 @@ def _declared(name: str, kinds: list[Any]) -> Domain:
         for condition in hp.conditions:
             when[condition.name] = [v for v in condition.values if v in when.get(condition.name, condition.values)]
         whens.append(when)
-    if any(d != domains[0] for d in domains):  # which have no conditions yet
-        raise InvalidSpace(f"{name!r} has different ranges in several scopes. Give each a name of its own.")
+    if any(d != domains[0] for d in domains):  # conditions are not set yet
+        raise InvalidSpace(f"{name!r} has different ranges in several scopes. Use a different name in each.")
     if not all(whens):
-        return domains[0]  # one of them is always there
+        return domains[0]  # one of them is always active
     parents = {tuple(when) for when in whens}
     if len(whens) > 1 and (len(parents) > 1 or len(whens[0]) > 1):
         several = ", ".join(sorted({parent for when in whens for parent in when}))
         raise InvalidSpace(
-            f"{name!r} is declared in scopes of several parameters, {several}. Give each a name of its own."
+            f"{name!r} is declared in scopes of several parameters, {several}. Use a different name in each."
         )
     merged = {parent: [v for when in whens for v in when[parent]] for parent in whens[0]}
     unique = {parent: list(dict.fromkeys(values)) for parent, values in merged.items()}
@@ -129,13 +129,13 @@ def _domain(name: str, hp: Any) -> Domain:
     values = list(hp.values) if kind == "Choice" else None
     why = ""
     if kind not in ("Choice", "Int", "Float"):
-        why = f"{kind} is not known here; Float, Int, Choice, Boolean and Fixed are"
+        why = f"{kind} is not supported. Use Float, Int, Choice, Boolean or Fixed"
     elif kind != "Choice" and hp.step is not None and not (kind == "Int" and hp.step == 1 and hp.sampling == "linear"):
         values = [int(v) if kind == "Int" else float(f"{v:.12g}") for v in hp.values]
         if len(values) > MOST_VALUES:
-            why = f"more than {MOST_VALUES} steps. Leave step= out, and round in build(hp)"
+            why = f"it has more than {MOST_VALUES} steps. Omit step=, and round in build(hp)"
     elif kind != "Choice" and hp.sampling == "reverse_log":
-        why = "sampling='reverse_log' is not known here. Declare 1 - value with sampling='log'"
+        why = "sampling='reverse_log' is not supported. Declare 1 - value with sampling='log'"
     if why:
         raise InvalidSpace(f"Keras Tuner's hyperparameter {name!r}: {why}.")
     if values is not None:
@@ -145,7 +145,7 @@ def _domain(name: str, hp: Any) -> Domain:
 
 
 class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
-    """Oracle over a study in the project's folder: if you start the program again, the search continues."""
+    """Oracle with a study in the project's folder. If you start the program again, the search continues."""
 
     def __init__(
         self,
@@ -163,23 +163,23 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self._min_epochs = min_epochs
         if hasattr(self.objective, "name_to_direction"):
             raise NotSupported(
-                "objective: this search has one goal. Let the model log a scalarization of several, and name that."
+                "objective: this search has one goal. Let the model log a scalarization of your goals, and name that."
             )
         if self.objective.name == "default_objective":
             raise InvalidInput(
-                "objective= is needed, the name of what fit logs after every epoch: 'val_accuracy', or "
+                "Tuner needs objective=, the name of a value that fit logs after every epoch. Use 'val_accuracy', or "
                 "keras_tuner.Objective('val_f1', 'max')."
             )
         kind = Maximize if self.objective.direction == "max" else Minimize
-        self.goal = kind(self.objective.name, of="best")  # a trial's score is that of its best epoch
+        self.goal = kind(self.objective.name, of="best")  # a trial's score is its best epoch's
         self.policy, self._store, self._options = policy, store, study
-        self.held: dict[str, Trial] = {}  # by Keras Tuner's names
+        self.held: dict[str, Trial] = {}  # running trials, by Keras Tuner's names
         self._study: Study | None = None
         self._searched: Any = None  # the hyperparameters of the study
 
     @property
     def study(self) -> Study:
-        """The study, opened when it is first used: then the project's folder and the space are known."""
+        """The study. It is opened at first use, when the project's folder and the space are known."""
         if self._study is None:
             self._searched = self._searched or self.get_space()
             self._study = self._opened(space_of(self._searched))
@@ -192,7 +192,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         return Study(problem, self.policy, store, budget=limit, **self._options)
 
     def _search_what_was_found(self) -> None:
-        """Widen the study by what trials declared since, in a HyperModel's fit: earlier trials had the default."""
+        """Widen the study by hyperparameters that trials declared later, in a HyperModel's fit, with their defaults."""
         known = {hp.name for hp in self._searched.space}
         defaults = {hp.name: hp.default for hp in reversed(self.hyperparameters.space) if hp.name not in known}
         if not defaults:
@@ -204,14 +204,14 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self._study = self._opened(Space(wider))
 
     def create_trial(self, tuner_id: str) -> Any:
-        """See keras_tuner.Oracle: return the next configuration, or a trial that resumes."""
+        """See keras_tuner.Oracle. Returns the next configuration, or a trial that resumes."""
         if tuner_id in self.ongoing_trials:
             return self.ongoing_trials[tuner_id]
         if len(self.study.history):
             self._search_what_was_found()
         answer = self.study.ask()
         if isinstance(answer, Wait):
-            self.study.session.wait(_PAUSE, None)
+            self.study._session.wait(_PAUSE, None)
         if isinstance(answer, Wait | Finish):
             self.tuner_ids.discard(tuner_id)
             return _trial(self.get_space(), "", "IDLE" if isinstance(answer, Wait) else "STOPPED")
@@ -219,7 +219,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         name = next((known for known in self.trials if int(known) == answer.id), new)
         self.tuner_ids.add(tuner_id)
         self.held[name] = answer
-        if name in self.trials:  # it paused, or was interrupted
+        if name in self.trials:  # it was paused or interrupted
             self.trials[name].status = "RUNNING"
             if not answer.epoch:  # it starts again: earlier values do not count
                 self.trials[name].metrics = _trial(self.get_space(), name, "RUNNING").metrics
@@ -237,7 +237,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         return self.trials[name]
 
     def end_trial(self, trial: Any) -> None:
-        """See keras_tuner.Oracle. The study offers a trial again that is to be tried again."""
+        """See keras_tuner.Oracle. The study, not the oracle, offers a failed trial again."""
         held = self.held.pop(trial.trial_id, None)
         if held is not None and held.ended is None:
             failed = trial.status != "COMPLETED"
@@ -266,37 +266,37 @@ def _trial(hyperparameters: Any, name: str, status: str) -> Any:
 
 
 class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
-    """Tuner for Keras models: stops trials that lose, and resumes promoted ones where they were.
+    """Tuner for Keras models: stops bad trials early, and resumes promoted ones where they were.
 
-    Use it instead of keras_tuner.RandomSearch, BayesianOptimization or Hyperband, with their methods: search,
-    get_best_models, get_best_hyperparameters, results_summary. The study is haltune.db in the project's folder: if you
-    start the program again, the search continues; haltune's page and commands open it.
+    Use it instead of keras_tuner.RandomSearch, BayesianOptimization or Hyperband, with the same methods: search,
+    get_best_models, get_best_hyperparameters, results_summary. The study is haltune.db in the project's folder. If you
+    start the program again, the search continues. haltune's page and commands can open it.
 
     Args:
-        hypermodel: build(hp), which returns a compiled model, or a keras_tuner.HyperModel. Default: None, for a class
-            derived from this one whose run_trial(trial) returns the value.
-        objective: The name of what fit logs after every epoch: "val_accuracy", or keras_tuner.Objective("val_f1",
-            "max"). Default: None, an error.
+        hypermodel: build(hp), which returns a compiled model, or a keras_tuner.HyperModel. Default: None, for a
+            subclass of Tuner whose run_trial(trial) returns the value.
+        objective: The name of a value that fit logs after every epoch: "val_accuracy", or
+            keras_tuner.Objective("val_f1", "max"). Default: None, an error.
         max_epochs: Epochs of a full training. Default: None, an error.
         max_trials: Number of configurations. Default: 10.
         min_epochs: No trial is stopped or paused before this epoch. Default: 0.
         policy: The policy that decides. Default: None, haltune.policies.MultiFidelity().
-        seed: Seed of all randomness. Default: None, drawn and recorded.
-        store: The study's store, as in Study. Default: None, haltune.db in the project's folder.
-        learn_from: Earlier studies, as in Study. Default: none.
+        seed: Seed of all randomness. Default: None, chosen at random and recorded.
+        store: The study's store, as for Study. Default: None, haltune.db in the project's folder.
+        learn_from: Prior studies, as for Study. Default: none.
         verbose: 1 to log what happens to each trial, or 0. Default: 1.
-        hyperparameters: Known or fixed hyperparameters, as in keras_tuner.RandomSearch. Default: None.
-        tune_new_entries: As there. Default: True.
-        allow_new_entries: As there. Default: True.
-        max_retries_per_trial: As there. Default: 0.
-        max_consecutive_failed_trials: As there. Default: 3.
-        others: As in keras_tuner.Tuner: directory, project_name, overwrite, optimizer, loss, metrics,
+        hyperparameters: Known or fixed hyperparameters, as for keras_tuner.RandomSearch. Default: None.
+        tune_new_entries: As for keras_tuner.RandomSearch. Default: True.
+        allow_new_entries: As for keras_tuner.RandomSearch. Default: True.
+        max_retries_per_trial: As for keras_tuner.RandomSearch. Default: 0.
+        max_consecutive_failed_trials: As for keras_tuner.RandomSearch. Default: 3.
+        others: As for keras_tuner.Tuner: directory, project_name, overwrite, optimizer, loss, metrics,
             distribution_strategy, max_model_size.
 
     Raises:
-        InvalidInput: Without an objective or a number of epochs, and for several executions of a trial.
-        InvalidSpace: For a hyperparameter without a counterpart.
-        NotSupported: For several objectives, and under Keras Tuner's chief and workers.
+        InvalidInput: Without an objective or max_epochs, or with several executions per trial.
+        InvalidSpace: If a hyperparameter has no counterpart.
+        NotSupported: With several objectives, or under Keras Tuner's chief and workers.
 
     Example:
         ::
@@ -340,13 +340,13 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
     ) -> None:
         if others.get("executions_per_trial", 1) != 1:
             raise InvalidInput(
-                "executions_per_trial: a trial is judged by its own epochs, so it is executed once. With a noisy "
+                "executions_per_trial: haltune judges a trial by its epochs, so it is executed once. For a noisy "
                 "metric, use tuner.study.recommend()."
             )
         if "KERASTUNER_ORACLE_IP" in os.environ:
             raise NotSupported(
                 "Keras Tuner's chief and workers are not supported. Start this program on each machine, with a "
-                "directory of its own and one store='postgresql://...'."
+                "separate directory and the same store='postgresql://...'."
             )
         study = {"seed": seed, "learn_from": learn_from, "verbose": verbose}
         oracle = Oracle(
@@ -365,17 +365,17 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         return self.oracle.study  # type: ignore[no-any-return, unused-ignore]
 
     def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
-        """See keras_tuner.Tuner. Raises InvalidInput for other epochs than max_epochs."""
+        """See keras_tuner.Tuner. Raises InvalidInput if epochs differs from max_epochs."""
         epochs = fit_kwargs.pop("epochs", self.oracle.max_epochs)
         if epochs != self.oracle.max_epochs or "initial_epoch" in fit_kwargs:
             raise InvalidInput(
                 f"search(epochs={epochs!r}): Tuner(max_epochs={self.oracle.max_epochs}) sets the length of a full "
-                "training, and haltune the first epoch of each. Leave epochs and initial_epoch out."
+                "training, and haltune sets the first epoch of each fit. Omit epochs and initial_epoch."
             )
         super().search(*fit_args, **fit_kwargs)
 
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
-        """See keras_tuner.Tuner: fit from the trial's epoch on, until haltune ends it."""
+        """See keras_tuner.Tuner. Fits from the trial's last epoch until haltune ends the trial."""
         held = self.oracle.held[trial.trial_id]
         callbacks = [*kwargs.pop("callbacks", []), HaltuneCallback(held, self.oracle.objective.name)]
         given = {"epochs": self.oracle.max_epochs, "initial_epoch": int(held.epoch), "callbacks": callbacks}
@@ -383,7 +383,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             return super().run_trial(trial, *args, **kwargs, **given)
 
     def on_epoch_end(self, trial: Any, model: Any, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """See keras_tuner.Tuner: the oracle keeps the values of every epoch, over all fits of a trial."""
+        """See keras_tuner.Tuner. The oracle gets the values of every epoch, over all fits of a trial."""
         if self.oracle.objective.has_value(logs or {}):
             self.oracle.update_trial(trial.trial_id, logs, step=epoch)
 
@@ -393,7 +393,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         if held.epoch:  # on_epoch_end has updated the oracle
             return
         objective = self.oracle.objective
-        try:  # a training of the user's own returns a value, which counts for the whole
+        try:  # a custom run_trial returns one value for the whole training
             if isinstance(found, list) and any(isinstance(r, keras.callbacks.History) for r in found):
                 raise keras_tuner.errors.FatalValueError(
                     f"No epoch logged {objective.name!r} to haltune. A HyperModel's fit(hp, model, *args, **kwargs) "
@@ -414,7 +414,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
 
     @contextmanager
     def _holding(self, trial: Any, held: Trial) -> Iterator[None]:
-        """While a trial trains: build its model as it was, and do not write over its best weights so far."""
+        """Build the trial's model as it was, and do not overwrite its best weights, while it trains."""
         self._held = held
         best = Path(super()._get_checkpoint_fname(trial.trial_id))
         before = trial.metrics.get_best_value(held._goal.metric) if best.exists() and held.epoch else None

@@ -1,7 +1,7 @@
-"""haltune.optuna: studies to Optuna and from it, and haltune's decisions in an Optuna program.
+"""haltune.optuna: copy studies to and from Optuna, and use haltune's decisions in an Optuna program.
 
-`to_study` writes a search for optuna-dashboard, `from_study` copies an Optuna study for `learn_from=`. `HaltunePruner`
-and `HaltuneSampler` replace Optuna's own pruner and sampler. The first of them imports Optuna.
+`to_study` copies a search for optuna-dashboard, `from_study` copies an Optuna study for `learn_from=`. `HaltunePruner`
+and `HaltuneSampler` replace Optuna's pruner and sampler. Optuna is imported at first use.
 """
 
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .sampler import HaltuneSampler
     from .studies import from_study, to_study
 
-_ROOMS = {"studies": ("from_study", "to_study"), "pruner": ("HaltunePruner",), "sampler": ("HaltuneSampler",)}
+_MODULES = {"studies": ("from_study", "to_study"), "pruner": ("HaltunePruner",), "sampler": ("HaltuneSampler",)}
 if not TYPE_CHECKING:  # a type checker reports unknown names
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = ["HaltunePruner", "HaltuneSampler", "from_study", "to_study"]

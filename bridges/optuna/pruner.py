@@ -1,7 +1,7 @@
-"""HaltunePruner: optimal stopping where Optuna asks whether to prune a trial, with its reason on the trial.
+"""HaltunePruner: optimal stopping as an Optuna pruner, with the reason of each decision on the trial.
 
-A decision follows from the trials that are over, the one that is judged and the seed alone: every thread or process
-that sees the same trials decides alike.
+A decision depends only on the ended trials, the judged trial and the seed. Every thread or process with the same trials
+makes the same decision.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haltune._utils.checks import check_whole
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, warn
 from haltune.log.decisions import Verdict
@@ -32,7 +33,7 @@ from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optu
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
-    """Return a trial as it is judged: the epochs of its curve up to max_epochs, without its configuration."""
+    """Return a trial as the policy judges it: the epochs up to max_epochs, without the configuration."""
     curve = curve_of(trial)
     horizon = problem.max_epochs or math.inf
     epochs = np.array([float(n) for n in curve if n <= horizon])
@@ -47,24 +48,23 @@ def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) 
 
 @dataclass(frozen=True)
 class Past:
-    """A study's trials as the runs beside the one that is judged: `haltune.policies.bobos.policy.Runs`."""
+    """The other trials of a study, in the form of `haltune.policies.bobos.policy.Runs`."""
 
     problem: Problem
     seed: int
-    trials: Sequence[TrialRecord]  # that are over and have a curve
+    trials: Sequence[TrialRecord]  # ended trials with a curve
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
-        """Those in one of these states."""
         return [t for t in self.trials if t.status in status]
 
     def incumbent(self, exclude: int | None = None) -> float:
-        """The best final value of another trial, raw; NaN without one."""
+        """Return the best final value of another trial, unscaled; NaN without one."""
         results = [t.result(self.problem.goal) for t in self.trials if t.id != exclude]
         sign = self.problem.goal.sign
         return sign * max((sign * r for r in results if not math.isnan(r)), default=math.nan)
 
     def scale_of(self, trial: int) -> Scale | None:
-        """One for all: of the goal's bounds, or learnt from the trials that are over."""
+        """Return the scale of all trials: by the goal's bounds, or learnt from ended trials."""
         return self._scale
 
     @cached_property
@@ -78,13 +78,13 @@ class Past:
         return learn(firsts, max((float(h.max()) for h in known if len(h)), default=-math.inf), goal.sign)
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
-        """As a history's, by the number of the trial."""
+        """Return the random generator of a decision, by the number of the trial."""
         return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
 
 
 _FALLING = (
-    "a learning curve falls well below its best: optimal stopping assumes that curves rise, so such a trial is judged "
-    "on its running best. If the objective returns the best value of a trial, use HaltunePruner(of='best')."
+    "A learning curve falls well below its best value, but optimal stopping assumes that curves rise. Such a trial is "
+    "judged by its best value so far. If the objective returns the best value, use HaltunePruner(of='best')."
 )
 
 
@@ -92,20 +92,20 @@ class HaltunePruner(optuna.pruners.BasePruner):
     """Pruner for Optuna: prunes a trial that is unlikely to beat the best, and writes the reason on the trial.
 
     It stops a trial if the expected loss of stopping is below that of continuing, by curves simulated from the trial's
-    own epochs and those of ended trials: the rule of `haltune.policies.Halting`, for any sampler, with threads and with
-    several processes on one storage. Its last answer stands on the trial, in the attributes "haltune:reason" and
-    "haltune:p_beats". Steps are epochs: they may count from 0 or from 1.
+    own epochs and those of ended trials. This is the rule of `haltune.policies.Halting`. It works with any sampler,
+    with threads, and with several processes on one storage. The last decision is in the trial's attributes
+    "haltune:reason" and "haltune:p_beats". Steps are epochs and may count from 0 or 1.
 
     Args:
         max_epochs: Epochs of a full training: the number of values that an unpruned trial reports.
         seed: Seed of the simulated curves. Default: 0.
         bounds: (lowest, highest) value of the objective. Default: None, the scale is learnt from the trials.
         of: The epoch whose value counts for a trial, its "last" or its "best". Default: "last".
-        stopping: The settings of the stopping problem. Default: None, OptimalStopping().
-        min_epochs: No trial is pruned before this epoch, as MedianPruner's n_warmup_steps. Default: 0.
+        stopping: Settings of optimal stopping. Default: None, OptimalStopping().
+        min_epochs: No trial is pruned before this epoch, like MedianPruner's n_warmup_steps. Default: 0.
 
     Raises:
-        InvalidInput: For another value of an argument.
+        InvalidInput: If an argument is invalid.
 
     Example:
         >>> import optuna
@@ -137,20 +137,20 @@ class HaltunePruner(optuna.pruners.BasePruner):
         check_whole("HaltunePruner", 1, max_epochs=max_epochs)
         check_whole("HaltunePruner", 0, seed=seed, min_epochs=min_epochs)
         if stopping is not None and not isinstance(stopping, OptimalStopping):
-            raise InvalidInput(f"HaltunePruner(stopping={stopping!r}): an OptimalStopping(...), or None")
+            raise InvalidInput(f"HaltunePruner(stopping={stopping!r}): use an OptimalStopping(...), or None")
         self._arguments: dict[str, Any] = {
             "max_epochs": max_epochs, "seed": seed, "bounds": bounds, "of": of, "stopping": stopping,
             "min_epochs": min_epochs,
         }  # fmt: skip
-        space = Space({"configuration": "any"})  # curves alone are compared
+        space = Space({"configuration": "any"})  # only curves are compared
         self._problems = {
             way: Problem(space, kind("value", bounds, of), max_epochs, min_epochs=min_epochs)
             for way, kind in ((True, Maximize), (False, Minimize))
         }
         self._seed = seed
         self._stopper = Stopper(stopping or OptimalStopping())
-        self._known: dict[Any, TrialRecord] = {}  # of trials that are over: the stopper tells them apart as objects
-        self._said: set[str] = set()
+        self._known: dict[Any, TrialRecord] = {}  # ended trials: the stopper distinguishes them by identity
+        self._warned: set[str] = set()
         self._lock = Lock()  # for the trials of several threads
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
@@ -171,18 +171,17 @@ class HaltunePruner(optuna.pruners.BasePruner):
         last, horizon = max(curve_of(trial), default=0), problem.max_epochs or 1
         if last > horizon:
             self._warn_once(
-                f"Trial {trial.number} reported epoch {last}, but a full training has {horizon} epochs, and later ones "
-                f"are not pruned. Use HaltunePruner(max_epochs={last}) or more; a step is an epoch."
+                f"Trial {trial.number} reported epoch {last}, but a full training has {horizon} epochs. Later epochs "
+                f"are not pruned. Use HaltunePruner(max_epochs={last}) or more. A step is an epoch."
             )
         if not max(1, problem.min_epochs) <= last < horizon:
             return None
-        with self._lock, one_thread():
+        with self._lock, undisturbed, one_thread, undisturbed.heard:
             past = Past(problem, self._seed, self._over(study, problem))
             judged = record_of(trial, problem, past.scale_of(trial.number))
             return self._stopper.verdict(past, judged)
 
     def _over(self, study: optuna.Study, problem: Problem) -> list[TrialRecord]:
-        """The trials that are over and have a curve."""
         found = []
         for t in study.get_trials(deepcopy=False, states=WHOLE):
             if t.intermediate_values:
@@ -193,8 +192,8 @@ class HaltunePruner(optuna.pruners.BasePruner):
         return found
 
     def _warn_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             warn(text)
 
     def __repr__(self) -> str:

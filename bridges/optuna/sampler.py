@@ -1,7 +1,7 @@
-"""HaltuneSampler: the model of the default search where Optuna asks for a configuration.
+"""HaltuneSampler: the model of the default search as an Optuna sampler.
 
-Only what the model reads is recorded: of each curve the values at epochs 1, 3, 9, 27, ... and the last. A complete
-trial counts with the value of its objective, at the end of training; failed ones are skipped, as by Optuna's samplers.
+Only the model's input is recorded: of each curve the values at epochs 1, 3, 9, 27, ... and the last. A complete trial
+counts with its objective value at the end of training. Failed trials are skipped, as in Optuna's samplers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from haltune._utils.checks import check_counts, check_whole
 from haltune._utils.memo import Memo
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
@@ -42,29 +43,26 @@ from .spaces import (
     optuna,
 )  # fmt: skip
 
-_CHOSEN = f"{PREFIX}relative"  # attribute of a trial that runs
-_TOLD = Verdict(Action.UNJUDGED, "reported to Optuna")
-ConfiguredTrial = tuple[dict[str, Any], FrozenTrial]  # a trial and its configuration
+_CHOSEN = f"{PREFIX}relative"  # attribute of a running trial
+_STORED = Verdict(Action.UNJUDGED, "reported to Optuna")
+ConfiguredTrial = tuple[dict[str, Any], FrozenTrial]  # a configuration and its trial
 
 
 def longest(trials: Sequence[FrozenTrial]) -> int:
-    """Epochs of the trial that was trained longest."""
     from_zero = any(0 in t.intermediate_values for t in trials)
     return max([1, *(max(t.intermediate_values) + from_zero for t in trials if t.intermediate_values)])
 
 
 @dataclass(frozen=True)
 class CurveHistory:
-    """A history, and the rows of its curves."""
-
     history: History
     rows: CurveRows
 
     @classmethod
     def of(cls, problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int) -> CurveHistory:
-        """Of trials that are over, or run; of those that lie in the space."""
+        """Return the history of ended and running trials in the space."""
         known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
-        known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # these are pending
+        known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # running trials are pending
         history, rows = History(problem), CurveRows(problem.goal)
         for event in _events(problem, known, seed):
             history.apply(event)
@@ -83,7 +81,7 @@ def _config(trial: FrozenTrial, translated: Translated) -> dict[str, Any] | None
 
 
 def choose(study: optuna.Study, trial: FrozenTrial, params: dict[str, Any], translated: Translated) -> None:
-    """Tell other workers what a trial will train: Optuna stores a parameter when it is suggested, some time later."""
+    """Publish a trial's configuration for other workers: Optuna stores a parameter only when it is suggested."""
     chosen = {name: translated.counterparts[name].distribution.to_internal_repr(v) for name, v in params.items()}
     study._storage.set_trial_system_attr(trial._trial_id, _CHOSEN, chosen)  # there is no public way
 
@@ -109,13 +107,13 @@ def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> It
         for epoch, value in _marked(trial, problem.max_epochs or 1, from_zero):
             yield ev.Reported(
                 at=0.0, trial=number, attempt=1, epoch=float(epoch), value=float(value), seconds=0.0,
-                verdict=_TOLD, seen=0,
+                verdict=_STORED, seen=0,
             )  # fmt: skip
         yield ev.Ended(at=0.0, trial=number, attempt=1, status=ENDS[trial.state])
 
 
 def _marked(trial: FrozenTrial, horizon: int, from_zero: bool) -> Iterator[tuple[int, float]]:
-    """The first epochs at or after 1, 3, 9, ..., and the last, within the horizon."""
+    """Yield the first epochs at or after 1, 3, 9, ..., and the last one, up to the horizon."""
     curve = {n: v for n, v in curve_of(trial, from_zero).items() if n <= horizon}
     if trial.state is TrialState.COMPLETE and trial.value is not None:
         curve[horizon] = trial.value
@@ -130,23 +128,23 @@ _RELATIVE, _INDEPENDENT = 1, 2  # streams of randomness
 
 
 class HaltuneSampler(optuna.samplers.BaseSampler):
-    """Sampler for Optuna: chooses by the values of all trials at all epochs, pruned ones included.
+    """Sampler for Optuna that uses the values of all trials at all epochs, also of pruned trials.
 
-    The model is that of haltune's default search, `haltune.policies.MultiFidelity`: one Gaussian process of the values
-    at each stage of training, which learns how well early epochs predict the final value. Parameters that all trials
-    have are chosen together; one that only some have, or have in other ranges, is drawn at random. Each choice follows
-    from the trials in the storage, the new trial's number and the seed, also with threads and several processes.
+    The model is that of haltune's default search, `haltune.policies.MultiFidelity`: one Gaussian process for the values
+    at each stage of training, which learns how well early epochs predict the final value. Parameters of all trials are
+    chosen together. A parameter that only some trials have, or with another range, is chosen at random. Each choice
+    depends on the trials in the storage, the new trial's number and the seed, also with threads and several processes.
 
     Args:
-        max_epochs: Epochs of a full training. Default: None, those of the longest trial so far.
-        seed: Of what is random. Default: None, drawn.
-        initial: Trials that are drawn at random before the model chooses. Default: 10.
-        deviations: Of the model that are added to its mean where it chooses. Default: 1, for trials are few here.
-        candidates: Points that are compared for a trial. Default: 300.
-        independent_sampler: What draws the parameters that not all trials have. Default: None, at random.
+        max_epochs: Epochs of a full training. Default: None, the epochs of the longest trial so far.
+        seed: Seed of all randomness. Default: None, chosen at random.
+        initial: Number of random trials before the model chooses. Default: 10.
+        deviations: Number of standard deviations added to the model's mean. Default: 1, because trials are few.
+        candidates: Number of points compared for a trial. Default: 300.
+        independent_sampler: Sampler for the parameters that not all trials have. Default: None, at random.
 
     Raises:
-        InvalidInput: For arguments outside these.
+        InvalidInput: If an argument is invalid.
 
     Example:
         >>> import optuna
@@ -173,16 +171,16 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         check_whole("HaltuneSampler", 3, candidates=candidates)
         check_counts(seed=seed)
         if not 0 <= deviations < np.inf:
-            raise InvalidInput(f"HaltuneSampler(deviations={deviations!r}): a number that is not negative")
+            raise InvalidInput(f"HaltuneSampler(deviations={deviations!r}): use a number of at least 0")
         self._max_epochs, self._initial = max_epochs, initial
         self._deviations, self._candidates = deviations, candidates
         self._seed = secrets.randbits(32) if seed is None else seed
         self._independent = independent_sampler
-        self._models: Memo[Model] = Memo(4)  # each keeps what it learnt last
-        self._lock = Lock()  # of the trials of several threads
+        self._models: Memo[Model] = Memo(4)  # each caches its last fit
+        self._lock = Lock()  # for the trials of several threads
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Distribution]:
-        """See optuna.samplers.BaseSampler: what all trials have that are over."""
+        """See optuna.samplers.BaseSampler. Returns the parameters that all ended trials have."""
         self._raise_error_if_multi_objective(study)
         over = _trials(study, WHOLE)
         shared = optuna.search_space.intersection_search_space(over, include_pruned=True)
@@ -196,7 +194,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
             return {}
         translated = Translated.of_distributions(search_space)
         rng = np.random.default_rng([self._seed, _RELATIVE, trial.number])
-        with self._lock, one_thread():
+        with self._lock, undisturbed, one_thread, undisturbed.heard:
             trials = _trials(study, (*WHOLE, TrialState.RUNNING))
             others = [t for t in trials if t.number != trial.number]
             config = self._chosen(self._problem(study, translated, others), translated, others, rng)
@@ -215,7 +213,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         return drawn.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
-        """See optuna.samplers.BaseSampler: what is drawn here goes by the number of the trial."""
+        """See optuna.samplers.BaseSampler. The seed of a trial is its number, so only the other sampler is reseeded."""
         if self._independent is not None:
             self._independent.reseed_rng()
 
@@ -226,7 +224,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     def _chosen(
         self, problem: Problem, translated: Translated, trials: Sequence[FrozenTrial], rng: np.random.Generator
     ) -> dict[str, Any] | None:
-        """The candidate of the highest upper bound that was not tried; None while too little is known, or all was."""
+        """Return the untried candidate with the highest upper bound; None if data are few or all were tried."""
         known = CurveHistory.of(problem, trials, translated, self._seed)
         history, rows = known.history, known.rows.table
         if len(history) - len(history.pending) < self._initial:
@@ -250,7 +248,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
 
 
 def _known(name: str, distribution: Distribution) -> bool:
-    """Whether the model has a counterpart of a distribution: of choices among objects it has none."""
+    """Return whether the model supports a distribution; it does not support choices among objects."""
     try:
         inward(name, distribution)
     except InvalidSpace:
@@ -259,5 +257,5 @@ def _known(name: str, distribution: Distribution) -> bool:
 
 
 def _trials(study: optuna.Study, states: tuple[TrialState, ...]) -> list[FrozenTrial]:
-    """All of them: with HyperbandPruner a sampler is shown those of one bracket, and the model compares them all."""
+    """Return all trials. With HyperbandPruner a sampler gets only one bracket's, but the model compares all."""
     return study._storage.get_all_trials(study._study_id, deepcopy=False, states=states)

@@ -1,10 +1,10 @@
-"""Parameters and trials of Optuna in the terms of haltune, and the inverse.
+"""Conversion of parameters and trials between Optuna and haltune.
 
-A range with steps in Optuna is an ordered choice here, which lists the values; an option that Optuna cannot keep, a
-tuple or one of two that Python takes for equal, is its text there. Define-by-run does not state the space of a study,
-so its trials show it: a parameter that some trials lack gets a condition on a choice whose values decide whether it is
-there, or on a whole number from, or up to, a value. Without such a condition the parameter is left out. Optuna's steps
-may count from 0, epochs count from 1.
+A range with steps in Optuna is an ordered choice of its values in haltune. An option that Optuna cannot store (a tuple,
+or two options that are equal in Python) is text in Optuna. Define-by-run has no declared space, so it is inferred from
+trials: a parameter that some trials lack gets a condition on a choice whose values decide whether it is present, or on
+a whole number from or up to a value. Without such a condition the parameter is left out. Optuna's steps may count from
+0, epochs count from 1.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ try:
 except ImportError as error:
     raise ImportError(f"haltune.optuna needs Optuna: {installing('optuna')}") from error
 
-PREFIX = "haltune:"  # of the attributes of a trial or a study that haltune writes
-PROBLEM = f"{PREFIX}problem"  # attribute of a study: the whole problem
+PREFIX = "haltune:"  # of attributes that haltune writes
+PROBLEM = f"{PREFIX}problem"  # attribute of a study
 FrozenTrial = optuna.trial.FrozenTrial
 TrialState = optuna.trial.TrialState
 ENDS = {TrialState.COMPLETE: Status.COMPLETED, TrialState.PRUNED: Status.STOPPED}
-WHOLE = tuple(ENDS)  # these have all their parameters
+WHOLE = tuple(ENDS)  # trials in these states have all their parameters
 Distribution = optuna.distributions.BaseDistribution
 FloatDistribution = optuna.distributions.FloatDistribution
 IntDistribution = optuna.distributions.IntDistribution
@@ -44,38 +44,36 @@ CategoricalDistribution = optuna.distributions.CategoricalDistribution
 def curve_of(trial: FrozenTrial, from_zero: bool | None = None) -> dict[int, float]:
     """Return epoch -> value, in order. from_zero: steps count from 0; None: they do if there is a step 0."""
     steps = sorted(trial.intermediate_values)
-    begins = (bool(steps) and steps[0] == 0) if from_zero is None else from_zero
-    return {step + begins: trial.intermediate_values[step] for step in steps}
+    shift = (bool(steps) and steps[0] == 0) if from_zero is None else from_zero
+    return {step + shift: trial.intermediate_values[step] for step in steps}
 
 
 def alike(value: float, final: float | None) -> bool:
-    """True if a value of the curve is the trial's final value."""
+    """Return whether a value of the curve equals the trial's final value."""
     return final is not None and math.isclose(value, final, rel_tol=1e-6, abs_tol=1e-12)
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A parameter: its domain and its distribution."""
+    """A parameter as haltune's domain and Optuna's distribution."""
 
     domain: Domain
     distribution: Distribution
-    labels: tuple[Any, ...] = ()  # what Optuna calls the options of a choice, in their order
+    labels: tuple[Any, ...] = ()  # Optuna's names of a choice's options, in order
 
     @property
     def options(self) -> tuple[Any, ...]:
-        """Those of a choice; a constant is the only one."""
         if isinstance(self.domain, Constant):
             return (self.domain.value,)
         return self.domain.options if isinstance(self.domain, Choice) else ()
 
     def outward(self, value: Any) -> Any:
-        """Return Optuna's form of a value."""
         if self.labels:
             return self.labels[[token(o) for o in self.options].index(token(value))]
         return _on_step(self.distribution, value)
 
     def inward(self, value: Any) -> Any:
-        """The inverse. Raises InvalidSpace for a value that is none of the domain."""
+        """Return haltune's form of a value. Raises InvalidSpace if the domain does not have it."""
         if not self.labels:
             return int(value) if isinstance(self.domain, Int) else float(value)
         try:
@@ -84,11 +82,11 @@ class Counterpart:
             nearest = min(range(len(self.labels)), key=lambda i: abs(float(self.labels[i]) - float(value)))
             return self.options[nearest]
         except (TypeError, ValueError) as error:
-            raise InvalidSpace(f"{value!r} is none of {self.labels}") from error
+            raise InvalidSpace(f"{value!r} is not one of {self.labels}") from error
 
 
 def _on_step(distribution: Distribution, value: Any) -> Any:
-    """The value on the grid of a range whose steps are too many to be listed."""
+    """Return the value on the grid of a range with too many steps to list."""
     step = getattr(distribution, "step", None)
     if step is None or (isinstance(distribution, IntDistribution) and step == 1):
         return value
@@ -112,7 +110,7 @@ def _outward(parameter: Parameter) -> Counterpart:
 
 
 def _labels(options: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the labels by which Optuna can tell options apart."""
+    """Return labels that Optuna can distinguish."""
     found: list[Any] = []
     for i, option in enumerate(options):
         plain = option is None or isinstance(option, bool | int | float | str)
@@ -124,7 +122,7 @@ def _labels(options: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _stepped(options: tuple[Any, ...]) -> Distribution | None:
-    """Return the range with even steps that an ordered choice lists; None if it lists none."""
+    """Return the range with even steps that an ordered choice lists; None if there is none."""
     kinds = set(map(type, options))
     if len(options) < 2 or kinds not in ({int}, {float}) or not options[0] < options[1]:
         return None
@@ -151,13 +149,13 @@ def inward(name: str, distribution: Distribution) -> Counterpart:
             return Counterpart(Float(distribution.low, distribution.high, log=distribution.log), distribution)
         if isinstance(distribution, IntDistribution):
             return Counterpart(Int(distribution.low, distribution.high, log=distribution.log), distribution)
-        raise InvalidSpace("haltune knows FloatDistribution, IntDistribution and CategoricalDistribution")
+        raise InvalidSpace("haltune supports FloatDistribution, IntDistribution and CategoricalDistribution")
     except InvalidSpace as error:
         raise InvalidSpace(f"Optuna's parameter {name!r}, {distribution!r}: {error}") from error
 
 
 def _listed(distribution: Distribution) -> tuple[Any, ...] | None:
-    """Return the values of a range with steps; None without steps, and if they are too many."""
+    """Return the values of a range with steps; None without steps, or if there are too many."""
     if not isinstance(distribution, FloatDistribution | IntDistribution):
         return None
     if distribution.step is None or (isinstance(distribution, IntDistribution) and distribution.step == 1):
@@ -167,38 +165,37 @@ def _listed(distribution: Distribution) -> tuple[Any, ...] | None:
 
 @dataclass(frozen=True)
 class Translated:
-    """A space, and its parameters in both libraries."""
+    """A space with its parameters in both libraries."""
 
     space: Space
     counterparts: dict[str, Counterpart]
-    notes: tuple[str, ...] = ()  # what is not as it was
+    notes: tuple[str, ...] = ()  # differences from Optuna's study
 
     @classmethod
     def of_space(cls, space: Space) -> Translated:
-        """Of a known space. A bound that names a parameter becomes the outermost that it can be."""
+        """Return the translation of a known space. A bound that names a parameter becomes its outermost value."""
         ordered = {p.name: p for p in layout_of(space.parameters).ordered}
         return cls(space, {name: _outward(ordered[name]) for name in space.names})
 
     @classmethod
     def of_distributions(cls, distributions: dict[str, Distribution]) -> Translated:
-        """Of parameters that are always there. Raises InvalidSpace for one without a counterpart."""
+        """Return the translation of unconditional parameters. Raises InvalidSpace for one without a counterpart."""
         found = {name: inward(name, d) for name, d in distributions.items()}
         return cls(Space({name: c.domain for name, c in found.items()}), found)
 
     def inward(self, params: dict[str, Any]) -> dict[str, Any]:
-        """A trial's parameters as a configuration. Raises InvalidSpace for one outside the space."""
+        """Return a trial's parameters as a configuration. Raises InvalidSpace if it is outside the space."""
         known = {n: self.counterparts[n].inward(v) for n, v in params.items() if n in self.counterparts}
         return self.space.canonical(known)
 
     def outward(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The inverse."""
         return {name: self.counterparts[name].outward(value) for name, value in config.items()}
 
 
 def space_of(trials: Sequence[FrozenTrial]) -> Translated:
     """Return the space of ended trials.
 
-    Raises InvalidSpace when there is none, and for distributions without a counterpart or that contradict each other.
+    Raises InvalidSpace if there is none, or if distributions contradict each other or have no counterpart.
     """
     seen: dict[str, list[Distribution]] = {}
     for trial in trials:
@@ -210,22 +207,22 @@ def space_of(trials: Sequence[FrozenTrial]) -> Translated:
         lacking = len(trials) - len(seen[name])
         if lacking and (when := _condition(name, trials, counterparts)) is None:
             notes.append(
-                f"{name!r} is left out: {plural(lacking, 'trial')} of {len(trials)} lack it, and no parameter decides "
-                "which. Give space= to include it"
+                f"{name!r} is left out: {plural(lacking, 'trial')} of {len(trials)} lack it, and no other parameter "
+                "decides which. Give space= to include it"
             )
             continue
         domains[name] = replace(counterpart.domain, when=when) if lacking else counterpart.domain
         if lacking:
-            notes.append(f"{name!r} has the condition that the trials show: when={when}")
+            notes.append(f"{name!r} has a condition inferred from the trials: when={when}")
         if len(set(map(str, seen[name]))) > 1:
-            notes.append(f"{name!r} had several ranges; it has the widest: {domains[name]!r}")
+            notes.append(f"{name!r} had several ranges; the widest is used: {domains[name]!r}")
     while orphans := [n for n, d in domains.items() if set(d.when or {}) - domains.keys()]:
-        notes += [f"{n!r} is left out, because the parameter that it depends on is" for n in orphans]
+        notes += [f"{n!r} is left out, because it depends on a parameter that is left out" for n in orphans]
         domains = {n: d for n, d in domains.items() if n not in orphans}
     if not domains:
         raise InvalidSpace(
-            "No ended trial of this Optuna study has a parameter, so the space is unknown. Give it as space=, or use "
-            "the study when a trial is complete."
+            "No ended trial of this Optuna study has a parameter, so the space is unknown. Give space=, or wait until "
+            "a trial is complete."
         )
     return Translated(Space(domains), {n: counterparts[n] for n in domains}, tuple(notes))
 
@@ -234,7 +231,7 @@ def _both(one: Distribution, other: Distribution) -> Distribution:
     """Return a distribution with the values of both. Raises InvalidSpace if there is none."""
     if one == other:
         return one
-    # of two grids there is none, of both one range
+    # two grids have no common distribution, but one range contains both
     if isinstance(one, FloatDistribution) and isinstance(other, FloatDistribution) and one.log == other.log:
         return FloatDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
     if isinstance(one, IntDistribution) and isinstance(other, IntDistribution) and one.log == other.log:
@@ -255,7 +252,7 @@ def _condition(name: str, trials: Sequence[FrozenTrial], counterparts: dict[str,
 
 
 def _values_with(name: str, parent: str, counterpart: Counterpart, trials: Sequence[FrozenTrial]) -> Any:
-    """Return the values of a parent for which a parameter is there; None if they do not decide it."""
+    """Return the values of a parent for which a parameter is present; None if they do not decide it."""
     if any(name in t.params and parent not in t.params for t in trials):
         return None
     known = [(counterpart.inward(t.params[parent]), name in t.params) for t in trials if parent in t.params]

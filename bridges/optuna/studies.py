@@ -1,15 +1,15 @@
-"""Studies to Optuna (`to_study`) and from it (`from_study`).
+"""Copy studies to Optuna (`to_study`) and from Optuna (`from_study`).
 
 In Optuna:
-state       COMPLETE if haltune did not cut the trial, PRUNED if it stopped or paused it, and for trials in part; FAIL
-            if it failed or ended without a finite value; RUNNING if it runs or waits to be offered again
+state       COMPLETE if haltune did not end the trial early; PRUNED if it stopped or paused it, or if it trained in
+            part; FAIL if it failed or ended without a finite value; RUNNING if it runs or waits to be offered again
 value       the value that counts for the trial, in each goal; intermediate values: the first goal's, by epoch from 1
-constraints by how much a trial exceeds each limit, in the metric's own units
+constraints how much a trial exceeds each limit, in the metric's unit
 attributes  why it was chosen and why it ended, with P(beats) if there is one; the last value of its other metrics
 
-From Optuna: configurations are recorded as enqueued by the user, and pruned trials as stopped by the user. Optuna keeps
-no times within a trial: its reports lie evenly between its start and its end. A constraint of Optuna is a number of the
-trial, which holds if it is at most 0.
+From Optuna: configurations are recorded as enqueued by the user, and pruned trials as stopped by the user. Optuna has
+no times within a trial, so its reports are spread evenly between its start and its end. An Optuna constraint is a
+number of the trial; the constraint holds if the number is at most 0.
 """
 
 from __future__ import annotations
@@ -61,28 +61,28 @@ from .spaces import (
 
 _log = logging.getLogger("haltune")
 _ID = f"{PREFIX}id"
-_KEY = "constraints"  # system attribute: a list, or one attribute for each behind a colon
+_KEY = "constraints"  # system attribute: a list, or one attribute per constraint with a colon before its name
 _DIRECTION = optuna.study.StudyDirection
 
 
 def to_study(
     study: StudyView | Store | str | os.PathLike[str], storage: Any = None, name: str | None = None
 ) -> optuna.Study:
-    """Copy a study into a storage of Optuna, so that optuna-dashboard and other tools can open it.
+    """Copy a study to an Optuna storage, so that optuna-dashboard and other tools can open it.
 
-    A second call replaces the copy, unless Optuna has trained trials of its own in it.
+    A second call replaces the copy, unless Optuna has trained its own trials in it.
 
     Args:
         study: The study, or the path or URL of its log.
-        storage: A URL such as "sqlite:///optuna.db", or a storage of Optuna. Default: None, memory.
-        name: Its name there. Default: None, its own name.
+        storage: A URL such as "sqlite:///optuna.db", or an Optuna storage. Default: None, memory.
+        name: Name of the copy. Default: None, the study's name.
 
     Returns:
-        The study of Optuna. Its attribute "haltune:left_out" lists what has no counterpart there; it is logged, too.
+        The Optuna study. Its attribute "haltune:left_out" lists everything without a counterpart; it is also logged.
 
     Raises:
-        InvalidInput: If the storage holds another study of that name.
-        StoreError: If there is no such log.
+        InvalidInput: If the storage has another study with this name.
+        StoreError: If the log does not exist.
 
     Example:
         >>> space = {"lr": Float(1e-4, 1e-1, log=True), "width": Int(8, 64)}
@@ -118,7 +118,6 @@ def to_study(
 
 
 def _empty(study: StudyView, storage: Any, name: str) -> optuna.Study:
-    """Create an empty study of Optuna; replace an earlier copy."""
     goals = study.history.problem.goals
     directions = [_DIRECTION.MAXIMIZE if goal.sign > 0 else _DIRECTION.MINIMIZE for goal in goals]
     first = next(iter(study.events()))
@@ -128,10 +127,8 @@ def _empty(study: StudyView, storage: Any, name: str) -> optuna.Study:
         attributes = there.user_attrs
         copied = all(f"{PREFIX}status" in t.user_attrs for t in there.get_trials(deepcopy=False))
         if attributes.get(_ID) != mine or not copied:
-            whose = "is another" if attributes.get(_ID) != mine else "has trials of Optuna's own by now"
-            raise InvalidInput(
-                f"The storage already holds a study {name!r}, and it {whose}. Give this one another name=."
-            )
+            whose = "it is another study" if attributes.get(_ID) != mine else "Optuna has trained its own trials in it"
+            raise InvalidInput(f"Cannot replace the study {name!r} in the storage: {whose}. Use another name=.")
         optuna.delete_study(study_name=name, storage=storage)
     made = optuna.create_study(storage=storage, study_name=name, directions=directions)
     made.set_user_attr(_ID, mine)  # first: an interrupted copy is replaced
@@ -170,7 +167,7 @@ def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: floa
 
 
 def _in_steps(study: StudyView) -> History:
-    """The history whose positions are whole: in points where there are several reports in an epoch."""
+    """Return the history with whole positions: in points if there are several reports per epoch."""
     return study.judged if (study.history.problem.every or 1.0) < 1.0 else study.history
 
 
@@ -191,25 +188,25 @@ def _attributes(t: TrialRecord, measured: dict[str, float]) -> dict[str, Any]:
 
 
 def _left_out(study: StudyView) -> list[str]:
-    """Return what Optuna cannot keep of this study, a sentence each."""
+    """Return one sentence for each part of this study that Optuna cannot store."""
     parts = sum(int((~t.whole).sum()) for t in _in_steps(study).trials)
     again = sum(t.attempt > 1 for t in study.trials)
     paused = sum(t.status is Status.PAUSED for t in study.trials)
     lines = []
     if parts:
-        lines.append(f"{plural(parts, 'report')} between two judged ones: steps are whole")
+        lines.append(f"{plural(parts, 'report')} between two judged ones, because steps are whole numbers")
     if any(t.metrics for t in study.trials):
         lines.append("curves of other metrics: the last value of each is an attribute")
     if again:
-        lines.append(f"earlier attempts of {plural(again, 'trial')} that resumed from a checkpoint, or started again")
+        lines.append(f"earlier attempts of {plural(again, 'trial')} that resumed or started again")
     if paused:
-        lines.append(f"that {plural(paused, 'paused trial')} may resume: their state is PRUNED")
+        lines.append(f"{plural(paused, 'paused trial')} may resume; the state in Optuna is PRUNED")
     space = study.history.problem.space
     domains = space.parameters.items()
     if conditions := [n for n, d in domains if d.when]:
-        lines.append(f"the conditions of {', '.join(conditions)}: absent if they do not hold")
+        lines.append(f"the conditions of {', '.join(conditions)}: inactive parameters are absent")
     if bounds := [n for n, d in domains if bounding(d)]:
-        lines.append(f"bounds of {', '.join(bounds)} that name parameters: replaced by the outermost")
+        lines.append(f"bounds of {', '.join(bounds)} that name parameters: replaced by the outermost value")
     if space.constraints:
         lines.append(f"the constraints {', '.join(c.name for c in space.constraints)}")
     return lines
@@ -220,15 +217,13 @@ Curve = tuple[FrozenTrial, dict[int, float]]  # a trial, and epoch -> value
 
 @dataclass(frozen=True)
 class Objectives:
-    """The goals and constraints of a study."""
-
     goals: tuple[Goal, ...]
     constraints: tuple[Constraint, ...]
-    written: bool  # by haltune, with the metrics as attributes of the trials
-    notes: tuple[str, ...] = ()  # what differs from Optuna's study
+    written: bool  # by haltune, with the metrics as trial attributes
+    notes: tuple[str, ...] = ()  # differences from Optuna's study
 
     def further(self, trial: FrozenTrial) -> dict[str, float]:
-        """Return the final values of a trial in other metrics than the first goal's, as far as they are known."""
+        """Return a trial's known final values in metrics other than the first goal's."""
         values = dict(zip([g.metric for g in self.goals[1:]], (trial.values or [])[1:], strict=False))
         if not self.written:
             return values | {f"constraint_{key}": value for key, value in limits_of(trial).items()}
@@ -238,7 +233,7 @@ class Objectives:
 
 
 def objectives_of(study: optuna.Study, curves: Sequence[Curve]) -> Objectives:
-    """Return those that haltune wrote, or those that the study and its trials show."""
+    """Return the objectives that haltune wrote, or those inferred from the study and its trials."""
     if (written := study.user_attrs.get(PROBLEM)) is not None:
         goal = written["goal"]
         goals = [goal_from_json(one) for one in (goal if isinstance(goal, list) else [goal])]
@@ -246,20 +241,19 @@ def objectives_of(study: optuna.Study, curves: Sequence[Curve]) -> Objectives:
         return Objectives(tuple(goals), tuple(limits), written=True)
     goals, notes = _goals(study, curves)
     keys = dict.fromkeys(key for trial, _ in curves for key in limits_of(trial))
-    changes = goals[0].of == "last"  # if the best epoch counts, they hold for all epochs
+    changes = goals[0].of == "last"  # if the best epoch counts, constraints hold for all epochs
     constraints = [Constraint(f"constraint_{key}", at_most=0.0, changes=changes) for key in keys]
     return Objectives(tuple(goals), tuple(constraints), written=False, notes=tuple(notes))
 
 
 def limits_of(trial: FrozenTrial) -> dict[str, float]:
-    """Return the constraints of a trial, of any version of Optuna: at most 0 if they hold."""
+    """Return the constraints of a trial, from any version of Optuna: at most 0 if they hold."""
     listed = trial.system_attrs.get(_KEY) or ()
     named = {k.partition(":")[2]: v for k, v in trial.system_attrs.items() if k.startswith(f"{_KEY}:")}
     return {str(i): float(v) for i, v in enumerate(listed)} | {k: float(v) for k, v in named.items()}
 
 
 def _excess(constraint: Constraint, value: float) -> float:
-    """The inverse: by how much a value exceeds a constraint, in the metric's own units."""
     over = [] if constraint.at_most is None else [value - constraint.at_most]
     under = [] if constraint.at_least is None else [constraint.at_least - value]
     found = max(over + under)
@@ -269,7 +263,7 @@ def _excess(constraint: Constraint, value: float) -> float:
 
 
 def _goals(study: optuna.Study, curves: Sequence[Curve]) -> tuple[list[Goal], list[str]]:
-    """Return a goal for each objective; a single one counts the best epoch if the trials show that."""
+    """Return a goal per objective; a single one counts the best epoch if the trials' values show that."""
     largest = [way is _DIRECTION.MAXIMIZE for way in study.directions]
     kinds = [Maximize if up else Minimize for up in largest]
     if len(kinds) > 1:
@@ -281,38 +275,36 @@ def _goals(study: optuna.Study, curves: Sequence[Curve]) -> tuple[list[Goal], li
     best = [found for found in whole if not alike((max if largest[0] else min)(found[0]), found[1])]
     if last and not best:
         return [kinds[0](metric, of="best")], []
-    odd = f"{plural(len(last), 'trial')} ended with another value than at the last step: it replaces that value"
+    odd = f"{plural(len(last), 'trial')} returned another value than the one at the last step; the returned one counts"
     return [kinds[0](metric)], [odd] * bool(last)
 
 
-_REASON = "enqueued by you, in the place of: drawn at random"  # as a study of the policy, and a replay, writes it
+_REASON = "enqueued by you, in the place of: drawn at random"  # the reason that a study or a replay would write
 _STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.INTERRUPTED}
 
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """A trial of Optuna."""
-
     trial: FrozenTrial
     config: dict[str, Any]  # in haltune's space
-    curve: dict[int, float]  # epoch -> value, of the first objective
-    further: Mapping[str, float] = field(default_factory=dict)  # other goals and what is limited, at its end
+    curve: dict[int, float]  # epoch -> value of the first objective
+    further: Mapping[str, float] = field(default_factory=dict)  # final values of other goals and constrained metrics
 
     @property
-    def begins(self) -> float:
-        """Seconds since the epoch; Optuna's datetimes are local."""
+    def starts(self) -> float:
+        """Start in seconds since the epoch; Optuna's datetimes are local."""
         start = self.trial.datetime_start
         return self.ends if start is None else start.timestamp()
 
     @property
     def ends(self) -> float:
-        """Likewise; of a running trial, its start."""
+        """End in seconds since the epoch; the start for a running trial."""
         moment = self.trial.datetime_complete or self.trial.datetime_start
         return 0.0 if moment is None else moment.timestamp()
 
 
 def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> list[Event]:
-    """Return the log of one study, in the order of its times; folded as it grows, so that it is known to be valid."""
+    """Return the log of one study, in order of time. It is folded while it grows, which checks it."""
     policy = RandomSearch()
     fold, written = Fold(problem, policy, f"the study {whose!r} of Optuna"), list[Event]()
 
@@ -321,7 +313,7 @@ def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> li
         written.append(event)
 
     started = [run for run in runs if run.trial.state is not TrialState.WAITING]
-    now = min((run.begins for run in started), default=0.0)
+    now = min((run.starts for run in started), default=0.0)
     recorded, spec = plain(problem.to_json()), plain(policy.spec)
     id = sha256(repr([whose, now, recorded]).encode()).hexdigest()[:12]
     write(ev.Created(at=now, problem=recorded, policy=spec, seed=0, id=id))
@@ -361,9 +353,9 @@ def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> li
 
 
 def _facts(run: RecordedTrial, problem: Problem) -> Iterator[tuple[float, int, int, RecordedTrial, Any]]:
-    """Yield (time, trial, number of the fact, run, report or None) for the start, the reports and the end of a trial.
+    """Yield (time, trial, number of the fact, run, report or None) for a trial's start, reports and end.
 
-    The last value of its curve is the trial's value in Optuna.
+    The last value of the curve is the trial's value in Optuna.
     """
     curve, final = dict(run.curve), (run.trial.values or [None])[0]
     if run.trial.state is TrialState.COMPLETE and final is not None:
@@ -372,16 +364,16 @@ def _facts(run: RecordedTrial, problem: Problem) -> Iterator[tuple[float, int, i
         if counts and not alike(curve.get(last, math.nan), final):
             curve[last] = final
     reports = sorted(curve.items())
-    seconds = (run.ends - run.begins) / max(1, len(reports))
-    yield run.begins, run.trial.number, 0, run, None
+    seconds = (run.ends - run.starts) / max(1, len(reports))
+    yield run.starts, run.trial.number, 0, run, None
     for i, (epoch, value) in enumerate(reports, 1):
         fact = (epoch, value, max(0.0, seconds), run.further if i == len(reports) else {})
-        yield run.begins + i * seconds, run.trial.number, i, run, fact
-    yield max(run.ends, run.begins), run.trial.number, len(reports) + 1, run, None
+        yield run.starts + i * seconds, run.trial.number, i, run, fact
+    yield max(run.ends, run.starts), run.trial.number, len(reports) + 1, run, None
 
 
 def _evidence(run: RecordedTrial) -> dict[str, Any]:
-    """Return the user attributes of a trial, as far as a log can keep them."""
+    """Return the user attributes of a trial that a log can store."""
     found: dict[str, Any] = {"number": run.trial.number}
     for name, value in run.trial.user_attrs.items():
         if not name.startswith(PREFIX):
@@ -400,25 +392,25 @@ def from_study(
     max_epochs: int | None = None,
     space: Space | None = None,
 ) -> Study:
-    """Copy an Optuna study into a study of haltune, for example for `Study(..., learn_from=[from_study(study)])`.
+    """Copy an Optuna study to a haltune study, for example for `Study(..., learn_from=[from_study(study)])`.
 
     A step is an epoch; if Optuna's steps count from 0, epochs count from 1. Without steps a training has one epoch.
 
     Args:
-        study: The study of Optuna. Several objectives are several goals, of which `learn_from=` uses the first; its
-            trials' constraints are constraints "constraint_0", ..., at most 0.
-        store: The store of the log, as in Study. Default: None, memory.
-        name: Its name there. Default: None, its name in Optuna.
-        max_epochs: Epochs of a full training. Default: None, those of the longest trial.
-        space: The space. Default: None, as the trials show it: a parameter that some lack gets a condition.
+        study: The Optuna study. Several objectives become several goals; `learn_from=` uses the first. Constraints
+            become "constraint_0", ..., at most 0.
+        store: The store of the log, as for Study. Default: None, memory.
+        name: Name of the copy. Default: None, its name in Optuna.
+        max_epochs: Epochs of a full training. Default: None, the epochs of the longest trial.
+        space: The space. Default: None, inferred from the trials: a parameter that some lack gets a condition.
 
     Returns:
-        The study: `learn_from=` takes it, `problem.space` is its space. What has no counterpart here is logged.
+        The study, for `learn_from=`; `problem.space` is its space. Everything without a counterpart is logged.
 
     Raises:
-        InvalidInput: For another object, if the store holds a study of that name, and if a trial has more epochs than
-            max_epochs.
-        InvalidSpace: If no trial shows a space, or a distribution has no counterpart.
+        InvalidInput: If `study` is not an Optuna study, the store has a study with this name, or a trial has more
+            epochs than max_epochs.
+        InvalidSpace: If the trials have no parameters, or a distribution has no counterpart.
 
     Example:
         >>> import optuna
@@ -433,7 +425,7 @@ def from_study(
     """
     if not isinstance(study, optuna.Study):
         raise InvalidInput(
-            f"{study!r} is no study of Optuna. Give from_study optuna.load_study(study_name=..., storage=...)."
+            f"from_study needs an Optuna study; got {study!r}. Use optuna.load_study(study_name=..., storage=...)."
         )
     trials = study.get_trials(deepcopy=False)
     written = study.user_attrs.get(PROBLEM)
@@ -451,14 +443,14 @@ def from_study(
             outside += 1
         else:
             runs.append(RecordedTrial(trial, config, curve_of(trial, from_zero)))
-    lacking = f"{plural(outside, 'trial')} left out: they lack a parameter or lie outside the space"
+    lacking = f"{plural(outside, 'trial')} left out: they lack a parameter or are outside the space"
     objectives = objectives_of(study, [(run.trial, run.curve) for run in runs])
     runs = [replace(run, further=objectives.further(run.trial)) for run in runs]
     longest = max([1, *(max(run.curve) for run in runs if run.curve)])
     horizon = max_epochs or max(study.user_attrs.get(PROBLEM, {}).get("max_epochs") or 1, longest)
     if horizon < longest:
         raise InvalidInput(
-            f"A trial of {study.study_name!r} has {longest} epochs. Set max_epochs={longest} or more, not {horizon}."
+            f"A trial of {study.study_name!r} has {longest} epochs, but max_epochs={horizon}. Use max_epochs={longest}."
         )
     problem = Problem(translated.space, objectives.goals, horizon, constraints=objectives.constraints)
     store = MemoryStore() if store is None else open_store(store)
@@ -468,9 +460,7 @@ def from_study(
     assert isinstance(created, Created)
     # length 1: an earlier call was interrupted
     if not store.create(name, created) and not store.replace(name, created, 1):
-        raise InvalidInput(
-            f"{store.url} already holds a study {name!r}. Open it with load_study, or give another name=."
-        )
+        raise InvalidInput(f"{store.url} already has a study {name!r}. Open it with load_study, or use another name=.")
     store.append(name, events[1:], seen=1, about=None)
     for sentence in [*translated.notes, *[lacking] * bool(outside), *objectives.notes]:
         _log.info("%r from Optuna: %s", name, sentence)

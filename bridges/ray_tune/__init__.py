@@ -1,4 +1,4 @@
-"""haltune.ray_tune: haltune in a program of Ray Tune, as its search algorithm, its scheduler or both.
+"""haltune.ray_tune: haltune in a Ray Tune program, as search algorithm, scheduler or both.
 
     tuner = tune.Tuner(
         train,
@@ -9,8 +9,8 @@
         ),
     )
 
-Together they are one study, with haltune's default search. Each also works alone. A nested search space of Tune is flat
-here, with names such as "optimizer/lr".
+Together they use one study, with haltune's default search. Each also works alone. A nested search space of Tune is flat
+in haltune, with names such as "optimizer/lr".
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from ray.tune.utils.util import flatten_dict, unflatten_dict
 
 __all__ = ["HaltuneScheduler", "HaltuneSearch"]
 
-Params = dict[str, Any]  # as Tune passes them
+Params = dict[str, Any]  # in Tune's form
 _OWN = (*AUTO_RESULT_KEYS, "trial_id", "experiment_tag", "done", "date", "should_checkpoint")
-_KNOWN = "haltune knows tune.uniform, loguniform, quniform, randint, lograndint, qrandint and choice among plain values"
+_KNOWN = "haltune supports tune.uniform, loguniform, quniform, randint, lograndint, qrandint and choice of plain values"
 
 
 def _read(result: Mapping[str, Any] | None, metric: str | None, time_attr: str) -> dict[str, Any] | None:
@@ -56,23 +56,23 @@ def _read(result: Mapping[str, Any] | None, metric: str | None, time_attr: str) 
 
 
 def space_of(given: Mapping[str, Any]) -> Space | None:
-    """Return the space of what Tune would sample, without the constants; None if nothing is sampled.
+    """Return the space that Tune would sample, without constants; None if nothing is sampled.
 
     Raises InvalidSpace for a domain without a counterpart.
     """
     _, domains, grids = parse_spec_vars(deepcopy(dict(given)))
     if grids:
         raise InvalidSpace(
-            f"tune.grid_search of {', '.join(_name(path) for path, _ in grids)} chooses every configuration, but here "
-            "haltune does. Write tune.choice([...]), or use HaltuneScheduler(max_epochs=...) without HaltuneSearch."
+            f"tune.grid_search of {', '.join(_name(path) for path, _ in grids)} trains every configuration, but here "
+            "haltune chooses. Use tune.choice([...]), or HaltuneScheduler(max_epochs=...) without HaltuneSearch."
         )
     found = {}
     for path, domain in domains:
         name = _name(path)
         if any(not isinstance(part, str) or "/" in part for part in path):
             raise InvalidSpace(
-                f"Tune's parameter {name!r} lies in a list, or has a '/' in a key, which separates levels of nested "
-                "dicts. Put it into a dict, by another name."
+                f"Tune's parameter {name!r} is in a list, or has a '/' in a key, which separates levels of nested "
+                "dicts. Put it into a dict, with another name."
             )
         try:
             found[name] = domain_of(domain, sample, _KNOWN, open_above=True)
@@ -88,7 +88,6 @@ def nested_config(config: Mapping[str, Any]) -> Params:
 
 
 def fixed(given: Mapping[str, Any]) -> Params:
-    """Return the constants of a space of Tune, nested."""
     flat = flatten_dict(dict(given), prevent_delimiter=True)
     return nested_config({name: v for name, v in flat.items() if not isinstance(v, sample.Domain)})
 
@@ -98,32 +97,32 @@ def _name(path: tuple[Any, ...]) -> str:
 
 
 class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unused-ignore]
-    """Search algorithm for Ray Tune: chooses configurations by the values of all trials, stopped ones included.
+    """Search algorithm for Ray Tune that uses the values of all trials, also of stopped ones.
 
-    It decides as haltune's default search, or as its policy. With `HaltuneScheduler()` in the same Tuner the same study
-    also stops trials; with another scheduler it learns from the trials that this one stops. Its state is JSON
-    next to Tune's own: `Tuner.restore` continues the search, running trials included.
+    By default it decides like haltune's default search. With `HaltuneScheduler()` in the same Tuner, the same study
+    also stops trials. With another scheduler, it learns from the trials which that scheduler stops. Its state is JSON
+    next to Tune's: `Tuner.restore` continues the search, with the running trials.
 
     Args:
         space: Domains of Tune, nested, or of haltune. Default: None, the Tuner's param_space.
-        metric: The metric as trials report it. Default: None, TuneConfig's.
+        metric: Name of the metric in reports. Default: None, TuneConfig's.
         mode: "max" or "min". Default: None, TuneConfig's.
         max_epochs: Epochs of a full training, counted by `time_attr`.
-        min_epochs: No trial is stopped before this epoch, as ASHAScheduler's grace_period. Default: 0.
+        min_epochs: No trial is stopped before this epoch, like ASHAScheduler's grace_period. Default: 0.
         time_attr: The name in a result that counts epochs, from 1. Default: "training_iteration".
         bounds: (lowest, highest) value of the metric. Default: None, the scale is learnt.
         of: The epoch whose value counts for a trial, its "last" or its "best". Default: "last".
         points_to_evaluate: Configurations to train first. Default: None.
         policy: The policy that decides. Default: None, haltune.policies.MultiFidelity().
-        seed: Seed of all randomness. Default: None, drawn and recorded.
-        store: The study's store, as in Study: haltune's page and commands can open it, and the same program continues
-            it when you start it again. Default: None, in memory.
-        name: The study's name there. Default: "study".
-        learn_from: Earlier studies, as in Study. Default: none.
+        seed: Seed of all randomness. Default: None, chosen at random and recorded.
+        store: The study's store, as for Study. haltune's page and commands can open it, and the same program continues
+            the study when you start it again. Default: None, in memory.
+        name: The study's name in the store. Default: "study".
+        learn_from: Prior studies, as for Study. Default: none.
 
     Raises:
-        InvalidInput: For another value of an argument.
-        InvalidSpace: For a domain without a counterpart.
+        InvalidInput: If an argument is invalid.
+        InvalidSpace: If a domain has no counterpart.
 
     Example:
         >>> search = HaltuneSearch({"lr": Float(1e-4, 1e-1, log=True)}, "accuracy", "max", max_epochs=9, seed=0)
@@ -168,7 +167,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         self._options: Params = {"seed": seed, "name": name, "learn_from": learn_from}
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        """See ray.tune.search.Searcher: takes space, metric, mode and num_samples from the Tuner."""
+        """See ray.tune.search.Searcher. Uses space, metric, mode and num_samples from the Tuner."""
         found = space_of(config)
         if self._space is not None and found is not None:
             return False
@@ -188,21 +187,20 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         return tune.utils.util.merge_dicts(self._fixed, nested_config(answer.config))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """See ray.tune.search.Searcher: record it; HaltuneScheduler has asked for a verdict before."""
-        self.take(trial_id, result, judge=False)
+        """See ray.tune.search.Searcher. Only records the result; HaltuneScheduler asked for a verdict before."""
+        self.record(trial_id, result, judge=False)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        whole = {self.time_attr: self._max_epochs}  # Repeater reports the mean alone
-        self.take(trial_id, {**whole, **(result or {})}, judge=False)
+        whole = {self.time_attr: self._max_epochs}  # Repeater reports only the mean
+        self.record(trial_id, {**whole, **(result or {})}, judge=False)
         self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut=True)
 
-    def take(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
-        """Report a result; None if the metric is missing."""
+    def record(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
+        """Report a result; return None if the metric is missing."""
         found = _read(result, self._metric, self.time_attr)
         return None if found is None else self.conductor.report(trial_id, **found, judge=judge)
 
     def save(self, checkpoint_path: str) -> None:
-        """See ray.tune.search.Searcher: write JSON."""
         Path(checkpoint_path).write_text(dumps(self._kept(), allow_nan=False), encoding="utf-8")
 
     def restore(self, checkpoint_path: str) -> None:
@@ -210,7 +208,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
         try:
             self._conductor, self._saved = None, loads(Path(checkpoint_path).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InvalidInput(f"{checkpoint_path} holds no state of a search by haltune: {error}") from error
+            raise InvalidInput(f"{checkpoint_path} is not a state of HaltuneSearch: {error}") from error
         if self._metric is None and "name" in (self._saved or {}):
             goal = self.study.problem.goal
             self._metric, self._mode = goal.metric, "max" if goal.sign > 0 else "min"
@@ -221,7 +219,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
     def _problem_now(self) -> Problem:
         if self._space is None:
             raise InvalidInput(
-                "HaltuneSearch has no space. Give it one, or give the Tuner a param_space with tune.uniform(...) or "
+                "HaltuneSearch has no space. Give it space=, or give the Tuner a param_space with tune.uniform(...) or "
                 "another domain."
             )
         goal = goal_of("HaltuneSearch", self._metric, self._mode, **self._value)
@@ -229,47 +227,46 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
 
 
 def _searched(space: Space | Mapping[str, Any]) -> tuple[Space | None, Params]:
-    """Return the space and the constants."""
     if isinstance(space, Space):
         return space, {}
     if not isinstance(space, Mapping):
         raise InvalidInput(
-            f"Cannot read HaltuneSearch(space={space!r}). Use a dict of parameters, with domains of Tune or haltune."
+            f"Cannot read HaltuneSearch(space={space!r}). Use a dict of parameters with domains of Tune or haltune."
         )
     if any(isinstance(domain, Domain) for domain in space.values()):
         return Space(space), {}
     found = space_of(space)
     if found is None:
         raise InvalidInput(
-            f"HaltuneSearch(space={space!r}) has nothing to search. Write tune.uniform(...) or Float(...)."
+            f"HaltuneSearch(space={space!r}) has nothing to search. Use tune.uniform(...) or Float(...)."
         )
     return found, fixed(space)
 
 
 class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: ignore[misc, unused-ignore]
-    """Scheduler for Ray Tune: stops a trial that is unlikely to beat the best, and keeps the reason of each stop.
+    """Scheduler for Ray Tune that stops trials which are unlikely to beat the best, with a reason for each.
 
-    In a Tuner with `HaltuneSearch` the search's study also stops trials, and this takes no arguments. With another
-    search it stops by optimal stopping (haltune.policies.Halting): if the expected loss of stopping is below that of
-    continuing, by curves simulated from the trial's own epochs and those of ended trials.
+    In a Tuner with `HaltuneSearch`, the search's study also stops trials, and this scheduler has no arguments. With
+    another search it uses optimal stopping (haltune.policies.Halting): it stops a trial if the expected loss of
+    stopping is below that of continuing, by curves simulated from the trial's own epochs and those of ended trials.
 
     Args:
         max_epochs: Epochs of a full training. Default: None, HaltuneSearch's.
-        min_epochs: No trial is stopped before this epoch, as ASHAScheduler's grace_period. Default: 0, or
+        min_epochs: No trial is stopped before this epoch, like ASHAScheduler's grace_period. Default: 0, or
             HaltuneSearch's.
-        metric: The metric as trials report it. Default: None, TuneConfig's.
+        metric: Name of the metric in reports. Default: None, TuneConfig's.
         mode: "max" or "min". Default: None, TuneConfig's.
         time_attr: The name in a result that counts epochs, from 1. Default: "training_iteration".
         seed: Seed of the simulated curves. Default: 0.
         bounds: (lowest, highest) value of the metric. Default: None, the scale is learnt from the trials.
         of: The epoch whose value counts for a trial, its "last" or its "best". Default: "last".
-        stopping: The settings of the stopping problem. Default: None, OptimalStopping().
-        store: The store of the decisions, as in Study. Tune restores no scheduler: without a store a restored Tuner
-            compares from the start. Default: None, in memory.
-        name: The study's name there. Default: "study".
+        stopping: Settings of optimal stopping. Default: None, OptimalStopping().
+        store: The store of the decisions, as for Study. Tune does not restore schedulers, so without a store a restored
+            Tuner has no earlier trials to compare with. Default: None, in memory.
+        name: The study's name in the store. Default: "study".
 
     Raises:
-        InvalidInput: For another value of an argument, and with HaltuneSearch for an argument that it has.
+        InvalidInput: If an argument is invalid, or HaltuneSearch already has it.
 
     Example:
         >>> scheduler = HaltuneScheduler(max_epochs=30, metric="accuracy", mode="max")
@@ -306,7 +303,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         self._stopping, self._store = stopping, store
         self._policy = Halting(RandomSearch(), stopping or OptimalStopping())
         self._options: Params = {"seed": seed, "name": name}
-        self._search: HaltuneSearch | None = None  # its study decides
+        self._search: HaltuneSearch | None = None  # whose study decides
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         if (self._metric and metric) or (self._mode and mode):
@@ -315,26 +312,26 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """See ray.tune.schedulers.TrialScheduler. Raises InvalidInput if it cannot decide."""
+        """See ray.tune.schedulers.TrialScheduler. Raises InvalidInput if an argument is missing or not allowed."""
         found = getattr(tune_controller, "search_alg", None) if self._search is None else None
-        while found is not None and not isinstance(found, HaltuneSearch):  # within wrappers, such as a limiter
+        while found is not None and not isinstance(found, HaltuneSearch):  # in wrappers, such as a limiter
             found = getattr(found, "searcher", None)
         if found is not None:
             given = (self._max_epochs, self._min_epochs or None, self._stopping, self._store)
             if any(option is not None for option in given):
                 raise InvalidInput(
-                    "With HaltuneSearch its study decides. Write HaltuneScheduler() without max_epochs, min_epochs, "
-                    "stopping and store. HaltuneSearch(policy=haltune.policies.Halting(...)) stops by optimal stopping."
+                    "The study of HaltuneSearch decides. Use HaltuneScheduler() without max_epochs, min_epochs, "
+                    "stopping and store. For optimal stopping, use HaltuneSearch(policy=haltune.policies.Halting(...))."
                 )
             self._search, self._conductor = found, None
-        self.conductor  # noqa: B018 - opened before a trial trains
+        self.conductor  # noqa: B018 - opens the study before a trial trains
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         verdict = self._report(trial, result, judge=True)
         return str(self.STOP if verdict is not None and verdict.stops else self.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
-        if self._search is None:  # Tune calls the search, too
+        if self._search is None:  # Tune also calls the search
             self._report(trial, result, judge=False)
             self.conductor.end(trial.trial_id)
 
@@ -347,12 +344,11 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
             self.conductor.end(trial.trial_id)
 
     def debug_string(self) -> str:
-        """See ray.tune.schedulers.TrialScheduler."""
         return f"Using haltune: {len(self.reasons)} trials stopped"
 
     def _report(self, trial: Any, result: Mapping[str, Any], judge: bool) -> Verdict | None:
         if self._search is not None:
-            return self._search.take(trial.trial_id, result, judge)
+            return self._search.record(trial.trial_id, result, judge)
         found = _read(result, self._metric, self.time_attr)
         if found is None:
             return None
@@ -361,7 +357,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
     @property
     def conductor(self) -> Conductor:
-        """See Conducting: with HaltuneSearch, its conductor."""
+        """See Conducting. With HaltuneSearch, its conductor."""
         return super().conductor if self._search is None else self._search.conductor
 
     @property
@@ -369,7 +365,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
         return super().reasons if self._search is None else self._search.reasons
 
     def _problem_now(self) -> Problem:
-        """Of trials that are compared by their curves alone, so one configuration stands for all."""
+        """Return a problem with one configuration for all trials, because only their curves are compared."""
         epochs = check_epochs("HaltuneScheduler, without HaltuneSearch,", self._max_epochs)
         goal = goal_of("HaltuneScheduler", self._metric, self._mode, **self._value)
         return Problem(Space({"configuration": "any"}), goal, epochs, min_epochs=self._min_epochs)
@@ -379,7 +375,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
 
 def _set_goal(bridge: Any, metric: str | None, mode: str | None) -> None:
-    """Take metric and mode of TuneConfig; a mode alone means Tune's default metric."""
+    """Set metric and mode from TuneConfig; a mode alone means Tune's default metric."""
     bridge._metric, bridge._mode = metric or bridge._metric, mode or bridge._mode
     if bridge._mode and not bridge._metric:
         bridge._metric = DEFAULT_METRIC

@@ -31,13 +31,13 @@ except ImportError as error:
 __all__ = ["HaltuneScheduler"]
 
 _KNOWN = (
-    "haltune knows uniform, loguniform, quniform, randint, lograndint, qrandint, finrange, logfinrange, ordinal and "
+    "haltune supports uniform, loguniform, quniform, randint, lograndint, qrandint, finrange, logfinrange, ordinal and "
     "choice"
 )
 
 
 def space_of(given: Mapping[str, Any]) -> Space:
-    """Return the space of what is sampled. Raises InvalidSpace if nothing is, and for an unknown domain."""
+    """Return the sampled space. Raises InvalidSpace if it is empty, or for an unknown domain."""
     found = {}
     for name, domain in given.items():
         if isinstance(domain, theirs.Domain):
@@ -47,25 +47,24 @@ def space_of(given: Mapping[str, Any]) -> Space:
                 raise InvalidSpace(f"Syne Tune's parameter {name!r}, {domain!r}: {error}") from error
     if not found:
         raise InvalidSpace(
-            "config_space has nothing to search. Give it a domain, {'lr': syne_tune.config_space.loguniform(...)}."
+            "config_space has nothing to search. Use a domain, {'lr': syne_tune.config_space.loguniform(...)}."
         )
     return Space(found)
 
 
 def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constants of a space."""
     return {name: value for name, value in given.items() if not isinstance(value, theirs.Domain)}
 
 
 def _domain(domain: Any) -> Domain:
     if isinstance(domain, theirs.FiniteRange):
         if domain.size > MOST_VALUES:
-            raise InvalidSpace(f"more than {MOST_VALUES} values. Write uniform or randint, and round in your training.")
+            raise InvalidSpace(f"more than {MOST_VALUES} values. Use uniform or randint, and round in your training.")
         return choice_of(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
     if isinstance(domain, theirs.Ordinal):
         return choice_of(domain.categories, theirs.Domain, _KNOWN, ordered=True)
     if theirs.is_reverse_log_space(domain):
-        raise InvalidSpace(f"write 1 - x with loguniform; {_KNOWN}")
+        raise InvalidSpace(f"use 1 - x with loguniform; {_KNOWN}")
     return domain_of(domain, theirs, _KNOWN, open_above=False)
 
 
@@ -73,32 +72,32 @@ _NEXT = "suggested "  # prefix of a trial's name until Syne Tune names it
 
 
 class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused-ignore]
-    """Scheduler for Syne Tune: chooses configurations, and decides at every result whether a trial continues.
+    """Scheduler for Syne Tune that chooses configurations and decides at each result whether a trial continues.
 
-    It decides as haltune's default search, or as its policy, and keeps the reason of each stop. If Syne Tune saves its
-    Tuner, this is saved with it as JSON, running trials included.
+    By default it decides like haltune's default search. It keeps the reason of each stop. When Syne Tune saves its
+    Tuner, it also saves this scheduler as JSON, with the running trials.
 
     Args:
-        config_space: Domains and constants, as Syne Tune's schedulers take them.
-        metric: The metric as trials report it.
+        config_space: Domains and constants, as for Syne Tune's schedulers.
+        metric: Name of the metric in reports.
         do_minimize: True if smaller is better. Default: True.
         max_epochs: Epochs of a full training, counted by `time_attr`.
-        min_epochs: No trial is stopped or paused before this epoch, as ASHA's grace_period. Default: 0.
+        min_epochs: No trial is stopped or paused before this epoch, like ASHA's grace_period. Default: 0.
         time_attr: The name in a result that counts epochs, from 1. Default: "epoch".
-        random_seed: Seed of all randomness. Default: None, drawn and recorded.
-        pauses: True if trials write checkpoints to Syne Tune's `st_checkpoint_dir` and continue from them: then haltune
-            pauses trials and resumes promoted ones. Default: False, trials are stopped for good.
+        random_seed: Seed of all randomness. Default: None, chosen at random and recorded.
+        pauses: True if trials write checkpoints to Syne Tune's `st_checkpoint_dir` and continue from them. Then haltune
+            pauses trials and resumes promoted ones. Default: False, trials are stopped instead.
         bounds: (lowest, highest) value of the metric. Default: None, the scale is learnt.
         of: The epoch whose value counts for a trial, its "last" or its "best". Default: "last".
         points_to_evaluate: Configurations to train first. Default: None.
         policy: The policy that decides. Default: None, haltune.policies.MultiFidelity().
-        store: The study's store, as in Study. Default: None, in memory.
-        name: The study's name there. Default: "study".
-        learn_from: Earlier studies, as in Study. Default: none.
+        store: The study's store, as for Study. Default: None, in memory.
+        name: The study's name in the store. Default: "study".
+        learn_from: Prior studies, as for Study. Default: none.
 
     Raises:
-        InvalidInput: For another value of an argument.
-        InvalidSpace: For a domain without a counterpart.
+        InvalidInput: If an argument is invalid.
+        InvalidSpace: If a domain has no counterpart.
 
     Example:
         >>> from syne_tune.config_space import loguniform
@@ -143,17 +142,17 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         self._options: dict[str, Any] = {"seed": random_seed, "name": name, "learn_from": learn_from}
 
     def suggest(self) -> Any:
-        """See syne_tune's TrialScheduler. Raises NotSupported for a policy that has to wait for other trials."""
+        """See syne_tune's TrialScheduler. Raises NotSupported for a policy that must wait for other trials."""
         name = f"{_NEXT}{len(self.study.history)}"
         answer = self.conductor.begin(name)
         if isinstance(answer, Finish):
             return None
         if isinstance(answer, Wait):
             raise NotSupported(
-                f"{type(self.study.policy).__name__} waits for other trials ({answer.reason}), which ends a search in "
-                "Syne Tune. Use MultiFidelity(), the default, or another asynchronous policy."
+                f"{type(self.study.policy).__name__} waits for other trials ({answer.reason}), but Syne Tune then ends "
+                "the search. Use MultiFidelity(), the default, or another asynchronous policy."
             )
-        if self._pauses and answer.checkpoint is not None:  # Syne Tune has one of its own
+        if self._pauses and answer.checkpoint is not None:  # Syne Tune has its own
             known = next(known for known, number in self.conductor.numbers.items() if number == answer.id)
             self.conductor.rename(name, known)
             return TrialSuggestion.resume_suggestion(int(known))
@@ -176,18 +175,16 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
         self.conductor.end(str(trial.trial_id))
 
     def on_trial_remove(self, trial: Any) -> None:
-        """See syne_tune's TrialScheduler: it was stopped, or paused."""
+        """See syne_tune's TrialScheduler. Called after a stop or a pause."""
         self.conductor.end(str(trial.trial_id))
 
     def on_trial_error(self, trial: Any) -> None:
-        self.conductor.end(str(trial.trial_id), "the trial failed, or was stopped, in Syne Tune")
+        self.conductor.end(str(trial.trial_id), "the trial failed or was stopped in Syne Tune")
 
     def metric_names(self) -> list[str]:
-        """See syne_tune's TrialScheduler."""
         return [self.metric]
 
     def metric_mode(self) -> str:
-        """ "max" or "min"."""
         return self.mode
 
     def metadata(self) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""haltune.trackers: a search sent to MLflow, Weights & Biases or TensorBoard while it runs, a run for each trial.
+"""haltune.trackers: send a search to MLflow, Weights & Biases or TensorBoard while it runs, with a run per trial.
 
 with track(study, MLflow("http://localhost:5000")):
-    study.optimize(train)  # or a loop of your own, a callback, a launcher
+    study.optimize(train)  # or your own loop, a callback, a launcher
 
-It reads the log, as any other process could, so that it is the same for every loop; `haltune track` does it from
-outside.
+It reads the log, so it works with every loop. `haltune track` does the same from another process.
 """
 
 from typing import TYPE_CHECKING
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from .tracker import track
     from .wandb import WandB
 
-_ROOMS = {"tracker": ("track",), "mlflow": ("MLflow",), "tensorboard": ("TensorBoard",), "wandb": ("WandB",)}
+_MODULES = {"tracker": ("track",), "mlflow": ("MLflow",), "tensorboard": ("TensorBoard",), "wandb": ("WandB",)}
 if not TYPE_CHECKING:  # a type checker reports unknown names
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = ["MLflow", "TensorBoard", "WandB", "track"]

@@ -1,4 +1,4 @@
-"""MLflow: a parent run for the search, a nested run for each trial, found again by their tags."""
+"""MLflow: a parent run for the search, and a nested run for each trial, found again by their tags."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .tracker import Point, Search
 
 _STATUS = {
     Status.COMPLETED: "FINISHED",
-    Status.STOPPED: "FINISHED",  # a stopped run is no failure
+    Status.STOPPED: "FINISHED",  # a stopped trial did not fail
     Status.PAUSED: "SCHEDULED",
     Status.INTERRUPTED: "KILLED",
     Status.FAILED: "FAILED",
 }
-_AT_ONCE = 500  # metrics in a request; the server takes 1000
+_AT_ONCE = 500  # metrics per request; the server's limit is 1000
 _LONGEST_TAG = 5000  # characters of a tag
 
 
@@ -30,12 +30,12 @@ class MLflow:
     A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags.
 
     Args:
-        uri: URI of the server, or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None, the
-            setting of MLflow.
-        experiment: Its name. Default: None, the study's.
+        uri: URI of the server or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None,
+            MLflow's setting.
+        experiment: Name of the experiment. Default: None, the study's name.
 
     Raises:
-        ImportError: Without MLflow, with what to install.
+        ImportError: If MLflow is not installed.
 
     Example:
         ::
@@ -81,7 +81,7 @@ class MLflow:
         return str(found.experiment_id if found else self._client.create_experiment(name))
 
     def _run(self, of: str, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
-        """The run of the search or of a trial, made where there is none; of several the first."""
+        """Return the run of the search or of a trial; create it if there is none. Of several, the first counts."""
         own = {"haltune.id": self._search.id, "haltune.run": of}
         asked = " and ".join(f"tags.`{key}` = '{value}'" for key, value in own.items())
         if found := self._client.search_runs([self._id], asked, order_by=["attributes.start_time ASC"]):
@@ -109,7 +109,7 @@ class MLflow:
         return self._runs[trial.id]
 
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None:
-        """See Tracker. What is not finite is left out: not every server takes it."""
+        """See Tracker. Values that are not finite are left out, because some servers reject them."""
         from mlflow.entities import Metric
 
         metrics = [
@@ -136,7 +136,7 @@ class MLflow:
         self._client.set_tag(self._parent, "haltune.position", str(position))
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """See Tracker. What is paused when the search is over is finished."""
+        """See Tracker. If the search has finished, paused trials are finished too."""
         for trial in self._paused if over else ():
             self._client.set_terminated(self._runs[trial], "FINISHED")
         self._tag(self._parent, tags)

@@ -1,4 +1,4 @@
-"""TensorBoard: a folder for each trial, with its configuration as HParams; while a search runs, and as an export."""
+"""TensorBoard: a folder for each trial, with its configuration as HParams; during a search, or as an export."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OVER = {Status.COMPLETED: "STATUS_SUCCESS", Status.STOPPED: "STATUS_SUCCESS", S
 def write_runs(study: RecordedStudy, folder: Path) -> Path:
     """Write a run for each trial, `trial-7`, with its finite values. Return the folder.
 
-    Raises ImportError without TensorBoard, InvalidInput for a folder that cannot be written or holds other runs.
+    Raises ImportError without TensorBoard, InvalidInput if the folder cannot be written or has other runs.
     """
     tracker = TensorBoard(folder)
     taken = [f"trial-{t.id}" for t in study.trials if (folder / f"trial-{t.id}").exists()]
     if taken:
-        raise InvalidInput(f"{folder} already has a run {taken[0]}. Name another folder.")
+        raise InvalidInput(f"{folder} already has a run {taken[0]}. Use another folder.")
     try:
-        # beforehand: TensorFlow, if it is installed, raises its own errors
+        # before any run: TensorFlow, if installed, would raise its own errors
         folder.mkdir(parents=True, exist_ok=True)
         for t in study.trials:
             columns = {study.history.problem.goal.metric: t.values, **t.metrics}
@@ -48,13 +48,13 @@ def write_runs(study: RecordedStudy, folder: Path) -> Path:
 class TensorBoard:
     """Tracker that writes TensorBoard runs: one for each trial, `trial-7`, with its configuration as HParams.
 
-    Its verdict, reason and P(beats) are text of the run.
+    Verdict, reason and P(beats) are text of the run.
 
     Args:
-        folder: The folder of the runs: `tensorboard --logdir folder`.
+        folder: Folder of the runs: `tensorboard --logdir folder`.
 
     Raises:
-        ImportError: Without TensorBoard, with what to install.
+        ImportError: If TensorBoard is not installed.
 
     Example:
         ::
@@ -73,9 +73,9 @@ class TensorBoard:
         try:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
-            raise ImportError("haltune.trackers.TensorBoard needs it: pip install tensorboard") from error
+            raise ImportError("haltune.trackers.TensorBoard needs TensorBoard: pip install tensorboard") from error
         self._writer: Any = EventFileWriter
-        self._folder = Path(folder).absolute()  # a training may change the working folder
+        self._folder = Path(folder).absolute()  # the training code may change the working directory
         self.place = str(self._folder)
         self._runs: dict[int, Any] = {}
 

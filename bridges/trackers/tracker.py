@@ -1,8 +1,8 @@
-"""Trackers: their interface, and `track`, which follows a log and sends its news to a tracker, from a thread.
+"""Interface of trackers, and `track`, whose thread follows a log and sends new events to a tracker.
 
-A tracker that is out of reach does not break a training: what it did not receive is sent again later. If several
-programs on this machine share a search, one at a time sends it. It holds the system lock on an empty file, which ends
-with the process. Without locks (on Windows, or without a folder for them) every program sends.
+If a tracker is unavailable, training continues, and the missing events are sent later. If several programs on this
+machine share a search, only one sends it at a time. It holds a system lock on an empty file, which ends with the
+process. Without locks (on Windows, or without a folder for them) every program sends.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from haltune.study.view import RecordedStudy, follow_study
 
 @dataclass(frozen=True)
 class Search:
-    """A study, as trackers name it."""
-
     id: str  # unique
     name: str
     problem: Problem
@@ -48,50 +46,46 @@ class Search:
 
 @dataclass(frozen=True)
 class Point:
-    """One report of a trial."""
-
-    epoch: float  # or what else the study counts
+    epoch: float  # in the study's unit
     at: float  # seconds since the epoch
     values: Mapping[str, float]  # the goal's metric first
-    step: int  # for trackers, whose steps are whole
+    step: int  # for trackers with whole steps
 
 
 def step_of(problem: Problem, epoch: float) -> int:
-    """The step of a report: its epoch, or its judged report where there are several in an epoch."""
+    """Return the step of a report: its epoch, or the number of its judged report if there are several per epoch."""
     return round(epoch / min(1.0, problem.every or 1.0))
 
 
 class Tracker(Protocol):
-    """A place to which a search is sent. A run that is sent again continues in its place.
+    """Target of a search's events. A run that is sent again continues the earlier one.
 
-    If it has an address, as `place`, one program of a machine at a time sends to it.
+    If it has an address, `place`, one program of a machine sends to it at a time.
     """
 
     def open(self, search: Search) -> int:
-        """Start with a search; return the position of its log up to which this tracker has it."""
+        """Start a search; return the position of its log up to which the tracker has it."""
         ...
 
     def start(self, trial: TrialRecord) -> None:
-        """A trial starts, or resumes."""
+        """Start or resume a trial."""
         ...
 
     def report(self, trial: TrialRecord, points: Sequence[Point]) -> None: ...
 
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
-        """A trial has ended, or pauses. tags: its verdict and reason."""
+        """End or pause a trial. tags: its verdict and reason."""
         ...
 
-    def save_position(self, position: int) -> None:
-        """Everything up to this position was sent."""
-        ...
+    def save_position(self, position: int) -> None: ...
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """Nothing follows for now. over: the search has ended."""
+        """Finish sending for now. over: the search has finished."""
         ...
 
 
 class Bookmark:
-    """The position of a tracker without a server, in a file next to its own."""
+    """Position of a tracker without a server, in a file next to its own files."""
 
     def __init__(self, folder: Path, search: Search) -> None:
         self._path = folder / f"haltune-{search.id}.json"
@@ -114,7 +108,7 @@ except ImportError:  # Windows
 
 
 class Turn:
-    """The turn to send a search to a place. search: its id. place: a tracker's kind and address."""
+    """The right to send a search to a place. search: its id. place: a tracker's kind and address."""
 
     def __init__(self, search: str, place: str) -> None:
         user = os.getuid() if hasattr(os, "getuid") else 0
@@ -123,13 +117,13 @@ class Turn:
         self._file: int | None = None
 
     def mine(self) -> bool:
-        """Take the turn if it is free; return True if this program has it."""
+        """Acquire the right if it is free; return whether this program has it."""
         if fcntl is None or self._file is not None:
             return True
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
-            return True  # no lock is possible
+            return True  # locks are not available
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -139,7 +133,7 @@ class Turn:
         return True
 
     def release(self) -> None:
-        """Give the turn back. The file stays: a waiting program may have it open."""
+        """Release the right. The file stays, because a waiting program may have it open."""
         if self._file is not None:
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have the file open
@@ -148,24 +142,24 @@ class Turn:
 
 
 _log = logging.getLogger("haltune")
-_END_SECONDS = 60.0  # seconds that the end waits for a tracker
+_END_SECONDS = 60.0  # seconds to wait for a tracker at the end
 
 
 @contextmanager
 def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) -> Iterator[None]:
-    """Send a search to trackers while it runs: a run for each trial, with its curves, and why it ended.
+    """Send a search to trackers while it runs: a run for each trial, with its curves and the reason of its end.
 
-    It follows the log, so the trials may train anywhere: in this process, in a launcher's workers, on other machines.
-    If you start the program again, it continues. If several programs on one machine share a search, one sends it, and
-    another takes over when that one ends. On several machines, track a search in one program.
+    It follows the log, so trials may train anywhere: in this process, in a launcher's workers, on other machines. If
+    you start the program again, it continues. If several programs on one machine share a search, one sends it; when it
+    ends, another takes over. On several machines, track a search in one program.
 
     Args:
-        study: The search, in this process or elsewhere.
+        study: The study, in this process or in another one.
         trackers: MLflow(...), WandB(...), TensorBoard(...), or your own `haltune.trackers.tracker.Tracker`.
-        every: Seconds between looks at the log. Default: 2.
+        every: Seconds between reads of the log. Default: 2.
 
     Raises:
-        InvalidInput: If `every` is no time.
+        InvalidInput: If `every` is not a duration.
 
     Example:
         >>> from haltune.trackers import TensorBoard, track
@@ -200,25 +194,25 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
         over.set()
         thread.join(_END_SECONDS)
         if thread.is_alive():
-            warn(f"A tracker does not answer within {_END_SECONDS:.0f} s. Track the search again to send the rest.")
+            warn(f"A tracker did not answer within {_END_SECONDS:.0f} s. Track the search again to send the rest.")
 
 
 class Mirror:
-    """A search and one tracker, with what is still to be sent."""
+    """A search, one tracker, and the events that are not sent yet."""
 
     def __init__(self, study: Study | RecordedStudy, tracker: Tracker) -> None:
         self._tracker, self._name = tracker, study.name
         self._read = follow_study(study.store, study.name)
-        self._position = -1  # of the log, up to which the tracker has it; -1: it was not opened
+        self._position = -1  # position in the log up to which the tracker has it; -1: not opened
         self._due: deque[Callable[[], None]] = deque()
-        self._seen = 0  # of the log, up to which it was read
+        self._seen = 0  # position in the log up to which it was read
         self._runs: dict[int, _ReportsRead] = {}
-        self._waiting: dict[int, list[Point]] = {}  # trial -> reports that are sent together
-        self._warned = self._waits = False  # about a tracker out of reach; for another program
+        self._waiting: dict[int, list[Point]] = {}  # trial -> reports to send together
+        self._warned = self._waits = False  # about an unavailable tracker; about another program that sends
         self._turn: Turn | None = None
 
     def update(self) -> bool:
-        """Send the news; False if the tracker did not take it."""
+        """Send the new events; return False if the tracker did not accept them."""
         try:
             if not self._has_turn():
                 return False
@@ -229,10 +223,10 @@ class Mirror:
             while self._due:
                 self._due[0]()
                 self._due.popleft()
-        except Exception as error:  # no error of a tracker ends a training
+        except Exception as error:  # an error of a tracker must not end a training
             if not self._warned:
                 name = type(self._tracker).__name__
-                warn(f"Cannot send {self._name!r} to {name}: {one_line(error)}. It is sent later.")
+                warn(f"Cannot send {self._name!r} to {name}: {one_line(error)}. haltune will try again.")
             self._warned = True
             return False
         return True
@@ -245,12 +239,12 @@ class Mirror:
         if self._turn is None or self._turn.mine():
             return True
         if not self._waits:
-            _log.info("Another program here sends %r to %s. This one takes over when it ends.", self._name, kind)
+            _log.info("Another program sends %r to %s. This one will continue when it ends.", self._name, kind)
         self._waits = True
         return False
 
     def close(self) -> None:
-        """Send the rest, and that nothing follows."""
+        """Send the remaining events, then close the tracker."""
         try:
             if not self.update():
                 return
@@ -274,7 +268,7 @@ class Mirror:
         return Search(id, self._name, self._read.history.problem, called(self._read.policy))
 
     def _collect(self) -> None:
-        """Queue the events since the last call; reports of one trial in a row are sent together."""
+        """Queue the events since the last call; consecutive reports of a trial are sent together."""
         end = self._read.history.position
         for position, event in enumerate(self._read.events(self._seen), self._seen):
             self._take(event, new=position >= self._position)
@@ -296,7 +290,7 @@ class Mirror:
                 self._runs[event.trial].saved = event.epoch
             case ev.Reported():
                 run = self._runs[event.trial]
-                if event.attempt == run.attempt and event.epoch > run.epoch:  # else superseded, or seen before
+                if event.attempt == run.attempt and event.epoch > run.epoch:  # otherwise superseded or sent before
                     run.epoch = event.epoch
                     problem = self._read.history.problem
                     if new and not event.copied:
@@ -317,7 +311,6 @@ class Mirror:
 
 
 def _tags(trial: TrialRecord) -> dict[str, str]:
-    """Return the outcome of a trial, in words."""
     found: dict[str, Any] = {"status": trial.status, "chosen": trial.proposed}
     if trial.verdict is not None:
         found |= {"verdict": trial.verdict.action, "reason": trial.verdict.reason}
@@ -329,8 +322,6 @@ def _tags(trial: TrialRecord) -> dict[str, str]:
 
 @dataclass
 class _ReportsRead:
-    """How far a trial's reports are read."""
-
     attempt: int = 1
-    epoch: float = 0.0  # reported last
-    saved: float = 0.0  # of the last checkpoint
+    epoch: float = 0.0  # last reported one
+    saved: float = 0.0  # epoch of the last checkpoint

@@ -1,4 +1,4 @@
-"""Weights & Biases: a group for the search, a run for each trial, with its id."""
+"""Weights & Biases: a group for the search, and a run for each trial, with a fixed id."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .tracker import Bookmark, Point, Search
 
 
 class WandB:
-    """Tracker for Weights & Biases: a run for each trial, in a group of the study's name.
+    """Tracker for Weights & Biases: a run for each trial, in a group with the study's name.
 
-    A stopped trial is a finished run, not a crashed one; its verdict, reason and P(beats) are in its summary, and its
+    A stopped trial is a finished run, not a crashed one. Its verdict, reason and P(beats) are in its summary, and its
     status is a tag.
 
     Args:
-        project: Its name. Default: None, the study's.
+        project: Name of the project. Default: None, the study's name.
         entity: The team or user. Default: None, your default entity.
-        mode: "online" or "offline"; the second writes to `folder` without an account. Default: "online".
-        folder: Where Weights & Biases keeps its files. Default: ".".
+        mode: "online", or "offline", which writes to `folder` without an account. Default: "online".
+        folder: Folder for the files of Weights & Biases. Default: ".".
 
     Raises:
-        ImportError: Without wandb, with what to install.
+        ImportError: If wandb is not installed.
 
     Example:
         ::
@@ -54,9 +54,9 @@ class WandB:
             raise ImportError(f"haltune.trackers.WandB needs wandb: {installing('wandb')}") from error
         self._wandb: Any = wandb
         self._project, self._entity, self._mode = project, entity, mode
-        self._folder = str(Path(folder).absolute())  # a training may change the working folder
+        self._folder = str(Path(folder).absolute())  # the training code may change the working directory
         self.place = f"{entity or ''} {project or ''} {self._folder if mode == 'offline' else ''}"
-        self._runs: dict[int, Any] = {}  # trial -> its run, while it is open
+        self._runs: dict[int, Any] = {}  # trial -> its open run
 
     def open(self, search: Search) -> int:
         self._search = search
@@ -94,7 +94,7 @@ class WandB:
         self._bookmark.write(position)
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """See Tracker. Other programs may continue these runs."""
+        """See Tracker. Later programs may continue these runs."""
         for run in self._runs.values():
             run.finish(exit_code=0)
         self._runs.clear()

@@ -1,15 +1,15 @@
-"""haltune.tuners: what the bridges to other tuners share. A study decides on trials that the other tuner trains.
+"""haltune.tuners: the common part of the bridges to other tuners. A study decides about trials that they train.
 
-A `Conductor` holds a study and the names of its trials in the other tuner. Most other tuners cannot pause a trial and
-resume it later. There the first trial that the policy pauses keeps training: from it MultiFidelity, the default search,
-learns that trials cannot pause, and stops them for good from then on. Under a policy that keeps pausing, the next are
-stopped; one that is resumed starts again, as a new trial of the other tuner.
+A `Conductor` has a study and the names of its trials in the other tuner. Most other tuners cannot pause a trial and
+resume it later. Then the first trial that the policy pauses keeps training. MultiFidelity, the default search, learns
+from it that trials cannot pause, and stops them from then on. If another policy still pauses trials, they are stopped;
+when one is resumed, it starts again as a new trial of the other tuner.
 
-Its state is JSON: of a study in memory the log, of one in a file or a database only the names of its trials. A restored
-conductor holds the same trials under the same leases: each continues where it was, and repeated reports are ignored.
+The state is JSON: the log of a study in memory, or, if the study is in a file or a database, only the names of its
+trials. A restored conductor has the same trials with the same leases: each continues, and repeated reports are ignored.
 Trials that the study started after the state was written are offered again.
 
-Below it: ranges and choices of other tuners as domains of haltune.
+The end of this module converts other tuners' ranges and choices to haltune's domains.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ from haltune.study.attempt import Failure
 from haltune.study.loading import load_study
 
 UNLIMITED = Budget(epochs=math.inf)  # the other tuner ends the search
-MOST_VALUES = 1000  # values of a range with steps that are listed
+MOST_VALUES = 1000  # largest range with steps that becomes a list
 _log = logging.getLogger("haltune")
 _KINDS: dict[Any, type[Maximize] | type[Minimize]] = {"max": Maximize, "min": Minimize}
-_VERSION = 1  # of the state
+_VERSION = 1  # of the state's format
 
 
 def goal_of(
     who: str, metric: Any, mode: Any, bounds: tuple[float, float] | None = None, of: Any = "last"
 ) -> Maximize | Minimize:
-    """Return the goal. Raises InvalidInput for a metric or a mode that is none."""
+    """Return the goal. Raises InvalidInput for an invalid metric or mode."""
     if not metric or not isinstance(metric, str):
-        raise InvalidInput(f"{who} needs the name of one metric: metric='val_acc', not {metric!r}")
+        raise InvalidInput(f"{who} needs the name of one metric, such as metric='val_acc'; got {metric!r}")
     if mode not in _KINDS:
-        raise InvalidInput(f"{who} needs mode='max' or mode='min', not {mode!r}")
+        raise InvalidInput(f"{who} needs mode='max' or mode='min'; got {mode!r}")
     return _KINDS[mode](metric, bounds, of)
 
 
 def check_epochs(who: str, max_epochs: Any, min_epochs: Any = 0) -> int:
-    """Raise InvalidInput for what is no number of epochs, a missing one included."""
+    """Return max_epochs. Raises InvalidInput if a number of epochs is invalid or missing."""
     if max_epochs is None:
-        raise InvalidInput(f"{who} needs max_epochs=, the epochs of a full training")
+        raise InvalidInput(f"{who} needs max_epochs=, the number of epochs of a full training")
     check_whole(who, 1, max_epochs=max_epochs)
     check_whole(who, 0, min_epochs=min_epochs)
     if min_epochs > max_epochs:
-        raise InvalidInput(f"{who}: min_epochs={min_epochs} is more than max_epochs={max_epochs}. Lower min_epochs.")
+        raise InvalidInput(f"{who}: min_epochs={min_epochs} is above max_epochs={max_epochs}. Lower min_epochs.")
     return int(max_epochs)
 
 
 def read_result(
     result: Mapping[str, Any] | None, metric: Any, epoch: str, is_own: Callable[[str], bool], seconds: str = ""
 ) -> dict[str, Any] | None:
-    """Return the arguments of `Conductor.report`; None if the metric or the epoch is missing, or is no number.
+    """Return the arguments of `Conductor.report`; None if the metric or the epoch is missing or not a number.
 
-    metric, epoch, seconds: their names in the result. is_own: True for a number that the tuner adds itself.
+    metric, epoch, seconds: names in the result. is_own: returns True for a number that the tuner adds itself.
     """
     given: Mapping[str, Any] = result or {}
     value, at, took = given.get(metric), given.get(epoch), given.get(seconds)
@@ -89,23 +89,23 @@ def read_result(
 
 
 class Conductor:
-    """A study, and its trials that the other tuner trains now.
+    """A study, and its trials that the other tuner is training.
 
-    pauses: the trials of the other tuner save their states and continue from them.
+    pauses: True if the other tuner's trials save their state and continue from it.
     """
 
     def __init__(self, study: Study, pauses: bool = False) -> None:
         self.study, self.pauses = study, pauses
-        self.held: dict[str, Trial] = {}  # by the other tuner's names
-        self.numbers: dict[str, int] = {}  # of all that started: their numbers in the study
-        self.reasons: dict[str, str] = {}  # of those that were stopped
-        self.declined: int | None = None  # the trial that keeps training instead of pausing
+        self.held: dict[str, Trial] = {}  # running trials by the other tuner's names
+        self.numbers: dict[str, int] = {}  # names of all started trials -> their numbers in the study
+        self.reasons: dict[str, str] = {}  # names of stopped trials -> reasons
+        self.declined: int | None = None  # the trial that kept training instead of pausing
         self._lock = RLock()
         self._warned: set[str] = set()
-        self._renewed = study.session.monotonic()
+        self._renewed = study._session.monotonic()
 
     def begin(self, name: str) -> Trial | Wait | Finish:
-        """Return the trial to train under a name, the same when it is asked again."""
+        """Return the trial to train under a name; the same trial at each call."""
         with self._lock:
             self._renew()
             if name not in self.held:
@@ -133,7 +133,7 @@ class Conductor:
         metrics: Mapping[str, float] | None = None,
         judge: bool = True,
     ) -> Verdict:
-        """Return the verdict on an epoch; for an ended trial or a known epoch the verdict that it has."""
+        """Return the verdict on an epoch; for an ended trial or a known epoch, the earlier verdict."""
         with self._lock:
             self._renew()
             trial = self.held.get(name)
@@ -152,7 +152,7 @@ class Conductor:
             if "warning" in verdict.evidence:
                 self._warn_once(str(verdict.evidence["warning"]))
             if verdict.action is Action.PAUSE and self.pauses:
-                trial.save(lambda path: path.write_text(name, encoding="utf-8"))  # the other tuner has the state
+                trial.save(lambda path: path.write_text(name, encoding="utf-8"))  # the other tuner saves the state
             elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
                 trial._go_on()
@@ -163,13 +163,13 @@ class Conductor:
             return verdict
 
     def end(self, name: str, error: str | None = None, cut: bool = False) -> None:
-        """End a trial. error: why it failed. cut: another scheduler may have stopped it early."""
+        """End a trial. error: reason of a failure. cut: another scheduler may have stopped it early."""
         with self._lock:
             trial = self.held.pop(name, None)
             if trial is None:
                 return
             if error is None and not trial.epoch:
-                error = "ended without one report of the metric"
+                error = "ended without a report of the metric"
             if error is not None:
                 trial._session.end(trial, Status.FAILED, Failure(error))
                 return
@@ -179,7 +179,7 @@ class Conductor:
 
     def _renew(self) -> None:
         """Renew the leases of trials with long epochs."""
-        session = self.study.session
+        session = self.study._session
         if session.monotonic() - self._renewed > session.lease_seconds / 4.0:
             self._renewed = session.monotonic()
             for trial in self.held.values():
@@ -192,18 +192,18 @@ class Conductor:
 
 
 def state_of(conductor: Conductor | None) -> dict[str, Any]:
-    """Return the state as strict JSON; None: of a search that has not started."""
+    """Return the state as strict JSON. None: the search has not started."""
     if conductor is None:
         return {"haltune": _VERSION}
     study = conductor.study
     study.sync()
-    log = study.session.log
+    log = study._session.log
     in_memory = isinstance(log.store, MemoryStore)
     return {
         "haltune": _VERSION,
         "name": study.name,
         "store": log.store.url,
-        "holder": study.session.holder,
+        "holder": study._session.holder,
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
         "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
         "declined": conductor.declined,
@@ -221,12 +221,12 @@ def conductor_of(
     policy: Policy[Any] | None = None,
     constraints: Constraints = (),
 ) -> Conductor | None:
-    """The inverse. store: the log's place, unless the state holds it. policy, constraints: see load_study.
+    """Return the conductor of a state. store: the log's store, unless the state has the log.
 
-    Raises InvalidInput for another object, and what load_study raises.
+    policy, constraints: see load_study. Raises InvalidInput for an invalid state, and load_study's errors.
     """
     if not isinstance(state, Mapping) or state.get("haltune") != _VERSION:
-        raise InvalidInput("This is no state of a search by haltune, or a later version wrote it.")
+        raise InvalidInput("This is not a state of haltune, or a later version wrote it.")
     if "name" not in state:
         return None
     name, holder = str(state["name"]), str(state["holder"])
@@ -244,11 +244,11 @@ def conductor_of(
     conductor = Conductor(study, bool(state["pauses"]))
     conductor.numbers.update(state["numbers"])
     unknown = sum(t.status in OVER and t.id not in state["numbers"].values() for t in study.trials)
-    if unknown and budget.trials is not None:  # the other tuner trains others in their place
+    if unknown and budget.trials is not None:  # the other tuner trains others instead
         study.budget = replace(budget, trials=budget.trials + unknown)
     for key, (id, attempt) in state["held"].items():
         try:
-            conductor.hold(key, study.take(id, attempt, holder, lambda: None))
+            conductor.hold(key, study._take(id, attempt, holder, lambda: None))
         except LeaseLost:
             continue  # it ended after the state was written
     for key in conductor.held.keys() & state["told"].keys():
@@ -259,13 +259,13 @@ def conductor_of(
 
 
 class Conducting:
-    """Base of the bridges' searches and schedulers. Their pickles, as other tuners make them, hold JSON of the study.
+    """Base class of the bridges' searches and schedulers. Their pickles contain JSON of the study.
 
     A subclass sets `_store`, `_policy`, `_options` (of Study) and, if it has them, `_points`, and `_problem_now()`.
     """
 
     _conductor: Conductor | None = None
-    _saved: dict[str, Any] | None = None  # the state that a copy, or a restored one, continues from
+    _saved: dict[str, Any] | None = None  # the state from which a copied or restored object continues
     _store: str | os.PathLike[str] | None = None
     _policy: Policy[Any] | None = None
     _budget = UNLIMITED
@@ -281,7 +281,7 @@ class Conducting:
 
     @property
     def conductor(self) -> Conductor:
-        """The study with the other tuner's names for its trials. Raises InvalidInput while there can be no study."""
+        """The study with the other tuner's names of its trials. Raises InvalidInput if a study is not possible yet."""
         if self._conductor is None and self._saved is not None:
             self._conductor = conductor_of(self._saved, self._store, self._policy, self._constraints())
             self._saved = None
@@ -295,12 +295,12 @@ class Conducting:
 
     @property
     def study(self) -> Study:
-        """The study that decides: its trials, its verdicts. Raises InvalidInput before there is one."""
+        """The study that decides: its trials, its verdicts. Raises InvalidInput if a study is not possible yet."""
         return self.conductor.study
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why trials were stopped, by the other tuner's names for them."""
+        """Why trials were stopped, by the other tuner's names."""
         return {} if self._conductor is None and self._saved is None else dict(self.conductor.reasons)
 
     def _kept(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Conducting:
 
 
 def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | None:
-    """Return low, low + step, ... up to high, whole if all three are; None if they are too many."""
+    """Return low, low + step, ... up to high, as ints if all three are; None if there are too many."""
     if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
         values = range(low, high + 1, step)
         return tuple(values) if len(values) <= MOST_VALUES else None
@@ -325,16 +325,16 @@ def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | Non
 
 
 def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
-    """The counterpart of a domain.
+    """Return the counterpart of a domain.
 
     Args:
-        domain: The other tuner's.
+        domain: The other tuner's domain.
         words: The module of its classes: Float, Integer, Categorical, Uniform, LogUniform, Quantized.
-        known: The domains that have a counterpart, for the error.
-        open_above: True if whole numbers end before their upper bound, unless they have steps.
+        known: List of supported domains, for the error.
+        open_above: True if whole numbers exclude their upper bound, unless they have steps.
 
     Raises:
-        InvalidSpace: For a domain without a counterpart.
+        InvalidSpace: If the domain has no counterpart.
     """
     sampler, step = domain.get_sampler(), None
     if isinstance(sampler, words.Quantized):
@@ -355,15 +355,14 @@ def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
 
 
 def choice_of(options: Any, ranges: type, known: str, ordered: bool = False) -> Domain:
-    """A choice; of one option a constant."""
     if any(isinstance(option, ranges) for option in options):
-        raise InvalidSpace(f"a choice among ranges; {known}")
+        raise InvalidSpace(f"a choice among ranges is not supported; {known}")
     return Choice(options, ordered=ordered) if len(options) > 1 else Constant(options[0])
 
 
 def _stepped(low: float, high: float, step: float, log: bool) -> Domain:
     values = grid_values(low, high, step)
     if log or values is None:
-        why = "steps on a log scale" if log else f"more than {MOST_VALUES} steps"
-        raise InvalidSpace(f"{why}: leave the steps out, and round in your training")
+        why = "steps on a log scale are not supported" if log else f"it has more than {MOST_VALUES} steps"
+        raise InvalidSpace(f"{why}. Omit the steps, and round in your training")
     return choice_of(values, type(None), "", ordered=True)

@@ -47,6 +47,15 @@ def position(trainer: Any, unit: str) -> float | None:
     return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
 
 
+def of_all_ranks(trainer: Any, count: int) -> int:
+    """The sum of a count over the processes, each of which calls this."""
+    if trainer.world_size == 1:
+        return count
+    import torch
+
+    return int(trainer.strategy.reduce(torch.tensor(count, device=trainer.strategy.root_device), reduce_op="sum"))
+
+
 def planned_steps(trainer: Any) -> float | None:
     """Steps of the optimizer that the fit plans; None if unknown."""
     if trainer.max_steps > -1:

@@ -1,4 +1,4 @@
-"""The arrays that functions take and give: one name for each kind of entry."""
+"""Types of arrays in arguments and results."""
 
 from typing import TypeAlias
 

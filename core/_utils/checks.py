@@ -1,4 +1,4 @@
-"""What may be given where a number is asked for; everything else gets a sentence."""
+"""Checks of numbers given by users; errors say what is allowed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 from haltune.errors import InvalidInput
 
-MOST_POINTS = 10**6  # of a design or a set of candidates: each takes memory
-LARGEST = 1e60  # squares of variances of what is larger are no numbers
+MOST_POINTS = 10**6  # of a design or a set of candidates, because each needs memory
+LARGEST = 1e60  # for larger values, squares of variances overflow
 
 
 def python_number(value: Any) -> Any:
-    """A number as Python has it: NumPy's as an int or a float, whatever counts as an int; all else as it is."""
+    """Return a number as a Python int or float, also from NumPy; other values do not change."""
     if isinstance(value, np.floating):
         return float(value)
     if isinstance(value, int | str) or not hasattr(type(value), "__index__"):
@@ -29,33 +29,32 @@ def python_number(value: Any) -> Any:
 
 
 def pythonic(options: Any) -> None:
-    """Make the numbers of a dataclass' fields Python's: they are compared, counted with and written as JSON."""
+    """Convert the numbers in a dataclass to Python's, because they are compared, counted and written as JSON."""
     for field in fields(options):
         if field.init and (found := python_number(value := getattr(options, field.name))) is not value:
             object.__setattr__(options, field.name, found)
 
 
 def check_counts(**counts: Any) -> None:
-    """Raises InvalidInput for what is no count; a seed may be None."""
     for what, count in counts.items():
         if what == "seed" and count is None:
             continue
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InvalidInput(f"{what}={count!r}: a whole number, 0 or more")
+            raise InvalidInput(f"{what}={count!r}: use a whole number, 0 or more")
 
 
 def check_whole(owner: str, least: int, most: float = math.inf, **values: Any) -> None:
-    """Raises InvalidInput for options of `owner` that are no whole numbers of at least `least` and at most `most`."""
+    """Raise InvalidInput for options of `owner` that are not whole numbers from `least` to `most`."""
     for option, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             limit = f" and at most {most:,}" if most < math.inf else ""
-            raise InvalidInput(f"{owner}({option}={value!r}): a whole number, at least {least}{limit}")
+            raise InvalidInput(f"{owner}({option}={value!r}): use a whole number, at least {least}{limit}")
 
 
 def check_kinds(options: Any, of: type | None = None) -> None:
-    """Raises InvalidInput for a dataclass' fields of numbers that hold none; in which range they lie it checks itself.
+    """Raise InvalidInput if a numeric field of a dataclass is not a number; the dataclass checks the ranges.
 
-    of: the class whose fields are checked, where that is one that its own derives from.
+    of: check only the fields of this base class.
     """
     for field in fields(of or options):
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
@@ -66,7 +65,8 @@ def check_kinds(options: Any, of: type | None = None) -> None:
         if not (isinstance(value, Real) or (value is None and may_be_none)):
             other = ", or None" if may_be_none else ""
             raise InvalidInput(
-                f"{type(options).__name__}({field.name}={value!r}): {_NUMBERS[what]}{other}, not {type(value).__name__}"
+                f"{type(options).__name__}({field.name}={value!r}): use {_NUMBERS[what]}{other}; "
+                f"got {type(value).__name__}"
             )
 
 
@@ -74,31 +74,28 @@ _NUMBERS = {"float": "a number", "int": "a whole number"}
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number, and no truth value."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # a whole number that is too large for a float
         return False
 
 
 def within(value: Any, low: float, high: float = math.inf) -> bool:
-    """Whether it is a number between two others."""
     return is_number(value) and low < value < high
 
 
 def check_seconds(**durations: Any) -> None:
-    """Raises InvalidInput for what is no length of time."""
     for what, seconds in durations.items():
         if not within(seconds, 0.0):
-            raise InvalidInput(f"{what}={seconds!r}: seconds, more than 0")
+            raise InvalidInput(f"{what}={seconds!r}: use seconds, more than 0")
 
 
 def number(what: str, value: Any, positive: bool | None = False) -> float:
-    """One number as a float; positive=True: > 0 and finite, False: anything.
+    """Return one number as a float. positive=True: > 0 and finite; False: any number.
 
-    None: a length of time or a cost, >= 0 and finite, counted to at most 1e60: sums of these stay numbers.
+    None: a duration or a cost, >= 0 and finite, at most 1e60 so that sums do not overflow.
     """
     shape = getattr(value, "shape", ())
     try:
@@ -108,25 +105,25 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
     except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
         described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
         several = shape != () or isinstance(value, (list, tuple))
-        hint = ": take the one that is meant, or the mean" if several else ""
+        hint = ". Give one of them, or the mean" if several else ""
         if isinstance(value, dict):
-            hint = ": take the one that is meant"
-        raise InvalidInput(f"{what} is one number, not {described}{hint}") from None
+            hint = ". Give one of them"
+        raise InvalidInput(f"{what} must be one number; got {described}{hint}") from None
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
-        allowed = "greater than 0 (epochs count from 1: leave it out, or add 1)" if positive else "0 or more"
-        raise InvalidInput(f"{what}={value!r}: finite and {allowed}")
+        allowed = "above 0. Epochs count from 1: omit it, or add 1" if positive else "0 or more"
+        raise InvalidInput(f"{what}={value!r}: use a finite number, {allowed}")
     return min(number, LARGEST) if positive is None else number
 
 
 def timed(seconds: Any, validation: Any, since: float) -> tuple[float, float | None]:
-    """The seconds of an epoch, `since` the last report where they are not given, and those of them that validated."""
+    """Return the seconds of an epoch (by default `since` the last report), and its seconds of validation."""
     validated = None if validation is None else number("validation", validation, positive=None)
-    if seconds is None:  # two clocks may differ: it lasted at least as long as its validation
+    if seconds is None:  # the clocks may differ: an epoch takes at least as long as its validation
         return max(since, validated or 0.0), validated
     took = number("seconds", seconds, positive=None)
     if validated is not None and validated > took * (1.0 + 1e-9) + 1e-9:
         raise InvalidInput(
-            f"validation={validation!r} is more than seconds={seconds!r}: seconds is the whole epoch, its validation "
-            "included; give seconds=training + validation"
+            f"validation={validation!r} is more than seconds={seconds!r}. seconds is the whole epoch with its "
+            "validation. Use seconds=training + validation"
         )
     return took, None if validated is None else min(validated, took)

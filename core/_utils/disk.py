@@ -1,7 +1,7 @@
-"""Files and folders on the disk: forced there, measured and deleted, and never through a symbolic link.
+"""Files and folders: flush, measure and delete them, but never through a symbolic link.
 
-A folder of checkpoints may be shared. What somebody puts there, links and pipes included, is neither followed
-nor deleted, and makes nothing raise.
+A folder of checkpoints may be shared. Links, pipes and other files of other users are not followed or deleted, and
+cause no errors.
 """
 
 from __future__ import annotations
@@ -21,28 +21,26 @@ StrPath = str | os.PathLike[str]
 
 
 def make(folder: Path) -> None:
-    """Make a folder, and those above it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def is_folder(path: Path) -> bool:
-    """True for a folder itself, not for a link to one."""
     return os.path.isdir(path) and not os.path.islink(path)
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing where it is gone or cannot be read."""
+    """Return the entries of a folder; none if it is missing or unreadable."""
     with suppress(OSError):
         return [folder / name for name in os.listdir(folder)]
     return []
 
 
 def is_gone(path: Path) -> bool:
-    """True when nothing is there for sure: a disk that fails says nothing, and a shared one may be late."""
+    """Return whether the path certainly does not exist; False if the disk fails. A shared disk may be late."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        listed(path.parent)  # a network disk that remembers what was not there looks again
+        listed(path.parent)  # makes a network disk look again if it cached that the file is missing
         return not os.path.exists(path)
     except (OSError, ValueError):
         return False
@@ -50,23 +48,22 @@ def is_gone(path: Path) -> bool:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of the files in a folder."""
     total = 0
     for part in _below(path):
-        with suppress(OSError):  # another worker tidied up
+        with suppress(OSError):  # another worker deleted it
             found = part.lstat()
             total += found.st_size if stat.S_ISREG(found.st_mode) else 0
     return total
 
 
 def force(path: Path) -> None:
-    """Force a file or a folder, with what is in it, to the disk. Raises OSError."""
+    """Flush a file, or a folder with its contents, to the disk. Raises OSError."""
     for part in _below(path):
         force_folder(part) if is_folder(part) else _fsync(part)
 
 
 def force_folder(path: Path) -> None:
-    """Force the names in a folder to the disk, where that can be done. Raises OSError."""
+    """Flush the names in a folder to the disk, if the system supports it. Raises OSError."""
     try:
         if os.name != "nt":
             _fsync(path)
@@ -76,13 +73,13 @@ def force_folder(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a checkpoint, a file or a folder, with what is beside it; what cannot be deleted is left."""
-    for part in (*beside(path), path):
+    """Delete a checkpoint, a file or a folder, with the files that belong to it; ignore errors."""
+    for part in (*siblings(path), path):
         delete(part)
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link or a folder; what cannot be deleted is left."""
+    """Delete a file, a link or a folder; ignore errors."""
     with suppress(OSError):
         if is_folder(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -90,20 +87,19 @@ def delete(path: Path) -> None:
             path.unlink()
 
 
-def beside(path: Path) -> list[Path]:
-    """What belongs to a checkpoint: NAME.anything."""
+def siblings(path: Path) -> list[Path]:
+    """Return the files that belong to a checkpoint: NAME.anything."""
     return [p for p in path.parent.glob("*") if p.name.startswith(path.name + ".")]
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """A file; or a folder's contents, and then the folder."""
     for part in listed(path) if is_folder(path) else ():
         yield from _below(part)
     yield path
 
 
 def _fsync(path: Path) -> None:
-    if os.path.islink(path) or not (os.path.isfile(path) or os.path.isdir(path)):  # a link or a pipe holds nothing
+    if os.path.islink(path) or not (os.path.isfile(path) or os.path.isdir(path)):  # a link or a pipe has no contents
         return
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -113,9 +109,9 @@ def _fsync(path: Path) -> None:
 
 
 def keep(text: str, path: str | os.PathLike[str]) -> Path:
-    """Write a text to a file, all at once; what no encoding holds is shown escaped. Returns its full path.
+    """Write text to a file in one step and return its full path. Characters without an encoding are escaped.
 
-    Raises InvalidInput when it cannot be written there.
+    Raises InvalidInput if the file cannot be written.
     """
     target = Path(path).absolute()
     need_folder(target)
@@ -125,7 +121,7 @@ def keep(text: str, path: str | os.PathLike[str]) -> Path:
         os.replace(draft, target)
     except OSError as error:
         raise InvalidInput(
-            f"cannot write {target}: {error.strerror or error}; name a file in a folder that may be written to"
+            f"cannot write {target}: {error.strerror or error}. Use a file in a folder that you may write to"
         ) from error
     finally:
         with suppress(OSError):
@@ -134,6 +130,6 @@ def keep(text: str, path: str | os.PathLike[str]) -> Path:
 
 
 def need_folder(target: Path) -> None:
-    """Raises InvalidInput when a file's folder is not there; whether it can be written to, whoever writes finds out."""
+    """Raise InvalidInput if a file's folder does not exist. Write permission is not checked."""
     if not os.path.isdir(target.parent) and is_gone(target.parent):
-        raise InvalidInput(f"there is no folder {target.parent} to write {target.name} into: make it first")
+        raise InvalidInput(f"cannot write {target.name}: the folder {target.parent} does not exist. Create it first")

@@ -1,12 +1,12 @@
-"""A fork while other threads work: its child has their locks and half-done work, and not the threads to finish it.
+"""Forks while other threads work: the child has their locks and unfinished work, but not the threads themselves.
 
-    fork_handlers.add(thing)          the child calls thing.after_fork() before anything else
-    with held_off: ...        no other thread forks this process meanwhile
+    fork_handlers.add(thing)          the child calls thing.after_fork() first
+    with held_off: ...        no other thread forks this process in the block
     closed_before.add(engine) its connections are closed before a fork
 
-SQLite keeps the locks of a process in the process: a child that inherits a connection takes those of its parent for
-its own, waits for writers that are not there, and holds no lock that others see. So at a fork no thread is in a
-transaction, and no connection is open.
+SQLite stores a process's locks in the process. A child with an inherited connection would use its parent's locks as its
+own, wait for writers that do not exist, and have no lock that others see. Therefore, at a fork, no thread is in a
+transaction and no connection is open.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from haltune.errors import StoreError
 
 from .signals import undisturbed
 
-LONGEST_WAIT = 5.0  # seconds that a fork waits for transactions of other threads
+LONGEST_WAIT = 5.0  # seconds that a fork waits for other threads' transactions
 
 
 class ForkHandler(Protocol):
-    """Something that a forked process must set right."""
+    """Object that must be repaired in a forked process."""
 
     def after_fork(self) -> None:
-        """In the child, where only the thread that forked goes on."""
+        """Repair the object in the child, where only the forking thread exists."""
         ...
 
 
@@ -36,7 +36,7 @@ closed_before: weakref.WeakSet[Any] = weakref.WeakSet()  # engines of SQLAlchemy
 
 
 def is_free(lock: Any) -> bool:
-    """True unless another thread holds it: in a forked process for good."""
+    """Return False if another thread has the lock; in a forked process it would never release it."""
     if not lock.acquire(blocking=False):
         return False
     lock.release()
@@ -44,10 +44,10 @@ def is_free(lock: Any) -> bool:
 
 
 class HeldOff:
-    """A lock that a fork takes, too. Raises StoreError in a process where a fork could not wait for it."""
+    """Lock that a fork waits for. Raises StoreError in a process whose fork did not wait long enough."""
 
     def __init__(self) -> None:
-        self.torn = False  # this process was forked while a thread was within
+        self.torn = False  # this process was forked while a thread was in the block
         self.depth = 0
         self._lock = threading.RLock()
         self._taken = False
@@ -55,8 +55,8 @@ class HeldOff:
     def __enter__(self) -> None:
         if self.torn:
             raise StoreError(
-                "this process was forked while another thread was writing to a SQLite database, which nothing there "
-                "survives: fork before such a thread begins, or start a new process (the start method 'spawn')"
+                "this process was forked while another thread was writing to a SQLite database, so SQLite cannot be "
+                "used here. Fork before such a thread starts, or start a new process (start method 'spawn')"
             )
         self._lock.acquire()
         self.depth += 1

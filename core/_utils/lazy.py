@@ -1,4 +1,4 @@
-"""Names that a package shows and imports when somebody asks for them: one policy costs no other's imports."""
+"""Lazy imports of a package's names, so that one policy does not import the others."""
 
 from __future__ import annotations
 
@@ -6,36 +6,44 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
+from haltune.errors import warn
 from haltune.hints import missing_attribute
 
 
 def shows(
-    package: str, rooms: Mapping[str, Sequence[str]], doors: Sequence[str] = ()
+    package: str,
+    modules: Mapping[str, Sequence[str]],
+    packages: Sequence[str] = (),
+    moved: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package.
+    """Return the `__getattr__` and `__dir__` of a package.
 
-    rooms: module within it -> the names that it has. doors: packages within it that are there once named.
+    modules: module in the package -> its public names. packages: subpackages that are imported at first use. moved:
+    old name -> the package that has it now.
     """
-    where = {name: room for room, names in rooms.items() for name in names}
+    where = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
-        if name in doors:
+        if name in packages:
             return import_module(f"{package}.{name}")
+        if name in moved:
+            warn(f"{package}.{name} is in {moved[name]} now. Write: from {moved[name]} import {name}.")
+            return getattr(import_module(moved[name]), name)
         if name not in where:
             whose, here = f"module {package!r}", vars(sys.modules[package])
-            said = missing_attribute(whose, name, [package], [*here, *where])
-            for part in () if "from haltune" in said else here.values():
+            message = missing_attribute(whose, name, [package], [*here, *where])
+            for part in () if "from haltune" in message else here.values():
                 if isinstance(part, ModuleType) and name in getattr(part, "__all__", ()):
-                    said = f"{whose} has no attribute {name!r}: from {part.__name__} import {name}"
+                    message = f"{whose} has no attribute {name!r}: from {part.__name__} import {name}"
             imports = sys._getframe(1).f_code.co_name == "_handle_fromlist"  # `from package import name`
-            if imports and not said.endswith(repr(name)) and find_spec(f"{package}.{name}") is None:
-                raise ImportError(said, name=package)  # the statement hides the text of an AttributeError
-            raise AttributeError(said)
+            if imports and not message.endswith(repr(name)) and find_spec(f"{package}.{name}") is None:
+                raise ImportError(message, name=package)  # the statement hides the text of an AttributeError
+            raise AttributeError(message)
         found = getattr(import_module(f"{package}.{where[name]}"), name)
         setattr(sys.modules[package], name, found)
         return found
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *where, *doors})
+    return get, lambda: sorted({*vars(sys.modules[package]), *where, *packages})

@@ -1,12 +1,12 @@
-"""Ctrl-C in the middle of a step that must be whole is handled right after it, and is told from an error.
+"""Deferred signals: Ctrl-C in the middle of a step that must be complete is handled directly after it.
 
-    with undisturbed:            Python's handlers of signals run after the block
-        with undisturbed.heard:  and at once within this part of it, which may wait, however deep it is
-    with steps:                  a lock, and its outermost block undisturbed
+    with undisturbed:            Python's signal handlers run after the block
+        with undisturbed.heard:  but at once in this part of it, which may wait, at any depth
+    with steps:                  a lock whose outermost block is undisturbed
 
-A handler that raises, as that of Ctrl-C, may do so between any two instructions: also where a lock was just taken, or
-a connection is just being given back. Python runs handlers in the main thread alone, so other threads need nothing.
-For short steps: whoever waits must hear Ctrl-C.
+A handler that raises, such as Ctrl-C's, may run between any two instructions: also directly after a lock was acquired,
+or while a connection is returned. Python runs handlers only in the main thread, so other threads need nothing. Use this
+for short steps: a step that waits must react to Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from haltune.errors import NotSupported
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
-_LOOKS = 0.001, 0.02  # seconds between looks of the main thread while another is in a step: from, to
+_LOOKS = 0.001, 0.02  # seconds between checks of the main thread while another is in a step: from, to
 Handler = Callable[[int, FrameType | None], Any]
-# not by the module that makes members of an enumeration of all it is asked: an epoch has tens of blocks
+# `signal` makes an enumeration member in each call, which is slow: an epoch has tens of blocks
 _signal: Any = sys.modules.get("_signal", signal)
 _ident, _main = threading.get_ident, threading.main_thread
 
 
 class _Temporary:
-    """Installed instead of a handler, which it calls at once unless handlers wait, wherever it was kept."""
+    """Temporary handler: it calls the original one at once, unless signals are deferred."""
 
     def __init__(self, handler: Handler, held: Undisturbed) -> None:
         self.handler, self._held = handler, held
@@ -44,14 +44,14 @@ class _Temporary:
 
 
 class Undisturbed:
-    """Has temporary handlers installed within its block, which may be within another.
+    """Block in which signals are deferred by temporary handlers; blocks may nest.
 
-    Every step of it may be ended by a handler that raises, those of coming and going as well: each leaves the handlers
-    as they were found, and one that waited is called once.
+    A handler that raises may interrupt any step, also the entry and the exit of the block. In each case the original
+    handlers are restored, and a deferred one is called once.
     """
 
     def __init__(self) -> None:
-        self.depth = 0  # above 0 while handlers wait
+        self.depth = 0  # above 0 while signals are deferred
         self.waiting: dict[int, tuple[Handler, FrameType | None]] = {}
         self.heard = _Heard(self)
         self._blocks, self._thread = 0, 0
@@ -72,7 +72,7 @@ class Undisturbed:
                     temporary = handler if isinstance(handler, _Temporary) else _Temporary(handler, self)
                     self._installed[number] = temporary
                     _signal.signal(number, temporary)
-        except BaseException:  # of a handler that was not yet replaced
+        except BaseException:  # from a handler that was not replaced yet
             self._leave()
             raise
 
@@ -84,17 +84,17 @@ class Undisturbed:
             return
         self._blocks -= 1
         self.depth -= 1
-        if not self.depth:  # within what is heard
+        if not self.depth:  # in a `heard` part
             self.call_waiting()
 
     def after_fork(self) -> None:
-        """In the child of another thread than the one within: that one does not go on there."""
+        """Reset in the child if another thread forked: the thread in the block does not exist there."""
         if self._installed and _ident() != self._thread:
             self.depth, self._blocks, self.waiting = 0, 0, {}
             self._restore()
 
     def call_waiting(self) -> None:
-        """Each handler that waits is called once, though one of them raises."""
+        """Call each deferred handler once, even if one of them raises."""
         while self.waiting:
             number = next(iter(self.waiting))
             handler, frame = self.waiting.pop(number)
@@ -105,13 +105,13 @@ class Undisturbed:
 
     def _leave(self) -> None:
         try:
-            self._restore()  # what is not yet restored still waits
+            self._restore()  # handlers that are not restored yet still defer
         finally:
             self.depth = self._blocks = 0
             self.call_waiting()
 
     def _restore(self) -> None:
-        """Each handler to its place, though one that is back is called at once and raises."""
+        """Restore each handler, even if a restored one is called at once and raises."""
         try:
             while self._installed:
                 number, temporary = next(iter(self._installed.items()))
@@ -124,7 +124,7 @@ class Undisturbed:
 
 
 class _Heard:
-    """A part of blocks in which handlers are called at once."""
+    """Part of a block in which handlers are called at once."""
 
     def __init__(self, held: Undisturbed) -> None:
         self._held = held
@@ -150,10 +150,10 @@ undisturbed = Undisturbed()
 
 
 class Steps:
-    """A lock of steps that are whole: a handler that comes within one is called after it.
+    """Lock for steps that must be complete: a handler that comes during a step is called after it.
 
-    So it finds what the steps change as one of them left it. Within a part that is heard it is called at once, and may
-    look, but not take a step: that raises NotSupported. of: what refusals name.
+    The handler therefore finds complete data. In a `heard` part it is called at once; it may read, but a step raises
+    NotSupported. of: the object's name in errors.
     """
 
     def __init__(self, of: str) -> None:
@@ -163,10 +163,10 @@ class Steps:
 
     def __enter__(self) -> None:
         main = _ident() == _main().ident
-        if main and self._inside and not undisturbed.depth and self.is_free():  # free: this thread has it
+        if main and self._inside and not undisturbed.depth and self.is_free():  # free for us: this thread has it
             raise NotSupported(
-                f"{self._of} is being asked or told something by this thread already, and so it cannot be by a "
-                "signal handler (or a policy) meanwhile: set a flag there, and look at it in the loop"
+                f"{self._of} is in use in this thread, so a signal handler (or a policy) cannot use it at the same "
+                "time. Set a flag in the handler, and check it in the loop"
             )
         undisturbed.__enter__()
         try:
@@ -186,19 +186,17 @@ class Steps:
         undisturbed.__exit__()
 
     def is_free(self) -> bool:
-        """True unless another thread is in a step."""
         if not self._lock.acquire(blocking=False):
             return False
         self._lock.release()
         return True
 
 
-# Those that announce the end of a process: by the user, the system, and SLURM before its time limit.
+# Signals that announce the end of a process: from the user, the system, and SLURM before its time limit.
 NOTICES = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 
 
 def named(number: int) -> str:
-    """Return how a log line calls a signal."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
@@ -206,9 +204,9 @@ _PEERS = ("gloo/transport/", "Connection closed by peer", "Connection reset by p
 
 
 def interrupts(error: BaseException) -> bool:
-    """True for Ctrl-C and SIGTERM, raised as themselves or, by Lightning, as a SystemExit; and for a lost rank.
+    """Return True for Ctrl-C and SIGTERM, also as Lightning's SystemExit, and for a lost rank.
 
-    When a rank of torch.distributed dies, the collectives of the others fail. The launcher restarts all of them.
+    If a rank of torch.distributed dies, the collectives of the others fail. The launcher restarts all of them.
     """
     if not isinstance(error, Exception):
         return True

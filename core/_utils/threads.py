@@ -1,14 +1,14 @@
-"""One BLAS thread while deciding: sums in another order would give other last bits, and other decisions.
+"""One BLAS thread for decisions: another order of sums would change the last bits, and so the decisions.
 
-numpy and scipy wheels each bring an OpenBLAS of their own; both are set. Other BLAS libraries are left as they are.
+numpy and scipy wheels have their own OpenBLAS; both are set. Other BLAS libraries are not changed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import numpy as np
 import scipy
 
 from .forks import fork_handlers
-from .signals import undisturbed
 
 _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads64_",
           "openblas_{}_num_threads")  # fmt: skip
@@ -24,7 +23,7 @@ _STEMS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "
 
 @cache
 def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
-    """(get, set) of the number of threads, for each OpenBLAS found."""
+    """Return (get, set) for the number of threads of each OpenBLAS found."""
     found = []
     for package in (np, scipy):
         root = Path(str(package.__file__)).parent
@@ -38,53 +37,39 @@ def _libraries() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
 
 
 class _OneThread:
-    """Threads may decide at the same time: the first to begin sets the numbers, the last to end brings them back."""
+    """Counter of decisions in threads: the first one sets the numbers, the last one restores them.
+
+    with undisturbed, one_thread, undisturbed.heard:    whole when it starts and ends; signals can end the decision
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._within: dict[object, int] = {}  # what is decided now -> its thread
+        self._within: list[int] = []  # the threads of current decisions
         self._before: list[tuple[Callable[[int], None], int]] = []
         fork_handlers.add(self)
 
-    def enter(self, decision: object) -> None:
-        with undisturbed, self._lock:
+    def __enter__(self) -> None:
+        with self._lock:
             if not self._within:
-                self._before = [(put, get()) for get, put in _libraries()]
-                for put, _ in self._before:
+                self._before.clear()
+                for get, put in _libraries():
+                    self._before.append((put, get()))
                     put(1)
-            self._within[decision] = threading.get_ident()
+            self._within.append(threading.get_ident())
 
-    def leave(self, decision: object) -> None:
-        with undisturbed, self._lock:
-            if self._within.pop(decision, None) is not None and not self._within:
-                self._restore()
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within.remove(threading.get_ident())
+            if not self._within:
+                for put, threads in self._before:
+                    put(threads)
 
     def after_fork(self) -> None:
-        """See forks.ForkHandler: the child trains with as many threads as before, though others were deciding."""
-        deciding, me = bool(self._within), threading.get_ident()
-        self._lock = threading.Lock()
-        self._within = {decision: thread for decision, thread in self._within.items() if thread == me}
-        if deciding and not self._within:
-            self._restore()
-
-    def _restore(self) -> None:
-        for put, threads in self._before:
-            put(threads)
+        """See forks.ForkHandler. The child trains with as many threads as before, even if others were deciding."""
+        self._lock, me = threading.Lock(), threading.get_ident()
+        if self._within:
+            self._within = [me, *(thread for thread in self._within if thread == me)]
+            self.__exit__()
 
 
-_one = _OneThread()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Linear algebra on one thread inside the block; the former numbers come back after it."""
-    decision = object()
-    try:
-        _one.enter(decision)
-        yield
-    finally:
-        try:
-            _one.leave(decision)
-        except BaseException:  # Ctrl-C, before it began to
-            _one.leave(decision)
-            raise
+one_thread = _OneThread()

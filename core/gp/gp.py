@@ -1,4 +1,4 @@
-"""Exact Gaussian processes: posteriors as values that never change, and the fit of their hyperparameters.
+"""Exact Gaussian processes: immutable posteriors, and the fit of their hyperparameters.
 
 Notation: f ~ GP(constant, kernel), y_i = f(x_i) + N(0, noise + point_noise_i). K is the covariance of the targets, L
 its Cholesky factor (lower, in Fortran order), `whitened` L^-1 (y - constant), `weights` w = K^-1 (y - constant).
@@ -23,30 +23,32 @@ from .kernels import Kernel, KernelName, as_points, check_kind, input_gradient, 
 
 _JITTERS = (0.0, *(10.0**power for power in range(-12, 0)))  # relative to the signal variance
 _EPS = float(np.finfo(np.float64).eps)
-_ROWS = 256  # points predicted at a time: bounds the memory
+_ROWS = 256  # points predicted at a time, to limit memory
 _ROUGH = 200  # observations on which the starts of a fit are compared
 
 
 def factorise(matrix: Array, scale: float) -> tuple[Array, float]:
-    """Lower factor L (n, n) of matrix + jitter * I, and the jitter: the smallest of 0, 1e-12, ..., 0.1 times scale.
+    """Return the lower factor L (n, n) of matrix + jitter * I, and the jitter: 0, or 1e-12, ..., 0.1 times scale.
 
-    LAPACK also succeeds on pivots that are rounding errors, and predictions would then be their inverses. So every
-    pivot must be above n eps scale.
-    Raises InvalidInput when the matrix is not finite, or not nearly positive semidefinite.
+    LAPACK also accepts pivots that are only rounding errors, and predictions would be divided by them. So every pivot
+    must be above n eps scale.
+    Raises InvalidInput if the matrix is not finite, or far from positive semidefinite.
     """
     if not np.isfinite(matrix).all():
-        raise InvalidInput("a covariance matrix holds NaN or infinity: targets, noise or inputs are too large")
+        raise InvalidInput(
+            "A covariance matrix has NaN or infinity: targets, noise or inputs are too large. Scale them down."
+        )
     size = len(matrix)
     if size == 0:
         return np.zeros((0, 0), order="F"), 0.0
     diagonal = matrix.diagonal()
     for jitter in _JITTERS:
-        shifted = np.array(matrix.T, order="F")  # symmetric, and a transpose in C order copies straight
+        shifted = np.array(matrix.T, order="F")  # the matrix is symmetric, and its transpose in C order copies faster
         shifted.flat[:: size + 1] = diagonal + jitter * scale
         factor, info = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
         if info == 0 and _well_conditioned(factor.diagonal(), scale):
             return factor, jitter * scale
-    raise InvalidInput("a covariance matrix is not positive definite even with jitter; are variances negative?")
+    raise InvalidInput("A covariance matrix is not positive definite even with jitter. Check for negative variances.")
 
 
 def _well_conditioned(pivots: Array, scale: float) -> bool:
@@ -54,7 +56,7 @@ def _well_conditioned(pivots: Array, scale: float) -> bool:
 
 
 def solve_lower(factor: Array, right: Array, *, transposed: bool = False) -> Array:
-    """L^-1 right, or L^-T right: right is (n,) or (n, m), L (n, n) lower in Fortran order."""
+    """Return L^-1 right, or L^-T right: right is (n,) or (n, m), L (n, n) lower in Fortran order."""
     if len(factor) == 0 or right.size == 0:
         return right.copy()
     solution, _ = lapack.dtrtrs(factor, right, lower=1, trans=int(transposed))
@@ -62,7 +64,7 @@ def solve_lower(factor: Array, right: Array, *, transposed: bool = False) -> Arr
 
 
 class Prediction(NamedTuple):
-    """Posterior mean and variance (m,) of f, and their gradients (m, d) by the inputs."""
+    """Posterior mean and variance (m,) of f, and their gradients (m, d) with respect to the inputs."""
 
     mean: Array
     variance: Array
@@ -72,9 +74,10 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A Gaussian process given n observations; build it with `condition_on` or `fit`, extend it with `condition`.
+    """A Gaussian process after n observations. Build it with `condition_on` or `fit`, extend it with `condition`.
 
-    Arrays are read-only. Zero observations are allowed: then it is the prior.
+    Arrays are read-only. Without observations it is the prior. Methods at X (m, d) raise InvalidInput for a wrong shape
+    or non-finite X.
     """
 
     kernel: Kernel
@@ -85,7 +88,7 @@ class Posterior:
     point_noise: Array  # (n,), variances on top of `noise`
     factor: Array  # (n, n), L
     whitened: Array  # (n,), L^-1 (y - constant)
-    jitter: float  # the largest variance added to the diagonal to factorise; 0 when none was needed
+    jitter: float  # the largest variance added to the diagonal to factorise; 0 if none was needed
 
     def __post_init__(self) -> None:
         for array in (self.X, self.y, self.point_noise, self.factor, self.whitened):
@@ -101,7 +104,7 @@ class Posterior:
 
     @cached_property
     def weights(self) -> Array:
-        """K^-1 (y - constant), (n,); computed when first needed: chains of `condition` do not pay for it."""
+        """K^-1 (y - constant), (n,); computed on demand, because chains of `condition` do not need it."""
         weights = solve_lower(self.factor, self.whitened, transposed=True)
         weights.setflags(write=False)
         return weights
@@ -113,16 +116,16 @@ class Posterior:
         return -0.5 * float(self.whitened @ self.whitened) - determinant - 0.5 * self.n * log(2 * pi)
 
     def mean(self, X: ArrayLike) -> Array:
-        """Posterior mean (m,) at X (m, d). Raises InvalidInput on a wrong shape or non-finite X."""
+        """Return the posterior mean (m,) at X (m, d)."""
         points = as_points(X, self.dim)
         return np.asarray(self.constant + self.kernel(points, self.X) @ self.weights)
 
     def variance(self, X: ArrayLike) -> Array:
-        """Posterior variance (m,) of f at X (m, d), never below zero. Raises InvalidInput as `mean`."""
+        """Return the posterior variance (m,) of f at X (m, d), never below zero."""
         return self.predict(X)[1]
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Posterior mean and variance of f at X (m, d), each (m,). Raises InvalidInput as `mean`."""
+        """Return posterior mean and variance of f at X (m, d), each (m,)."""
         points = as_points(X, self.dim)
         mean, variance = np.empty(len(points)), np.empty(len(points))
         for first in range(0, len(points), _ROWS):
@@ -133,7 +136,7 @@ class Posterior:
         return mean, variance
 
     def predict_with_gradient(self, X: ArrayLike) -> Prediction:
-        """Mean, variance and their gradients by the inputs at X (m, d). Raises InvalidInput as `mean`."""
+        """Return mean, variance and their gradients with respect to X (m, d)."""
         points = as_points(X, self.dim)
         cross, slope = self.kernel.with_slope(points, self.X)
         half = solve_lower(self.factor, cross.T)
@@ -144,28 +147,28 @@ class Posterior:
         return Prediction(self.constant + cross @ self.weights, self._variance(half), by_mean, by_variance)
 
     def covariance(self, X: ArrayLike) -> Array:
-        """Posterior covariance (m, m) of f at X (m, d). Raises InvalidInput as `mean`."""
+        """Return the posterior covariance (m, m) of f at X (m, d)."""
         points = as_points(X, self.dim)
         half = solve_lower(self.factor, self.kernel(points, self.X).T)
         return np.asarray(self.kernel(points) - half.T @ half)
 
     def sample(self, X: ArrayLike, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws (count, m) of f at X (m, d). Raises InvalidInput as `mean`, and when count < 0."""
+        """Draw joint samples (count, m) of f at X (m, d). Raises InvalidInput if count < 0."""
         if count < 0:
-            raise InvalidInput(f"count must be 0 or more draws, not {count}")
+            raise InvalidInput(f"count={count} is not a number of draws. Give 0 or more.")
         points = as_points(X, self.dim)
         root, _ = factorise(self.covariance(points), self.kernel.variance)
         return np.asarray(self.mean(points) + rng.standard_normal((count, len(points))) @ root.T)
 
     def condition(self, x: ArrayLike, y: ArrayLike, noise: ArrayLike | None = None) -> "Posterior":
-        """The posterior after further observations: x (d,) with y a number, or x (m, d) with y (m,).
+        """Return the posterior after further observations: x (d,) with a number y, or x (m, d) with y (m,).
 
         Hyperparameters stay. O(n^2) per point. The same observations in the same order give the same bits.
 
         Args:
-            x: Where they were made.
-            y: What was observed.
-            noise: Variances on top of the posterior's own, one for all or (m,). Default: none.
+            x: Inputs.
+            y: Targets.
+            noise: Variances in addition to the posterior's own, one for all or (m,). Default: none.
 
         Raises:
             InvalidInput: On wrong shapes, non-finite values or negative noise.
@@ -175,7 +178,7 @@ class Posterior:
         extra = as_noise(noise, len(points))
         corner = self.kernel(points)
         corner.flat[:: len(points) + 1] += self.noise + extra
-        # the factor of [[K, cross], [cross', corner]]: old entries keep their bits
+        # the factor of [[K, cross], [cross', corner]], in which old entries keep their bits
         rows = solve_lower(self.factor, self.kernel(self.X, points)).T
         corner_factor, jitter = factorise(corner - rows @ rows.T, self.kernel.variance)
         factor = np.zeros((self.n + len(points), self.n + len(points)), order="F")
@@ -195,7 +198,7 @@ class Posterior:
 
     def _variance(self, half: Array) -> Array:
         explained = np.einsum("ij,ij->j", half, half)
-        # Rounding below zero would make a NaN of the deviation.
+        # A variance that rounds below zero would make the deviation NaN.
         return np.asarray(np.maximum(self.kernel.variance - explained, 0.0))
 
 
@@ -208,15 +211,15 @@ def condition_on(
     constant: float = 0.0,
     point_noise: ArrayLike | None = None,
 ) -> Posterior:
-    """The posterior of GP(constant, kernel) given targets y (n,) at X (n, d), in O(n^3).
+    """Return the posterior of GP(constant, kernel) given targets y (n,) at X (n, d), in O(n^3).
 
     Args:
-        kernel: With its hyperparameters.
+        kernel: The kernel with its hyperparameters.
         X: (n, d) inputs, in the units of the kernel's lengthscales.
         y: (n,) targets.
         noise: The variance of every observation, in squared units of the target.
         constant: The prior mean, in units of the target. Default: 0.
-        point_noise: Variances on top of `noise`, one for all or (n,). Default: none.
+        point_noise: Variances in addition to `noise`, one for all or (n,). Default: none.
 
     Raises:
         InvalidInput: On wrong shapes, non-finite values or negative noise.
@@ -239,24 +242,24 @@ def condition_on(
 
 
 def as_targets(y: ArrayLike, count: int) -> Array:
-    """Targets as (count,) float64, checked: finite and at most 1e100 in size, so that squares stay finite."""
+    """Return targets as (count,) float64, checked: finite and at most 1e100 in size, so that squares stay finite."""
     targets = _vector(y, "y")
     if targets.shape != (count,):
-        raise InvalidInput(f"y must hold one target per point, shape ({count},), not {targets.shape}")
+        raise InvalidInput(f"y has shape {targets.shape}. Give one target per point: shape ({count},).")
     if not bool(np.all(np.abs(targets) <= 1e100)):
-        raise InvalidInput("y holds NaN, infinity or sizes above 1e100; leave failed observations out")
+        raise InvalidInput("y has NaN, infinity or sizes above 1e100. Leave failed observations out.")
     return targets
 
 
 def as_noise(noise: ArrayLike | None, count: int) -> Array:
-    """Noise variances as (count,) float64, checked: finite, not negative. None is zero, one is for all."""
+    """Return noise variances as (count,) float64, checked: finite, not negative. None is 0; one number is for all."""
     if noise is None:
         return np.zeros(count)
     given = _vector(noise, "noise")
     if given.shape not in ((1,), (count,)):
-        raise InvalidInput(f"noise must be one variance or one per point, shape ({count},), not {given.shape}")
+        raise InvalidInput(f"noise has shape {given.shape}. Give one variance, or one per point: shape ({count},).")
     if not bool(np.all((given >= 0) & (given <= 1e200))):
-        raise InvalidInput("noise variances must be finite and not negative; they are variances, not deviations")
+        raise InvalidInput("noise must be finite and not negative. Give variances, not deviations.")
     return np.broadcast_to(given, (count,)).copy()
 
 
@@ -264,21 +267,20 @@ def _vector(values: ArrayLike, name: str) -> Array:
     try:
         return np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be numbers: {error}") from error
+        raise InvalidInput(f"{name} is not made of numbers: {error}. Give numbers.") from error
 
 
 def subset(X: ArrayLike, y: ArrayLike, limit: int = 2000) -> Indices:
-    """Indices, ascending, of at most `limit` of the observations y (n,), larger is better, at X (n, d).
+    """Return ascending indices of at most `limit` of the observations y (n,), larger is better, at X (n, d).
 
-    All of them while n <= limit. Beyond: a quarter are the best, because the next proposal is decided near
-    them; a quarter the latest, because they say what the search does now; the rest fill the space greedily,
-    each the point farthest from all kept ones, so that no region already seen looks unknown. Deterministic;
-    O(limit n d).
+    All are kept while n <= limit. Of more, a quarter are the best, because the next proposal depends on them; a quarter
+    the latest, because they show what the search does now; the rest fill the space greedily, each the point farthest
+    from all kept ones, so that every visited region stays known. Deterministic; O(limit n d).
 
     Args:
         X: (n, d) inputs.
-        y: (n,) targets, in the order in which they were seen.
-        limit: At most so many are kept. Default: 2000.
+        y: (n,) targets, in the order of observation.
+        limit: The largest number to keep. Default: 2000.
 
     Raises:
         InvalidInput: When limit < 1, or on wrong shapes or non-finite values.
@@ -290,7 +292,7 @@ def subset(X: ArrayLike, y: ArrayLike, limit: int = 2000) -> Indices:
     points = as_points(X)
     targets = as_targets(y, len(points))
     if limit < 1:
-        raise InvalidInput(f"limit must keep 1 observation or more, not {limit}")
+        raise InvalidInput(f"limit={limit} keeps no observation. Give 1 or more.")
     if len(points) <= limit:
         return np.arange(len(points))
     quarter = limit // 4
@@ -310,18 +312,18 @@ def subset(X: ArrayLike, y: ArrayLike, limit: int = 2000) -> Indices:
 
 @dataclass(frozen=True)
 class LogNormal:
-    """log theta ~ N(location, spread^2), restricted to low <= theta <= high.
+    """Log-normal prior: log theta ~ N(location, spread^2), restricted to low <= theta <= high.
 
-    Densities are of theta itself, as GPyTorch's.
+    Densities are of theta itself, as in GPyTorch.
 
     Args:
         location: The mean of log theta.
         spread: The standard deviation of log theta.
-        low: The least theta.
-        high: The greatest.
+        low: The smallest theta.
+        high: The largest theta.
 
     Raises:
-        InvalidInput: When the spread or the bounds are not positive, or the bounds are the wrong way round.
+        InvalidInput: If the spread or the bounds are not positive, or low is above high.
 
     Example:
         >>> LogNormal(0.0, 1.0, 1e-3, 1e3).mode
@@ -335,7 +337,9 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         if not (0 < self.spread < np.inf and 0 < self.low <= self.high < np.inf and np.isfinite(self.location)):
-            raise InvalidInput(f"{self} needs a finite location, a positive spread and 0 < low <= high")
+            raise InvalidInput(
+                f"{self} is not a prior. It needs a finite location, a positive spread and 0 < low <= high."
+            )
 
     @property
     def mode(self) -> float:
@@ -352,12 +356,12 @@ class LogNormal:
 
 @dataclass(frozen=True)
 class Priors:
-    """Priors for targets of mean 0 and deviation 1; a plain number fixes that variance instead.
+    """Priors for targets of mean 0 and deviation 1. A number instead of a prior fixes that variance.
 
     Args:
         lengthscale: Of each coordinate.
         variance: Of the signal.
-        noise: The variance of an observation.
+        noise: Of an observation.
 
     Example:
         >>> Priors.default(1).noise.location
@@ -370,11 +374,11 @@ class Priors:
 
     @classmethod
     def default(cls, dim: int) -> "Priors":
-        """The weakly informative defaults for dim input coordinates in the unit cube.
+        """Return weakly informative priors for dim input coordinates in the unit cube.
 
-        Lengthscales grow with the dimension so that a GP in many coordinates starts smooth; they and the noise are
-        those of Hvarfner et al. 2024, "Vanilla Bayesian Optimization Performs Great in High Dimensions". The signal
-        variance is most likely at 1, the variance of standardised targets.
+        Lengthscales grow with the dimension, so that a GP in many coordinates starts smooth. They and the noise are
+        from Hvarfner et al. 2024, "Vanilla Bayesian Optimization Performs Great in High Dimensions". The mode of the
+        signal variance is 1, the variance of standardised targets.
         """
         return cls(
             lengthscale=LogNormal(sqrt(2) + 0.5 * log(max(dim, 1)), sqrt(3), 0.02, 1e3),
@@ -383,7 +387,7 @@ class Priors:
         )
 
     def free(self, dim: int) -> list[LogNormal]:
-        """The prior of each entry of theta = log(lengthscales..., variance, noise), fixed ones left out."""
+        """Return the priors of the free entries of theta = log(lengthscales..., variance, noise)."""
         variances = [prior for prior in (self.variance, self.noise) if isinstance(prior, LogNormal)]
         return [self.lengthscale] * dim + variances
 
@@ -394,13 +398,13 @@ class Priors:
         return np.exp(theta[:dim]), variance, noise
 
     def pack(self, lengthscales: Array, by_variance: float, by_noise: float) -> Array:
-        """A vector like theta of quantities that belong to the hyperparameters."""
+        """Return values of the hyperparameters as a vector like theta, without the fixed ones."""
         rest = [(self.variance, by_variance), (self.noise, by_noise)]
         return np.array([*lengthscales, *(value for prior, value in rest if isinstance(prior, LogNormal))])
 
 
 class Evaluation(NamedTuple):
-    """The log marginal likelihood, the constant mean it is for, and derivatives by log hyperparameters."""
+    """Log marginal likelihood, the constant mean that it is for, and derivatives by log hyperparameters."""
 
     value: float
     constant: float
@@ -410,14 +414,14 @@ class Evaluation(NamedTuple):
 
 
 class Likelihood:
-    """The log marginal likelihood of targets y (n,) at X (n, d); evaluations share its working memory.
+    """Log marginal likelihood of targets y (n,) at X (n, d); evaluations share its working memory.
 
         log p(y) = -1/2 (y - constant)' w - 1/2 log |K| - n/2 log 2 pi
         d log p / d theta = 1/2 tr((w w' - K^-1) dK / d theta)
 
-    The constant mean is not an argument: for each K its best value is known, (1' K^-1 y) / (1' K^-1 1), and there the
-    gradient by the others is the partial one (envelope theorem). Only half of each symmetric matrix is ever filled:
-    upper in C order, which LAPACK sees as lower.
+    The constant mean is not an argument: its best value for K is (1' K^-1 y) / (1' K^-1 1), where the total derivative
+    equals the partial one (envelope theorem). Only half of each symmetric matrix is filled: the upper in C order, which
+    LAPACK reads as the lower.
     """
 
     def __init__(self, kind: KernelName, X: Array, y: Array, point_noise: Array) -> None:
@@ -427,11 +431,11 @@ class Likelihood:
         self.point_noise = point_noise
         self._matrix = np.zeros((len(y), len(y)))  # K, then its factor, then its inverse
         self._slope = np.zeros((len(y), len(y)))
-        # rows, and the columns from their first on: together the upper half
+        # rows, and the columns from their first one on: together the upper half
         self._blocks = [(rows, slice(rows.start, len(y))) for rows in row_blocks(len(y), len(y))]
 
     def __call__(self, lengthscales: Array, variance: float, noise: float) -> Evaluation:
-        """One O(n^3) factorisation. Raises InvalidInput when K cannot be factorised even with jitter."""
+        """Evaluate with one O(n^3) factorisation. Raises InvalidInput if K cannot be factorised even with jitter."""
         scaled = self.X / lengthscales
         noises = self._factorise(scaled, variance, noise + self.point_noise)
         factor = self._matrix.T
@@ -440,10 +444,10 @@ class Likelihood:
         constant = float(solved[:, 0].sum() / solved[:, 1].sum())
         weights = solved[:, 0] - constant * solved[:, 1]
         misfit = float((self.y - constant) @ weights)
-        # dpotri makes K^-1 of the factor in place, so that every derivative is a sum against it.
+        # dpotri turns the factor into K^-1 in place; every derivative is then a sum against it.
         lapack.dpotri(factor, lower=1, overwrite_c=1)
         diagonal = weights**2 - self._matrix.diagonal()
-        # tr(w w' K - K^-1 K) = misfit - n, so the signal's share needs no second pass over K.
+        # tr(w w' K - K^-1 K) = misfit - n, so the signal's part needs no second pass over K.
         signal = misfit - len(self.y) - float(noises @ diagonal)
         return Evaluation(
             value=-0.5 * misfit - determinant - 0.5 * len(self.y) * log(2 * pi),
@@ -454,7 +458,7 @@ class Likelihood:
         )
 
     def _factorise(self, scaled: Array, variance: float, noises: Array) -> Array:
-        """Leaves L in the matrix and h in the slope; the variances (n,) on the diagonal, jitter included."""
+        """Store L in the matrix and h in the slope; return the variances (n,) on the diagonal, jitter included."""
         for jitter in _JITTERS:
             for rows, columns in self._blocks:
                 squared = squared_distances(scaled[rows], scaled[columns])
@@ -467,17 +471,17 @@ class Likelihood:
             _, info = lapack.dpotrf(self._matrix.T, lower=1, clean=0, overwrite_a=1)
             if info == 0 and _well_conditioned(self._matrix.diagonal(), variance):
                 return shifted
-        raise InvalidInput("the covariance of the targets cannot be factorised; are inputs or noise extreme?")
+        raise InvalidInput("The covariance of the targets cannot be factorised. Check for extreme inputs or noise.")
 
     def _pull(self, weights: Array, scaled: Array) -> Array:
-        """sum_ij S_ij (z_ik - z_jk)^2, (d,), S = (w w' - K^-1) h; the slope's memory is used up.
+        """Return sum_ij S_ij (z_ik - z_jk)^2, (d,), S = (w w' - K^-1) h; overwrites the slope.
 
-        As 2 (sum_i r_i z_ik^2 - z_k' S z_k), r the row sums: one symmetric product instead of d distance matrices.
+        Computed as 2 (sum_i r_i z_ik^2 - z_k' S z_k), r the row sums: one symmetric product, no distance matrices.
         """
         for rows, columns in self._blocks:
             pull = np.multiply.outer(weights[rows], weights[columns])
             pull -= self._matrix[rows, columns]
-            # Distance zero: only rounding could come of the diagonal, whose entries are the largest.
+            # At distance zero the exact contribution is 0, but the diagonal's large entries would add rounding.
             np.fill_diagonal(pull, 0.0)
             self._slope[rows, columns] *= pull
         padded = np.empty((len(scaled), scaled.shape[1] + 1), order="F")
@@ -500,20 +504,20 @@ def fit(
     limit: int = 2000,
     learn_from: int = 500,
 ) -> Posterior:
-    """The posterior of targets y (n,) at X (n, d) under the most probable hyperparameters.
+    """Fit hyperparameters by maximum a posteriori; return the posterior of targets y (n,) at X (n, d).
 
-    Targets are standardised for the search, the result is in their own units; constant ones keep the scale 1.
+    Targets are standardised for the search; the result is in their own units. Constant targets keep the scale 1.
 
     Args:
-        X: (n, d) inputs, in the unit cube where the default priors are to suit.
+        X: (n, d) inputs, in the unit cube for the default priors.
         y: (n,) targets.
         kernel: "matern52", "matern32" or "se". Default: "matern52".
-        point_noise: Known variances, one or (n,), on top of the fitted one. Default: none.
+        point_noise: Known variances, one or (n,), in addition to the fitted one. Default: none.
         priors: For standardised targets. Default: Priors.default(d).
-        starts: Of the search: the first at the prior's mode, the others drawn from the prior. Default: 3.
-        rng: What draws them. Default: np.random.default_rng(0).
-        limit: Beyond so many observations a `subset` is kept. Default: 2000.
-        learn_from: Hyperparameters are learnt from a subset of so many. Default: 500.
+        starts: Number of starts: the first at the prior's mode, the others drawn from the prior. Default: 3.
+        rng: Generator for the starts. Default: np.random.default_rng(0).
+        limit: Of more observations a `subset` of this size is kept. Default: 2000.
+        learn_from: Hyperparameters are learnt from a subset of at most this size. Default: 500.
 
     Raises:
         InvalidInput: On an unknown kernel, wrong shapes, non-finite values, no observations or starts < 1.
@@ -529,7 +533,9 @@ def fit(
     targets = as_targets(y, len(points))
     extra = as_noise(point_noise, len(points))
     if len(points) == 0 or starts < 1:
-        raise InvalidInput(f"fit needs 1 observation and 1 start or more, not {len(points)} and {starts}")
+        raise InvalidInput(
+            f"fit got {len(points)} observations and starts={starts}. Give 1 observation and 1 start, or more."
+        )
     kept = subset(points, targets, limit)
     points, targets, extra = points[kept], targets[kept], extra[kept]
     learnt = subset(points, targets, learn_from)
@@ -543,7 +549,7 @@ def fit(
         spreads = np.array([min(prior.spread, 1.0) for prior in free])
         rng = rng or np.random.default_rng(0)
         begin = [modes, *(modes + spreads * rng.standard_normal((starts - 1, len(modes))))]
-        # short searches from every start, on few observations; the best is followed to convergence on all
+        # short searches from all starts, on few observations; the best continues to convergence on all
         few = subset(likelihood.X, likelihood.y, _ROUGH)
         rough = likelihood
         if len(few) < len(learnt):
@@ -558,7 +564,7 @@ def fit(
 
 
 def standard(targets: Array) -> tuple[float, float]:
-    """Mean and deviation of targets; the deviation counts as 1 when it is zero up to rounding."""
+    """Return mean and deviation of targets; the deviation is 1 if the targets are constant up to rounding."""
     centre = float(targets.mean())
     scale = float(targets.std())
     flat = scale <= 1e-14 * float(np.abs(targets).max()) or scale < 1e-100
@@ -568,8 +574,8 @@ def standard(targets: Array) -> tuple[float, float]:
 def _descend(
     likelihood: Likelihood, priors: Priors, start: Array, iterations: int, tolerance: float
 ) -> tuple[float, Array]:
-    """Minus the log posterior density, and the theta, that L-BFGS-B ends at within the bounds of the priors."""
-    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
+    """Minimise minus the log posterior density by L-BFGS-B within the priors' bounds; return it and theta."""
+    from scipy.optimize import minimize  # slow to import, and many processes never fit
 
     dim = likelihood.X.shape[1]
     free: Sequence[LogNormal] = priors.free(dim)
@@ -592,7 +598,7 @@ def _descend(
 
 # -- draws of the hyperparameters ----------------------------------------------------------------
 
-# Hyperparameters drawn from their posterior: `fit` takes the most probable, and few observations leave many probable.
+# Hyperparameters drawn from their posterior: after few observations many others than those of `fit` are probable.
 #
 # Notation: theta = log(lengthscales..., variance, noise), the free ones. A log-normal prior is a normal one of theta,
 # within its bounds. Targets z are standardised; their constant mean has a flat prior and is integrated out (Rasmussen
@@ -600,12 +606,12 @@ def _descend(
 #
 #     log p(z | theta) = -1/2 (z - m)' K^-1 (z - m) - 1/2 log |K| - 1/2 log q + constant.
 #
-# Elliptical slice sampling (Murray, Adams and MacKay 2010) leaves the posterior as it is under every normal prior, and
-# has nothing to tune: each step draws an ellipse through theta and takes a point of it that is likely enough.
+# Elliptical slice sampling (Murray, Adams and MacKay 2010) keeps the posterior under a normal prior invariant and has
+# nothing to tune: each step draws an ellipse through theta and takes a point on it that is likely enough.
 
-_BURN, _THIN = 24, 8  # steps before the first draw, and from one to the next
-_CHAIN_JITTER = 1e-10  # of the variance, in the search alone: a theta that still fails is as unlikely as any
-_SHRINKS = 60  # of a bracket, each to two thirds on average: what is left then is the point itself
+_BURN, _THIN = 24, 8  # steps before the first draw, and between draws
+_CHAIN_JITTER = 1e-10  # of the variance; a theta that still fails has density 0
+_SHRINKS = 60  # of a bracket, each to two thirds on average: after so many only theta itself is left
 
 
 def sample(
@@ -618,18 +624,18 @@ def sample(
     rng: np.random.Generator | None = None,
     learn_from: int = 200,
 ) -> tuple[Posterior, ...]:
-    """`count` posteriors of targets y (n,) at X (n, d), hyperparameters drawn from theirs: equally probable beliefs.
+    """Return `count` equally probable posteriors of targets y (n,) at X (n, d), with sampled hyperparameters.
 
-    Targets are standardised for the chain, the results are in their own units; constant ones keep the scale 1.
+    Targets are standardised for the chain; the results are in their own units. Constant targets keep the scale 1.
 
     Args:
-        X: (n, d) inputs, in the unit cube where the default priors are to suit.
+        X: (n, d) inputs, in the unit cube for the default priors.
         y: (n,) targets.
-        count: Draws. Default: 6.
+        count: Number of draws. Default: 6.
         kernel: As in `fit`. Default: "matern52".
         priors: For standardised targets. Default: Priors.default(d).
-        rng: Of the chain. Default: np.random.default_rng(0).
-        learn_from: Beyond so many observations hyperparameters are learnt from a `subset`. Default: 200.
+        rng: Generator of the chain. Default: np.random.default_rng(0).
+        learn_from: Hyperparameters are learnt from a `subset` of at most this size. Default: 200.
 
     Raises:
         InvalidInput: On an unknown kernel, wrong shapes, non-finite values, no observations or count < 1.
@@ -643,7 +649,7 @@ def sample(
     points = as_points(X)
     targets = as_targets(y, len(points))
     if len(points) == 0 or count < 1:
-        raise InvalidInput(f"sample needs 1 observation and 1 draw or more, not {len(points)} and {count}")
+        raise InvalidInput(f"sample got {len(points)} observations and count={count}. Give 1 of each or more.")
     learnt = subset(points, targets, learn_from)
     centre, scale = standard(targets[learnt])
     evidence = _LogDensity(
@@ -664,7 +670,7 @@ def sample(
 
 
 class _LogDensity:
-    """log p(z | theta) and m, the mean of the constant; minus infinity outside the priors' bounds."""
+    """log p(z | theta) and m, the mean of the constant; -inf outside the priors' bounds."""
 
     def __init__(self, kind: KernelName, X: Array, z: Array, priors: Priors) -> None:
         self.kind: KernelName = kind
@@ -699,7 +705,7 @@ class _LogDensity:
 
 
 def _slice(evidence: _LogDensity, theta: Array, level: float, rng: np.random.Generator) -> tuple[Array, float]:
-    """One step of elliptical slice sampling: theta and its log density."""
+    """Take one step of elliptical slice sampling; return theta and its log density."""
     centred = theta - evidence.location
     other = evidence.spread * rng.standard_normal(len(theta))
     least = level + log(max(rng.random(), 1e-300))

@@ -1,1 +1,1 @@
-"""What happened: the problem, the events of a search, their fold, and the contract of who decides."""
+"""The problem, the events of a search, their fold, and the interface of policies."""

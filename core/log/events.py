@@ -1,11 +1,11 @@
-"""What happened: the facts of a study, in order, and their JSON. They are the only state there is.
+"""Events: the ordered facts of a study and their JSON. A study has no other state.
 
 Every event is a frozen dataclass; `to_json` and `from_json` are exact inverses. `at` is the store's clock in seconds
-since the epoch. `seen` is the log position (exclusive: the number of events read) at which a decision was made;
-replaying the policy on that prefix gives the same decision again.
+since the epoch. `seen` is the number of events read when a decision was made (a log position, exclusive). Replaying
+the policy on that prefix gives the same decision.
 
-What is read is checked here, whoever wrote the log: types and ranges of fields. Whether an event fits those before it
-(a trial that exists, the next attempt) is checked by `History`.
+This module checks types and ranges of fields, whichever program wrote the log. `History` checks whether an event fits
+those before it (the trial exists, the attempt is the next one).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .decisions import EARLIER, Action, Verdict
 from .problem import Budget
 
 ADVICE = (
-    "The log is damaged, or something other than haltune wrote to it: bring back a copy of the store, or begin "
-    "another study; `haltune doctor` looks at the whole of it"
+    "The log is damaged, or another program wrote to it. Restore a copy of the store, or start "
+    "another study. `haltune doctor` checks the whole log"
 )
 
 
 class Status(StrEnum):
-    """Where a trial stands."""
+    """Status of a trial."""
 
     RUNNING = "running"
-    PAUSED = "paused"  # may be resumed by the policy
-    COMPLETED = "completed"  # ended by itself: at the horizon, or before it
+    PAUSED = "paused"  # the policy may resume it
+    COMPLETED = "completed"  # ended by itself, at max_epochs or earlier
     STOPPED = "stopped"  # ended early by a verdict
-    INTERRUPTED = "interrupted"  # Ctrl-C, SIGTERM, or a lease that expired: offered again
-    FAILED = "failed"  # an exception, or a retry too many
+    INTERRUPTED = "interrupted"  # Ctrl-C, SIGTERM or an expired lease; it will be offered to a worker again
+    FAILED = "failed"  # an exception, or too many retries
 
 
 OVER = frozenset({Status.COMPLETED, Status.STOPPED, Status.FAILED})
@@ -44,40 +44,34 @@ OVER = frozenset({Status.COMPLETED, Status.STOPPED, Status.FAILED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Base of all events."""
-
     kind: ClassVar[str] = ""
     at: float  # seconds since the epoch, store's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEvent(Event):
-    """Base of the events about one trial."""
-
     trial: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEvent(TrialEvent):
-    """Base of what happens within an attempt at a trial; it counts while that attempt is the trial's last."""
+    """Base of events within an attempt at a trial. They count while that attempt is the trial's last one."""
 
     attempt: int  # from 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created(Event):
-    """The study was made: always the first event."""
-
     kind: ClassVar[str] = "created"
     problem: Mapping[str, Any]
     policy: Mapping[str, Any]
     seed: int
-    id: str = ""  # tells the study from all others, whatever they are called; none in logs from before there was one
+    id: str = ""  # unique for each study, whatever its name; older logs have none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widened(Event):
-    """From here on the search is in a space that contains the one before."""
+    """From here on the search uses a space that contains the previous one."""
 
     kind: ClassVar[str] = "widened"
     space: Mapping[str, Any]
@@ -97,13 +91,13 @@ class Started(TrialEvent):
     seen: int
     deciding: float  # seconds spent on the decision
     worker: str
-    partial: bool = False  # True: no full training, however far it gets; see decisions.Start
-    price: float | None = None  # of its worker for an hour; None: that of the budget
+    partial: bool = False  # True: not a full training, at any epoch; see decisions.Start
+    price: float | None = None  # of its worker per hour; None: the budget's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(TrialEvent):
-    """A new attempt at a trial: the policy's Resume, or offered again after an interruption."""
+    """A new attempt at a trial: the policy's Resume, or a retry after an interruption."""
 
     kind: ClassVar[str] = "resumed"
     attempt: int
@@ -115,35 +109,35 @@ class Resumed(TrialEvent):
     seen: int
     deciding: float  # seconds
     worker: str
-    by_policy: bool  # False: offered again by the study itself
-    anew: bool = False  # True: its checkpoint is gone, so that it starts from scratch
-    price: float | None = None  # of its worker for an hour; None: that of the budget
+    by_policy: bool  # False: the study offered the trial again by itself
+    anew: bool = False  # True: its checkpoint is missing, so it starts from scratch
+    price: float | None = None  # of its worker per hour; None: the budget's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported(AttemptEvent):
-    """One validation of a trial, with the verdict on it: one row, one transaction."""
+    """One validation of a trial with its verdict: one row, one transaction."""
 
     kind: ClassVar[str] = "reported"
     epoch: float  # from 1; fractional for validations within an epoch
-    value: float  # the goal's metric, its own units; may be NaN or infinite
-    seconds: float  # of this epoch alone, validation included
+    value: float  # the goal's metric, in its own unit; may be NaN or infinite
+    seconds: float  # for this epoch alone, validation included
     verdict: Verdict
     seen: int
-    validation: float | None = None  # seconds of `seconds` spent validating
-    cost: float | None = None  # what the user says this epoch cost, own units
+    validation: float | None = None  # seconds of `seconds` spent on validation
+    cost: float | None = None  # of this epoch as reported by the user, in the user's unit
     deciding: float = 0.0  # seconds spent on the verdict
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def copied(self) -> bool:
-        """True for the copy of an earlier attempt's report: this attempt continues after it, and trained nothing."""
+        """True if it copies an earlier attempt's report. This attempt continues after it, and did not train it."""
         return self.verdict.action is Action.UNJUDGED and EARLIER in self.verdict.evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed(AttemptEvent):
-    """A later attempt can continue from here."""
+    """A checkpoint was saved. A later attempt can continue from it."""
 
     kind: ClassVar[str] = "checkpointed"
     epoch: float
@@ -153,7 +147,7 @@ class Checkpointed(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept(AttemptEvent):
-    """The state after the best epoch of a trial that counts for it: for the user, not to continue from."""
+    """The state after a trial's best epoch was saved. It is for the user; trials do not continue from it."""
 
     kind: ClassVar[str] = "kept"
     epoch: float
@@ -163,17 +157,15 @@ class Kept(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slept(AttemptEvent):
-    """The store's clock jumped while a trial was held: its machine slept, or the clock was set. Nobody trained then."""
+    """The store's clock jumped during a lease: the machine slept, or the clock was set. Nothing trained then."""
 
     kind: ClassVar[str] = "slept"
-    since: float  # seconds since the epoch: the last look at the clock before
-    seconds: float  # of the time since then that did not pass
+    since: float  # seconds since the epoch: the previous clock reading
+    seconds: float  # seconds since then that the machine did not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(AttemptEvent):
-    """A worker ended an attempt."""
-
     kind: ClassVar[str] = "ended"
     status: Status
     error: str | None = None  # one line
@@ -182,29 +174,29 @@ class Ended(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired(AttemptEvent):
-    """A worker was lost: its lease ran out, or its process is gone."""
+    """A worker was lost: its lease expired, or its process is gone."""
 
     kind: ClassVar[str] = "expired"
     holder: str
     last_alive: float  # seconds since the epoch: the lease's last renewal
-    status: Status  # INTERRUPTED: offered again; FAILED: one retry too many
-    reason: str | None = None  # what a launcher saw of it; None: the worker is gone
+    status: Status  # INTERRUPTED: will be offered again; FAILED: too many retries
+    reason: str | None = None  # a launcher's observation; None: the worker is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescaled(Event):
-    """The learnt scale of a goal: score = (sign * value - low) / (high - low); of one without bounds, or of several."""
+    """Learnt scale of a goal without bounds or of several goals: score = (sign * value - low) / (high - low)."""
 
     kind: ClassVar[str] = "rescaled"
     low: float  # sign * value that scores 0
     high: float  # sign * value that scores 1
-    metric: str = ""  # of several goals: the one that is weighed by it; "": the scores of the first, or only, one
-    worst: float | None = None  # of several goals: sign * value of the worst on the front; None: low
+    metric: str = ""  # of several goals: the one with this scale; "": the first or only one
+    worst: float | None = None  # of several goals: sign * value of the worst on the Pareto front; None: low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedEvery(Event):
-    """From here on trials are judged once in so many epochs, or in what else the study counts."""
+    """From here on trials are judged once in `every` epochs (or the study's other unit)."""
 
     kind: ClassVar[str] = "judged_every"
     every: float
@@ -212,16 +204,16 @@ class JudgedEvery(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgeted(Event):
-    """The budget from now on. If the policy plans by it, an end for want of budget does not stand."""
+    """The budget from now on. If the policy plans by it, an earlier end for lack of budget no longer holds."""
 
     kind: ClassVar[str] = "budgeted"
     budget: Mapping[str, Any]  # the limits given, as Budget.to_json
-    plans: bool = True  # the policy plans by it; False: it is recorded for readers alone
+    plans: bool = True  # the policy plans by it; False: it is recorded only for readers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued(Event):
-    """The user wants a configuration trained: it starts before any that the policy proposes."""
+    """The user enqueued a configuration. It starts before the policy's own proposals."""
 
     kind: ClassVar[str] = "enqueued"
     config: Mapping[str, Any]
@@ -229,7 +221,7 @@ class Enqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Event):
-    """The first enqueued configuration does not start, because a constraint that was missing there forbids it."""
+    """The first enqueued configuration does not start: a constraint, unknown when it was enqueued, forbids it."""
 
     kind: ClassVar[str] = "refused"
     reason: str
@@ -237,7 +229,7 @@ class Refused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
-    """The policy ended the search: for good, unless it plans by the budget and that changes."""
+    """The policy ended the search. If the policy plans by the budget, a new budget can continue it."""
 
     kind: ClassVar[str] = "finished"
     reason: str
@@ -246,7 +238,7 @@ class Finished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(Event):
-    """Somebody stops the search for a while, on all workers; or, without a reason, lets it continue."""
+    """The search is paused on all workers; without a reason, it continues."""
 
     kind: ClassVar[str] = "held"
     reason: str | None
@@ -254,17 +246,17 @@ class Held(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(TrialEvent):
-    """The user wants a trial stopped or paused at its next report, or lets it continue."""
+    """The user wants a trial to stop or pause at its next report, or to continue."""
 
     kind: ClassVar[str] = "asked"
-    attempt: int  # the last that was known when it was asked for
+    attempt: int  # the last known one at the time of the request
     wish: str  # "stop", "pause" or "continue"
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised(Event):
-    """The user raises limits of the budget: the larger holds, this one or the one that a program gives."""
+    """The user raised limits of the budget. The larger limit counts: this one or the program's."""
 
     kind: ClassVar[str] = "raised"
     budget: Mapping[str, Any]  # the limits, as Budget.to_json
@@ -276,7 +268,6 @@ KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
 
 def trial_of(event: Event) -> int | None:
-    """The trial that an event is about; None when it is about none."""
     return event.trial if isinstance(event, TrialEvent) else None
 
 
@@ -287,7 +278,7 @@ _LATER = {("created", "id"), ("rescaled", "metric"), ("started", "price"), ("res
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """The event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
+    """Return the event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
     body: dict[str, Any] = {"kind": event.kind}
     for f in fields(event):
         value = getattr(event, f.name)
@@ -297,14 +288,14 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(body: Mapping[str, Any]) -> Event:
-    """The inverse of `to_json`.
+    """Return the event of `to_json`.
 
-    Raises InvalidInput for a kind or a field this version does not know, and for what no haltune writes.
+    Raises InvalidInput for a kind or field that this version does not know, and for values that haltune never writes.
     """
     kind = body.get("kind") if isinstance(body, Mapping) else None
     if not isinstance(kind, str):
-        raise InvalidInput(f"an event is a table that says its kind, not {str(body)[:80]!r}")
-    newer = "this log was written by a newer haltune; update to read it"
+        raise InvalidInput(f"an event must be a table with a 'kind'; got {str(body)[:80]!r}")
+    newer = "a newer haltune wrote this log; update haltune to read it"
     if kind not in KINDS:
         raise InvalidInput(f"an event of kind {kind!r}: {newer}")
     rest = {name: value for name, value in body.items() if name != "kind"}
@@ -322,7 +313,7 @@ def from_json(body: Mapping[str, Any]) -> Event:
             rest["metrics"] = {name: float(value) for name, value in rest["metrics"].items()}
         event = KINDS[kind](**rest)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise InvalidInput(f"an event {kind!r} that is not whole: {error}") from error
+        raise InvalidInput(f"an event {kind!r} is incomplete or has a wrong type: {error}") from error
     check(event)
     return event
 
@@ -333,20 +324,18 @@ _FLOATS = {
 
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as strict JSON."""
     evidence = {"evidence": plain(verdict.evidence)} if verdict.evidence else {}
     until = {} if verdict.until is None else {"until": plain(float(verdict.until))}
     return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **until}
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
-    """The inverse of `verdict_to_json`."""
     until = None if body.get("until") is None else float(body["until"])
     return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
 
 
 def plain(value: Any) -> Any:
-    """`value` with numpy scalars, tuples and non-finite floats as strict JSON. Raises InvalidInput for other things."""
+    """Return `value` as strict JSON, also from numpy scalars, tuples and non-finite floats. Raises InvalidInput."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, (str, int)):  # np.str_ and enumerations too
@@ -359,13 +348,13 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return plain(value.tolist())
-    raise InvalidInput(f"{value!r} of type {type(value).__name__} cannot be recorded: use numbers, strings, lists")
+    raise InvalidInput(f"{value!r} of type {type(value).__name__} cannot be recorded. Use numbers, strings or lists")
 
 
-# -- what a field may be: its type by its annotation, its range by its name ------------------------
+# -- valid fields: their type by annotation, their range by name -----------------------------------
 
-_DEPTH = 40  # of tables and lists within each other; nothing that is recorded nests so deep
-Check = tuple[Callable[[Any], bool], str]  # and what is allowed, in words
+_DEPTH = 40  # of nested tables and lists; haltune records nothing deeper
+Check = tuple[Callable[[Any], bool], str]  # test, and the allowed values in words
 
 
 def _number(value: Any) -> bool:
@@ -412,7 +401,7 @@ _TYPES: dict[str, Check] = {
 }  # fmt: skip
 _NAMES: dict[str, Check] = {
     "at": (
-        lambda value: _number(value) and abs(value) < 6e10,  # the year 3871: what calendars of all platforms have
+        lambda value: _number(value) and abs(value) < 6e10,  # the year 3871: the limit of calendars on all platforms
         "a time, in seconds since 1970",
     ),
     "attempt": (lambda value: _whole(value) and value >= 1, "a whole number, 1 or more"),
@@ -429,7 +418,7 @@ _NAMES: dict[str, Check] = {
 
 
 def _checks(kind: type[Event]) -> list[tuple[str, bool, Check]]:
-    """(field, whether it may be None, check) of the fields of a kind."""
+    """Return (field, may be None, check) of the fields of a kind."""
     typed = [(f.name, *str(f.type).partition(" | ")) for f in fields(kind)]
     known = [(name, none == "None", _NAMES.get(name) or _TYPES.get(type_)) for name, type_, _, none in typed]
     return [(name, optional, one) for name, optional, one in known if one is not None]
@@ -439,13 +428,13 @@ _CHECKS = {kind: _checks(kind) for kind in KINDS.values()}
 
 
 def check(event: Any) -> None:
-    """Raises InvalidInput that names the field for an event that no haltune writes."""
+    """Raise InvalidInput with the field's name for an event that haltune never writes."""
     for name, optional, (fine, allowed) in _CHECKS[type(event)]:
         value = getattr(event, name)
         if not (optional and value is None) and not fine(value):
             raise InvalidInput(f"{name} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}")
-    if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be of the beginning
-        raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or parts of it")
+    if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be from epoch 0
+        raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or from a fraction of it")
     if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):
         raise InvalidInput(f"wish = {clipped(repr(event.wish), 80)}: stop, pause or continue")
     if event.kind in ("budgeted", "raised"):
@@ -454,8 +443,8 @@ def check(event: Any) -> None:
         except TypeError as error:
             raise InvalidInput(f"budget = {clipped(repr(event.budget), 80)}: {error}") from error
     if event.kind == "rescaled" and not event.low < event.high:
-        raise InvalidInput(f"low = {event.low!r}, high = {event.high!r}: low is less than high")
+        raise InvalidInput(f"low = {event.low!r}, high = {event.high!r}: low must be below high")
     if event.kind == "rescaled" and event.worst is not None and not event.low <= event.worst < event.high:
-        raise InvalidInput(f"worst = {event.worst!r}: from low, {event.low!r}, to below high, {event.high!r}")
+        raise InvalidInput(f"worst = {event.worst!r}: at least low, {event.low!r}, and below high, {event.high!r}")
     if event.kind in ("ended", "expired") and event.status == "running":
-        raise InvalidInput("status = 'running': what has ended does not run")
+        raise InvalidInput("status = 'running': an ended attempt cannot be running")

@@ -1,7 +1,7 @@
-"""Events folded into trials: what policies and people look at.
+"""Trials and totals, computed from events for policies and people.
 
-A `History` is the fold of one study's log up to a position. It changes only through `apply`, which the study calls;
-everything it hands out is read-only.
+A `History` folds one study's log up to a position. It changes only through `apply`, which the study calls; everything
+it returns is read-only.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import ADVICE, Event, Reported, Status
 from .problem import Budget, Goal, Problem, smoothed
-from .records import Best, OnFront, TopTrial, TrialBuilder, TrialRecord
+from .records import Best, Locate, OnFront, TopTrial, TrialBuilder, TrialRecord
 from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
 from .spending import Spending, Spent
 
 _RANKED = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
-# streams of randomness; numbers are for ever
+# streams of randomness; these numbers must never change
 PURPOSES = {"propose": 1, "judge": 2, "stopping": 3, "design": 4, "fit": 5, "audit": 6, "weights": 7}
 
 
 @dataclass
 class Wishes:
-    """What users asked of a search while it runs, as far as it is not done."""
+    """Users' requests that are not done yet."""
 
-    runs: dict[int, ev.Asked] = field(default_factory=dict)  # trial -> to be stopped, or paused
+    runs: dict[int, ev.Asked] = field(default_factory=dict)  # trial -> request to stop or pause it
     limits: dict[str, float] = field(default_factory=dict)  # of the budget, raised
 
-    def take(self, event: ev.Asked | ev.Raised) -> None:
-        """Take up one more."""
+    def add(self, event: ev.Asked | ev.Raised) -> None:
         if isinstance(event, ev.Raised):
             for name, limit in event.budget.items():
                 self.limits[name] = max(limit, self.limits.get(name, limit))
@@ -55,11 +54,11 @@ class Wishes:
 
     @property
     def aside(self) -> set[int]:
-        """The trials that are offered to nobody until they may continue."""
+        """The trials that are not offered to workers until they may continue."""
         return {id for id, asked in self.runs.items() if asked.wish == "pause"}
 
     def extended(self, budget: Budget | None) -> Budget:
-        """A budget with the limits that were raised; None: without a limit."""
+        """Return the budget with the raised limits. None means no limit."""
         budget = budget or Budget()
         if not self.limits:
             return budget
@@ -75,25 +74,25 @@ class History:
         self.problem = problem
         self.seed = 0
         self.position = 0  # events folded
-        self.moves = 0  # answers of the policy that were logged: starts, resumes, the end
-        self.now = 0.0  # seconds since the epoch: the last event's time
+        self.moves = 0  # the policy's logged moves: starts, resumes, the end
+        self.now = 0.0  # time of the last event, in seconds since the epoch
         self.finished: str | None = None  # the policy's reason for ending the search
-        self.held: str | None = None  # why somebody holds it for a while
-        self.budget: Budget | None = None  # what the search may cost, where a policy that plans asked for it
-        self.recorded: Budget | None = None  # as a worker recorded last what it may cost; None: none was given
+        self.held: str | None = None  # the reason if the search is paused
+        self.budget: Budget | None = None  # the budget, if the policy plans by it
+        self.recorded: Budget | None = None  # the last budget that a worker recorded; None: none
         self.scale: Scale | None = given(problem.goal)
         self.failures_in_a_row = 0
-        self.deciding = 0.0  # seconds that the policy's last start or resume took it
-        self.tried: set[str] = set()  # keys of all configurations started
-        self.queue: deque[Config] = deque(problem.start)  # the user's, started before any of the policy's
+        self.deciding = 0.0  # seconds for the policy's last start or resume
+        self.tried: set[str] = set()  # keys of all started configurations
+        self.queue: deque[Config] = deque(problem.start)  # the user's configurations, which start first
         self.wishes = Wishes()
         self.first_rungs: dict[str, float | None] = {}  # bracket, by its tag -> resource of its first rung
-        self.whose = "the study"  # in words, for errors
-        self.locate: Callable[[str | None], str | None] = lambda path: path  # of the log, as users open it
+        self.whose = "the study"  # in errors
+        self.locate: Locate = str  # from a logged path to one users can open
         self._trials: list[TrialBuilder] = []
-        self._peaks = array("d")  # sign * best value of each trial, -inf when none
-        self._results = array("d")  # sign * the result of each trial that is over or paused, -inf for others
-        self._firsts: dict[int, float] = {}  # trial -> sign * first value that is measured
+        self._peaks = array("d")  # sign * best value of each trial, -inf if none
+        self._results = array("d")  # sign * result of each ended or paused trial, -inf for others
+        self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._top, self._spending = TopTrial(), Spending(problem.unit)
@@ -105,7 +104,6 @@ class History:
         return len(self._trials)
 
     def trial(self, id: int) -> TrialRecord:
-        """The record of one trial. Raises InvalidInput for a number that does not exist."""
         if not 0 <= id < len(self._trials):
             known = f"has trials 0 to {len(self) - 1}" if self._trials else "has none yet"
             raise InvalidInput(f"there is no trial {id}: this study {known}")
@@ -116,12 +114,11 @@ class History:
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
-        """All trials in the order of their numbers."""
         self._restore([t for t in self._trials if not t.restored])
         return [t.record or t.recorded(self.scale, self.locate) for t in self._trials]
 
     def _restore(self, trials: Sequence[TrialBuilder]) -> None:
-        """Give configurations that come from the log back, all together, the types that JSON lacks."""
+        """Restore the types of configurations from the log, all together: JSON lacks some types."""
         if not trials:
             return
         try:
@@ -132,21 +129,20 @@ class History:
             t.config, t.restored = MappingProxyType(config), True
 
     def furthest_superseded(self, id: int) -> TrialRecord | None:
-        """Of the attempts at a trial that a later one trains again, the one that came furthest."""
+        """Return the attempt that came furthest among those that a later attempt trains again."""
         return max(self._trials[id].superseded, key=lambda t: t.epoch, default=None)
 
     @property
     def points(self) -> Array:
-        """(n, dim) where the trials' configurations lie in the unit cube; read-only, each encoded once."""
+        """(n, dim) the trials' configurations in the unit cube, read-only."""
         return self._points.upto(len(self), lambda id: self.trial(id).config)
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
-        """The trials in one of these states, lowest number first."""
         return [self.trial(i) for i in sorted(i for s in set(status) for i in self._with[s])]
 
     @property
     def pending(self) -> list[TrialRecord]:
-        """Trials that run now, on any worker, or wait to be offered again."""
+        """Trials that are running on any worker, or wait to be offered again."""
         return self.with_status(Status.RUNNING, Status.INTERRUPTED)
 
     @property
@@ -156,22 +152,20 @@ class History:
 
     @property
     def running(self) -> int:
-        """How many trials run now."""
         return len(self._with[Status.RUNNING])
 
     @property
     def paused(self) -> int:
-        """How many trials the policy may resume."""
+        """Number of trials that the policy may resume."""
         return len(self._with[Status.PAUSED])
 
     @property
     def any_success(self) -> bool:
-        """True once a trial was completed, stopped or paused."""
         return any(self._with[s] for s in _RANKED)
 
     @property
     def reports(self) -> int:
-        """How many reports the curves have, as far as anybody counts: 0, 1 or 2."""
+        """Number of reports in the curves: 0, 1, or 2 for 2 and more."""
         found = 0
         for t in self._trials:
             found += len(t.epochs)
@@ -180,57 +174,53 @@ class History:
         return found
 
     def curve(self, trial: int) -> Sequence[float]:
-        """The epochs that a trial has reported, to look at."""
         return self._trials[trial].epochs
 
     def seen(self, trial: int, epoch: float, value: float) -> float:
-        """The value that the goal would see of a report after those of the curve; see Goal.smooth."""
+        """Return the goal's smoothed value for a new report; see Goal.smooth."""
         t = self._trials[trial]
         if self.problem.goal.smooth is None or epoch <= t.epoch:
             return value
         return smoothed(self.problem.goal, [*t.epochs, epoch], [*t.values, value])
 
     def position_of(self, trial: int, attempt: int) -> float:
-        """The last epoch of an attempt, or where it started; 0 for one that is not the trial's last."""
+        """Return the last epoch of an attempt, or its first; 0 if it is not the trial's last attempt."""
         t = self._trials[trial]
         return t.epoch if t.attempt == attempt else 0.0
 
     def losses(self, trial: int) -> int:
-        """How many times the lease of a trial has expired."""
         return self._trials[trial].losses
 
     def latest(self, trial: int, metric: str) -> float:
-        """The value of a metric that a trial reported last; NaN before there was any."""
+        """Return a trial's last value of a metric; NaN if there is none."""
         return self._trials[trial].latest(metric)
 
     def missed(self, trial: int, epoch: float, at: float) -> list[Reported]:
-        """The reports of earlier attempts to repeat, at a time, before the first of a trial's attempt at `epoch`."""
+        """Return copies, at time `at`, of earlier attempts' reports that precede the first report at `epoch`."""
         t = self._trials[trial]
         if not t.fresh:
             return []
         return [replace(e, at=at, attempt=t.attempt, seen=self.position) for e in t.missed(epoch)]
 
-    # -- the best of them --------------------------------------------------------------------------
+    # -- the best trials ---------------------------------------------------------------------------
 
     def best(self) -> Best | None:
-        """The best trial by the rule of haltune.log.records; None before one has a value."""
+        """Return the best trial by the rule of haltune.log.records, or None if no trial has a value."""
         top = self._top.among(self._trials)
         return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:
-        """A trial that has a value, as the best."""
-        self.trial(id)  # its configuration regains its types
+        self.trial(id)  # restores the types of its configuration
         return self._trials[id].best(self.locate)
 
     def on_front(self, id: int) -> OnFront:
-        """The same as one of the front."""
         return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))
 
     def incumbent(self, exclude: int | None = None) -> float:
-        """y* of BO-BOS: the best result of the other trials that are over or paused, raw; NaN when there is none.
+        """Return y* of BO-BOS: the best result of the other ended or paused trials, unscaled; NaN if there is none.
 
-        A trial's result is the value that the goal says it counts for: by default its last, because a maximum over
-        epochs is a maximum over their noise, and no trial could hope to end above it.
+        A trial's result is the value that the goal counts, by default the last. A maximum over epochs would be a
+        maximum over their noise, and no trial would be expected to end above it.
         """
         results = np.array(self._results)
         if exclude is not None and exclude < len(results):
@@ -239,17 +229,19 @@ class History:
         return self.problem.goal.sign * top if top > -np.inf else math.nan
 
     def ranked(self, leaving: int | None = None) -> list[list[int]]:
-        """The trials that have a value, the best first, in groups that compare.
+        """Return the trials with a value, best first, in groups whose members can be compared.
 
-        leaving: one that runs and is about to end by itself.
+        leaving: a running trial that is about to end by itself.
         """
         valued = ((t.id, t.standing(t.id == leaving)) for t in self._trials if t.counts > -math.inf)
         found = sorted(valued, key=lambda pair: pair[1], reverse=True)
         return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
 
     def front(self, leaving: int | None = None) -> list[int]:
-        """The trials that nothing dominates of the first group of `ranked` with a value in every goal, the best in the
-        first goal first."""
+        """Return the Pareto front, best in the first goal first.
+
+        It is the front of the first group of `ranked` that has a trial with a value in every goal.
+        """
         for group in self.ranked(leaving):
             vectors = np.array([self._trials[id].vector for id in group])
             known = np.flatnonzero(~np.isnan(vectors).any(axis=1))
@@ -258,7 +250,7 @@ class History:
         return []
 
     def vectors(self) -> Array:
-        """(n, goals) sign * the results of trials, of those measured in all; within the constraints where any is."""
+        """(n, goals) sign * the results, of trials with all goals; only of feasible trials if there is one."""
         known = [t for t in self._trials if t.epochs]
         vectors = measured(np.array([t.vector for t in known]).reshape(len(known), len(self.problem.goals)))
         kept = ~np.isnan(vectors).any(axis=1)
@@ -270,80 +262,76 @@ class History:
     # -- scales ------------------------------------------------------------------------------------
 
     def scale_of(self, trial: int) -> Scale | None:
-        """The scale in force for a trial: the one at its start, or the first known after it."""
+        """Return the scale for a trial: the one at its start, or the first known after it."""
         return self._trials[trial].scale or self.scale
 
     def span(self, goal: Goal) -> Span:
-        """The span of one of several goals: learnt from the front; before there is one, by bounds."""
+        """Return the span of one of several goals: learnt from the front, or from bounds before there is a front."""
         scale = self.scale if goal == self.problem.goal else None
         return self._spans.get(goal.metric) or Span.before(goal, scale)
 
     def learnt_scale(self) -> Scale | None:
-        """The scale if it were learnt now; None with bounds or without data."""
+        """Return the scale learnt from the values so far; None with bounds or without data."""
         if self.problem.goal.bounds is not None or not self._firsts:
             return None
         best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
-    def outgrown(self, at: float) -> ev.Rescaled | None:
-        """The event that learns a scale anew, of scores or of one of several goals; None: all fit."""
+    def outgrown(self, now: Callable[[], float]) -> ev.Rescaled | None:
+        """Return an event with a new scale of the score or of one of several goals; None if all scales still fit."""
         new = self.learnt_scale()
         if new is not None and outgrown(self.scale, new):
-            return ev.Rescaled(at=at, low=new.low, high=new.high)
+            return ev.Rescaled(at=now(), low=new.low, high=new.high)
         if not self.problem.further:
             return None
         goals, vectors = self.problem.goals, self.vectors()
         firsts = [[g.sign * t.column(g.metric)[0] for t in self._trials if t.epochs] for g in goals]
         for metric, span in learn_spans(vectors, non_dominated(vectors), measured(firsts), goals).items():
             if metric not in self._spans or self._spans[metric].outgrown_by(span):
-                return ev.Rescaled(at=at, low=span.low, high=span.high, metric=metric, worst=span.worst)
+                return ev.Rescaled(at=now(), low=span.low, high=span.high, metric=metric, worst=span.worst)
         return None
 
     # -- costs, randomness -------------------------------------------------------------------------
 
     @property
     def spent(self) -> Spent:
-        """What the search has cost so far."""
         return self._spending.spent()
 
     def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
-        """What is spent at `now`, when a running trial has trained `epochs` more, for `cost`, than it reported."""
+        """Return the total at `now` if a running trial has trained `epochs` more, for `cost`, than it reported."""
         return self._spending.spent(trial, now, epochs, cost)
 
     def exhausted(self, budget: Budget, trial: int, now: float, epochs: float, cost: float) -> str | None:
-        """The sentence naming the first limit that is reached by what is spent then, see `spent_at`; or None."""
+        """Return a sentence about the first limit reached at that total (see `spent_at`), or None."""
         limits = (budget.epochs, budget.time, budget.worker_time, budget.money, budget.cost)
         return None if limits == (None,) * 5 else self.spent_at(trial, now, epochs, cost).exhausts(budget)
 
     def worker_seconds(self, trial: int) -> float:
-        """Worker time of one trial so far, over all its attempts, start-up and decisions included."""
+        """Return the worker time of a trial over all attempts, including start-up and decisions."""
         return self._spending.worker_seconds(trial)
 
     def cost(self, trial: int) -> float | None:
-        """What one trial reported as cost so far, own units; None when it never did."""
         return self._spending.costs.get(trial)
 
     @property
     def longest_epoch(self) -> float:
-        """Seconds of the longest epoch reported."""
         return self._spending.longest_epoch
 
-    def asks_anew(self, budget: Budget, told: Budget | None) -> bool:
-        """True when a policy that plans should by this budget: neither the one logged last nor what was `told` before.
+    def has_new_budget(self, budget: Budget, before: Budget | None) -> bool:
+        """Return whether a planning policy must use this budget: it differs from the logged one and from `before`.
 
-        If workers have different budgets, the last one to come decides: did each insist, they would take turns for
-        ever.
+        If workers have different budgets, the last new one counts. Otherwise they would replace each other's forever.
         """
-        return budget != told and budget.to_json() != (self.budget or Budget()).to_json()
+        return budget != before and budget.to_json() != (self.budget or Budget()).to_json()
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
-        """A stream of randomness of its own for each decision: default_rng([seed, purpose, *keys])."""
+        """Return the random generator of one decision: default_rng([seed, purpose, *keys])."""
         return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
 
     # -- the fold ----------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Fold one event, the next of the log. Raises StoreError for one that cannot follow those before it."""
+        """Fold the next event of the log. Raises StoreError if it cannot follow the earlier ones."""
         self.check(event)
         match event:
             case ev.AttemptEvent():
@@ -357,7 +345,7 @@ class History:
             case ev.Budgeted():
                 self.recorded = Budget(**event.budget)
                 if event.plans:
-                    self.budget, self.finished = (self.recorded, None)  # an end for want of budget does not stand
+                    self.budget, self.finished = (self.recorded, None)  # an end for lack of budget no longer holds
             case ev.Enqueued():
                 self.queue.append(event.config)
             case ev.Refused() if self.queue:
@@ -374,43 +362,42 @@ class History:
             case ev.Held():
                 self.held = event.reason
             case ev.Asked() | ev.Raised():
-                self.wishes.take(event)
+                self.wishes.add(event)
         if isinstance(event, ev.TrialEvent):
             self._top.weigh(self._trials[event.trial])
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:
-        """Raises StoreError when an event cannot be the next of the log."""
         kind, count, full, why = event.kind, len(self._trials), self.problem.max_epochs, ""
         if isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
             trial, attempt = event.trial, event.attempt
             now = self._trials[trial].attempt if trial < count else 0
             if trial >= count:
-                why = f"{kind} of trial {trial}, and there are {count} yet"
+                why = f"{kind} of trial {trial}, but there are only {count} trials"
             elif (attempt != now + 1) if kind == "resumed" else (attempt > now):
-                why = f"{kind} of attempt {attempt} at trial {trial}, which is at attempt {now}"
+                why = f"{kind} of attempt {attempt} at trial {trial}, but its last attempt is {now}"
             elif full is not None and isinstance(event, Reported) and event.epoch > full:
-                why = f"epoch {event.epoch:g} of trial {trial}, and a training has {full}"
+                why = f"epoch {event.epoch:g} of trial {trial}, but max_epochs is {full}"
         elif isinstance(event, ev.Started):
             if event.trial != count:
-                why = f"trial {event.trial} started, and the next is {count}"
+                why = f"trial {event.trial} started, but the next number is {count}"
         elif isinstance(event, ev.Created):
-            why = "a study is made once, by its first event" if self.position else ""
+            why = "only the first event can create a study" if self.position else ""
         elif isinstance(event, ev.Rescaled) and event.metric not in ("", *(g.metric for g in self.problem.goals)):
-            why = f"no goal is called {event.metric!r}"
+            why = f"there is no goal {event.metric!r}"
         if why:
             raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
 
     def problem_from(self, event: ev.Created | ev.Widened | ev.JudgedEvery) -> Problem:
-        """The problem from an event on that changes it: the log says of what space it is, and when trials are judged.
+        """Return the problem after an event that changes its space or when trials are judged.
 
-        Raises StoreError for a space that is none, or does not contain the one before.
+        Raises StoreError if the space is invalid or does not contain the previous one.
         """
         problem = self.problem
         if isinstance(event, ev.JudgedEvery):
             return problem if problem.grid is not None else replace(problem, spacing=event.every)
         if isinstance(event, ev.Created):
-            if problem.spacing is not None and problem.grid is None:  # a later event says it
+            if problem.spacing is not None and problem.grid is None:  # a later event sets it
                 problem = replace(problem, spacing=None)
             recorded, start = event.problem.get("space"), event.problem.get("start", ())
         else:
@@ -424,15 +411,17 @@ class History:
             lacks = space.lacking(problem.space)
             if not lacks:
                 return replace(problem, space=space.widening(problem.space))
-            error: Exception = InvalidSpace(f"which does not contain the one before: {'; '.join(lacks)}")
+            error: Exception = InvalidSpace(f"it does not contain the previous one: {'; '.join(lacks)}")
         except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
             error = found
-        raise StoreError(f"event {self.position} of {self.whose}: its space, {one_line(error)}. {ADVICE}") from error
+        raise StoreError(
+            f"event {self.position} of {self.whose}: invalid space: {one_line(error)}. {ADVICE}"
+        ) from error
 
     def _widened(self, e: ev.Widened) -> None:
-        """What was tried, and what waits, has what is new by now, such as a constant."""
+        """Use the wider space, and add its new constants to started and enqueued configurations."""
         self.problem = self.problem_from(e)
-        space, self.finished = self.problem.space, None  # there is more to search
+        space, self.finished = self.problem.space, None  # the wider space has more to search
         self._points, self.tried = Points(space), set(space.keys([t.config for t in self._trials]))
         self.queue = deque(space.canonical_many(self.queue))
         for t in self._trials:
@@ -465,10 +454,10 @@ class History:
         self._spending.begin(t.id, e.at, e.deciding, e.price)
 
     def _happened(self, e: ev.AttemptEvent) -> None:
-        """In an attempt; what its trial does not take up stays in the log, out of the curve."""
+        """Fold an event of an attempt. Events that the trial ignores stay in the log but not in the curve."""
         t = self._trials[e.trial]
         before = t.epoch
-        if not t.take(e):
+        if not t.apply(e):
             return
         match e:
             case Reported():
@@ -489,7 +478,7 @@ class History:
                 self._spending.gains.end(t)
                 if t.status in _RANKED:
                     self._results[t.id], self.failures_in_a_row = t.counts, 0
-                elif t.status is Status.FAILED and not told_shortage(t.error):  # no bug in the training code
+                elif t.status is Status.FAILED and not told_shortage(t.error):  # not a bug in the training code
                     self.failures_in_a_row += 1
 
     def _rescaled(self, e: ev.Rescaled) -> None:

@@ -1,7 +1,7 @@
-"""Which way a metric points, as far as its name tells: down for val_loss, up for val_acc.
+"""Direction of a metric by its name: down for val_loss, up for val_acc.
 
-A name is split into words at everything that is no letter or digit, and where camelCase changes; a number at the end
-of a word is left off (mAP50, rouge2). Whole words count, so that "glossary" has no loss.
+A name is split into words at characters other than letters and digits, and at camelCase. A number at the end of a word
+is ignored (mAP50, rouge2). Only whole words count, so that "glossary" does not contain loss.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _UP = _words_of(
     rougelsum meteor cider ndcg dcg mrr dice jaccard kappa mcc sensitivity specificity correlation pearson spearman
     psnr ssim hits likelihood reward"""
 )
-_UP_ALONE = frozenset({"top"})  # top1, top5: of accuracy, unless an error is named
-_TURNS = _words_of(  # what turns a metric round, or makes another of it
+_UP_ALONE = frozenset({"top"})  # top1, top5: accuracy, unless the name has an error
+_TURNS = _words_of(  # words that reverse a metric, or make it another one
     """neg negative minus inverse inv drop gap gain improvement reduction diff difference delta change decrease
     increase"""
 )
-_SHARES = _words_of(  # of a whole: at most 1, or 100 in percent
+_SHARES = _words_of(  # shares: at most 1, or 100 in percent
     """acc accuracy auc auroc auprc aucpr f1 precision recall map ap iou miou dice jaccard ndcg mrr top sensitivity
     specificity"""
 )
@@ -43,7 +43,7 @@ _CAMEL = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[^\W\dA-Z_]+\d*|\d+")
 
 
 def direction(metric: str) -> float | None:
-    """+1 where larger is better, -1 where smaller is; None where the name does not say, or says both."""
+    """Return +1 if larger is better, -1 if smaller is better, None if the name has no direction or both."""
     words = _words(metric)
     if words[:1] == ["1"] or _TURNS.intersection(words):
         return None
@@ -54,7 +54,7 @@ def direction(metric: str) -> float | None:
 
 
 def meant(metric: str) -> str | None:
-    """A name that says which way it points and differs from this one by a slip of the pen. None: there is none."""
+    """Return a name with a direction that differs from this one by a typing error, or None."""
     for part in _PARTS.findall(metric):
         for near in get_close_matches(part.lower(), sorted(_DOWN | _UP), n=1, cutoff=0.8):
             if direction(other := metric.replace(part, near, 1)) is not None:
@@ -63,9 +63,9 @@ def meant(metric: str) -> str | None:
 
 
 def limit(metric: str, sign: float, values: Array) -> float | None:
-    """The best that a metric can come to, as far as its name tells and its finite values agree: 1, or 100, for val_acc.
+    """Return the best possible value by the name and the finite values: 1, or 100, for val_acc.
 
-    sign: +1 where the largest value is searched for, -1 for the smallest. None where nothing is told.
+    sign: +1 to maximize, -1 to minimize. None if the limit is unknown.
     """
     words = set(_words(metric))
     if direction(metric) != sign or "log" in words or not len(values) or values.min() < 0.0:
@@ -85,11 +85,11 @@ def _words(metric: str) -> list[str]:
 
 
 def _known(part: str) -> str | None:
-    """A word that says something, with or without the number at its end."""
+    """Return a known word, with or without the number at its end."""
     known = _DOWN | _UP | _UP_ALONE | _TURNS
     return next((word for word in (part.lower(), part.lower().rstrip("0123456789")) if word in known), None)
 
 
 def is_learnt(metric: str) -> bool:
-    """Whether a metric is one that training changes, as far as its name tells: acc, recall, a gap; not params."""
+    """Return whether training changes the metric, by its name: acc, recall, a gap; not params."""
     return direction(metric) is not None or not _TURNS.isdisjoint(_words(metric))

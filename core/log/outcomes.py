@@ -1,4 +1,4 @@
-"""How trials ended: their outcome, the epochs that stopping saved, and their rank where they did not continue."""
+"""How trials ended: their outcome, the epochs saved by stopping, and their rank if they did not continue."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ OUTCOMES = {  # kind -> words for one trial, and for several
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """How a trial ended, or that it runs."""
+    """Outcome of a trial, or its status while it runs."""
 
     kind: str  # one of OUTCOMES
     words: str  # "ended by itself at epoch 4 of 12"
 
 
 def outcome_of(t: TrialRecord, problem: Problem, over: bool = False, lost: Container[int] = ()) -> TrialOutcome:
-    """Return the outcome of a trial. over: whether the search is. lost: trials whose workers are known to be gone."""
+    """Return the outcome of a trial. over: the search has finished. lost: trials whose workers are gone."""
     kind, horizon = "lost" if t.id in lost else _kind(t, problem, over), problem.max_epochs
     words = OUTCOMES[kind][0]
     if kind == "completed" and horizon and t.epoch < horizon:
@@ -80,38 +80,37 @@ def _kind(t: TrialRecord, problem: Problem, over: bool) -> str:
 
 
 def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:
-    """Epochs of a full training that stopping saved; 0 unless the policy stopped the trial, or paused it for good."""
+    """Return the epochs of a full training that were saved: 0 unless the policy stopped or finally paused the trial."""
     ended = t.status is Status.STOPPED or (t.status is Status.PAUSED and over)
     return max(0.0, problem.max_epochs - t.epoch) if ended and problem.max_epochs is not None else 0.0
 
 
 def saved_seconds(t: TrialRecord, problem: Problem, over: bool) -> float:
-    """`saved_epochs` times the trial's median epoch, seconds."""
+    """Return `saved_epochs` times the trial's median seconds per epoch."""
     epochs = saved_epochs(t, problem, over)
     return epochs * float(np.median(t.epoch_seconds)) if epochs and len(t.seconds) else 0.0
 
 
 def trained_again(history: History) -> float:
-    """Epochs that were not saved and were trained again by a later attempt: they cost time and are part of no trial."""
+    """Return the epochs that a later attempt had to train again because they were not saved. They cost time."""
     return max(0.0, round(history.spent.epochs - math.fsum(t.epoch for t in history.trials), 6))
 
 
 @dataclass(frozen=True)
 class Savings:
-    """The part of full trainings that was not trained.
+    """Saved epochs: epochs that stopped or paused trials did not train.
 
-    If trials ended by themselves before max_epochs, by the user's own early stopping, stopped trials might have done
-    the same. Then the saved epochs are an upper bound.
+    If other trials ended by themselves before max_epochs (by the user's own early stopping), stopped trials might have
+    ended so too. Then the saved epochs are an upper bound.
     """
 
-    epochs: float  # saved by stopping, in trials that the policy stopped, or paused for good
-    seconds: float  # about, in these trials
-    itself: float  # epochs that trials which ended by themselves did not train
-    problem: Problem  # its unit
+    epochs: float  # saved in trials that the policy stopped or finally paused
+    seconds: float  # estimate for these trials
+    itself: float  # epochs not trained by trials that ended by themselves
+    problem: Problem  # for its unit
 
     @classmethod
     def of(cls, history: History, over: bool) -> Savings:
-        """Sum over all trials. over: whether the search is."""
         problem, trials = history.problem, history.trials
         ended = [t for t in trials if problem.max_epochs and _kind(t, problem, over) == "itself"]
         return cls(
@@ -123,12 +122,12 @@ class Savings:
 
     @property
     def most(self) -> str:
-        """The words before what was saved: "at most ", if it is an upper bound."""
+        """The words before the saved epochs: "at most " if they are an upper bound."""
         return "at most " if self.itself else ""
 
     @property
     def words(self) -> list[str]:
-        """The saved epochs, and those of trials that ended by themselves, if there are any."""
+        """The saved epochs and those of trials that ended by themselves, if there are any."""
         saved = [f"{self.most}{numeral(self.epochs)} saved"] * (self.epochs > 0.0)
         return saved + [self.left] * (self.itself > 0.0)
 
@@ -139,46 +138,41 @@ class Savings:
 
 # -- the rank of a trial at its rung -----------------------------------------------------------------------------------
 #
-# The rank is among all trials of the log that came to the same rung, so it changes while later trials arrive. At a rung
-# a trial counts with its first report there or beyond; if it ended by itself on the way, with its last one. Trials are
-# ranked by the violation of the constraints, then by value, then by number; a value that is not finite ranks last. With
-# several goals there is no rank: a trial is on the front of its rung, or others dominate it.
+# The rank is among all trials of the log at the same rung, so it changes when later trials arrive. At a rung a trial
+# counts with its first report there or beyond; if it ended by itself before the rung, with its last report. The order
+# is by violation of the constraints, then value, then number; a value that is not finite comes last. With several goals
+# there is no rank: a trial is on the Pareto front of its rung, or others dominate it.
 
 
 @dataclass(frozen=True)
 class _Rung:
-    """Where the trials of a group are compared."""
-
     group: tuple[str, str | float | None]  # a bracket, or the first rung of the ladder that brackets share
-    level: float  # epochs; or seconds
+    level: float  # epochs or seconds
     stage: int  # its number on the ladder
-    unit: str = "epochs"  # or "seconds"; "anew": each rung is a trial of its own
+    unit: str = "epochs"  # or "seconds"; "anew": each rung is a separate trial
 
 
 @dataclass
 class _Arrivals:
-    """The trials that came to a rung."""
-
-    costs: dict[int, Array] = field(default_factory=dict)  # trial -> costs, the smaller the better
+    costs: dict[int, Array] = field(default_factory=dict)  # trial -> costs, smaller is better
     continued: set[int] = field(default_factory=set)
 
     @cached_property
     def ranked(self) -> list[tuple[float, ...]]:
-        """The best first."""
         return sorted((*costs, id) for id, costs in self.costs.items())
 
 
 class Comparisons:
-    """Ranks of trials at the rungs at which they did not continue. over: whether the search is."""
+    """Ranks of trials at the rungs where they did not continue. over: the search has finished."""
 
     def __init__(self, history: History, over: bool) -> None:
         self.history, self.over = history, over
         self._arrivals: dict[_Rung, _Arrivals] = {}
 
     def now(self, t: TrialRecord) -> str:
-        """The rank of a trial, and how many continued: "11th of 11 at epoch 9; 7 continued".
+        """Return a trial's rank and how many continued: "11th of 11 at epoch 9; 7 continued".
 
-        "" for a trial that was not compared, that trained in full, or whose value there is not finite.
+        Return "" if the trial was not compared or trained in full, or its value there is not finite.
         """
         if (rung := self._rung(t)) is None:
             return ""
@@ -199,13 +193,13 @@ class Comparisons:
         return f"{rank}; {counted(len(found.continued)) if found.continued else 'none'} continued"
 
     def because(self, t: TrialRecord) -> list[tuple[str, str]]:
-        """Why a trial did not continue, as (title, words): its rank now, then the reason of the decision."""
+        """Return why a trial did not continue, as (title, words): its rank now, then the reason of the decision."""
         (title, reason), now = t.cut_because, self.now(t)
         found = [("ended because", now), (_when(t), reason)] if now else [(title, reason)]
         return [(title, words) for title, words in found if words]
 
     def reason(self, t: TrialRecord) -> str:
-        """The same in a sentence, for a trial that ended or paused."""
+        """Return the same as one sentence, for a trial that ended or paused."""
         now, reason = self.now(t), t.ended_because
         return f"{now}; {_when(t)}: {reason}" if now and reason else now or reason
 
@@ -215,16 +209,16 @@ class Comparisons:
 
     @cached_property
     def _early(self) -> float:
-        """By how much a report may come before a rung and is still judged at it."""
+        """How long before a rung a report may come and still be judged at it."""
         grid = self.history.problem.in_points().grid
         return grid.slack * grid.every if grid else 0.0
 
     def _rung(self, t: TrialRecord) -> _Rung | None:
-        """The rung at which a trial was cut; None for a trial that no comparison has cut."""
+        """Return the rung at which a trial was stopped or paused; None if no comparison ended it."""
         evidence = {} if t.verdict is None else t.verdict.evidence
         partial = t.status is Status.COMPLETED and t.partial
         cut = t.status in (Status.STOPPED, Status.PAUSED) and not {FULL, CUT, ASKED} & evidence.keys()
-        # without a rank in its verdict a trial may also have been cut on the way, because it diverged
+        # a trial without a rank in its verdict may also have ended between rungs, because it diverged
         there = "rank" in evidence or (not evidence and (t.until or math.inf) <= t.epoch + self._early)
         if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and there)):
             return None
@@ -239,7 +233,7 @@ class Comparisons:
         return _Rung(group, level, stage, "seconds") if level <= t.seconds.sum() else None
 
     def _group_of(self, t: TrialRecord, bracket: bool) -> tuple[str, str | float | None]:
-        """Trials are compared within a bracket; if asynchronously, with those of all brackets that start alike."""
+        """Return the group: a bracket or, for asynchronous comparisons, all brackets with the same first rung."""
         number = str(t.tags.get("bracket"))
         return ("bracket", number) if bracket else ("first", self.history.first_rungs.get(number))
 
@@ -283,7 +277,7 @@ class Comparisons:
         return further or at < len(run.epochs) - 1
 
     def _scope(self, rung: _Rung) -> str:
-        """Which trials are compared, if not all."""
+        """Return words for the compared trials, if not all are compared."""
         kind, which = rung.group
         if kind == "bracket":
             return f" in bracket {which}" if len(self.history.first_rungs) > 1 else ""
@@ -296,9 +290,9 @@ def _when(t: TrialRecord) -> str:
 
 
 def _arrival(t: TrialRecord, rung: _Rung, early: float) -> int | None:
-    """The index of the report with which a trial counts at a rung; None if it did not come there.
+    """Return the index of the report that counts at a rung; None if the trial did not reach it.
 
-    early: by how much a report may come before a rung.
+    early: how long before a rung a report may come.
     """
     reached = np.cumsum(t.seconds) if rung.unit == "seconds" else t.epochs + early
     at = len(t.epochs) - 1 if t.partial else int(np.searchsorted(reached, rung.level))
@@ -309,7 +303,7 @@ def _arrival(t: TrialRecord, rung: _Rung, early: float) -> int | None:
 
 
 def _costs(t: TrialRecord, at: int, problem: Problem) -> Array:
-    """(goals,) -sign * value at a report, infinite if it is not finite; with one goal (violation, cost)."""
+    """Return (goals,) -sign * value at a report, infinite if not finite; with one goal (violation, cost)."""
     beyond = violation(problem.constraints, lambda m: latest(t.column(m, problem.goal)[: at + 1].tolist()))
     if problem.further:
         found = [-goal.sign * float(t.column(goal.metric, problem.goal)[at]) for goal in problem.goals]
@@ -320,18 +314,18 @@ def _costs(t: TrialRecord, at: int, problem: Problem) -> Array:
 
 
 def _among(own: Array, others: list[Array]) -> tuple[str, bool]:
-    """Whether others dominate a vector of costs, in words, and as a bool."""
+    """Return whether others dominate a vector of costs, in words and as a bool."""
     known = [v for v in others if np.isfinite(v).all()]
-    above = int(dominates(own, np.array(known)).sum()) if known else 0  # of costs the larger is worse
+    above = int(dominates(own, np.array(known)).sum()) if known else 0  # larger costs are worse
     if above:
         return f"dominated by {above} of {plural(len(known), 'other trial')}", True
-    return f"on the front of {plural(len(known) + 1, 'trial')}", False
+    return f"on the Pareto front of {plural(len(known) + 1, 'trial')}", False
 
 
 def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
-    """Whether others dominate a trial at the last epoch that it reported, in words, and as a bool.
+    """Return whether others dominate a trial at its last reported epoch, in words and as a bool.
 
-    Others count with their last report at that epoch or before, if they came so far, or ended by themselves before.
+    Others count with their last report up to that epoch, if they reached it or ended by themselves earlier.
     """
     problem, epoch = history.problem, trial.epoch
     own = _costs(trial, len(trial.epochs) - 1, problem)
@@ -341,6 +335,6 @@ def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
     ends = [int(np.searchsorted(t.epochs, epoch, side="right")) - 1 for t in came]
     others = [_costs(t, at, problem) for t, at in zip(came, ends, strict=True) if at >= 0]
     if not any(np.isfinite(v).all() for v in others):
-        return f"the first to come to {problem.at(epoch)}", False
+        return f"the first to reach {problem.at(epoch)}", False
     words, off = _among(own, others)
     return f"at {problem.at(epoch)} {words}", off

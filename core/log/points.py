@@ -1,11 +1,11 @@
-"""Between a study's own unit and the points at which its policy is asked.
+"""Conversion between a study's unit and the points at which its policy decides.
 
-A training may count epochs, steps, tokens or something else, and may report at any position. A policy is asked at
-points, one every `every` units, and counts them 1, 2, ..., `ceil(horizon / every)`. So a study of 2,000 steps that
-reports every 100 steps decides as a study of 20 epochs does.
+A training may count epochs, steps, tokens or another unit, and may report at any position. The study asks the policy at
+points, one per `every` units, numbered 1, 2, ..., `ceil(horizon / every)`. A study of 2,000 steps that reports every
+100 steps therefore decides like a study of 20 epochs.
 
-The log and all that people read are in the unit. A policy gets a problem, a history and events in points. A report is
-at a point if it is the first one at or beyond it. Reports between two points have fractions, and are not judged.
+The log and all output are in the study's unit. A policy gets a problem, a history and events in points. A report is at
+a point if it is the first one at or beyond the point. Reports between two points have fractions and are not judged.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .problem import Grid, Problem
 
 
 def at_point(grid: Grid, position: float, last: float) -> float:
-    """Return where a report at `position` is for the policy, after one at `last`, in points.
+    """Return the position of a report in points, after one at `last` (in points).
 
-    A whole number is a point: the first that it has reached since `last`, or the latest of several.
+    A whole number is a point: the latest that the report has reached since `last`.
     """
     exact = grid.points(position)
     whole = math.floor(exact + grid.slack)
@@ -34,12 +34,12 @@ def at_point(grid: Grid, position: float, last: float) -> float:
 def as_seen(
     grid: Grid, history: History, trial: int, position: float, value: float, last: float
 ) -> tuple[float, float]:
-    """Return where a report is for the policy, and the value that the goal sees. last: of its trial, in points."""
+    """Return a report's position in points, and the goal's value. last: the trial's last position, in points."""
     return at_point(grid, position, last), history.seen(trial, position, value)
 
 
 def in_points(event: ev.Event, grid: Grid, history: History, judged: History) -> ev.Event:
-    """Return the event as the policy counts. history, judged: the log before it, in the unit and in points."""
+    """Return the event in points. history, judged: the log before the event, in the study's unit and in points."""
     match event:
         case ev.Reported():
             last = judged.position_of(event.trial, event.attempt)
@@ -57,7 +57,7 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
 
 
 def log_in_points(problem: Problem, log: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """Yield the events of a log as the policy counts. problem: as the log has it in the end."""
+    """Yield the events of a log in points. problem: the problem at the end of the log."""
     posed = problem.in_points()
     if (grid := posed.grid) is None:
         yield from log
@@ -71,7 +71,7 @@ def log_in_points(problem: Problem, log: Iterable[ev.Event]) -> Iterator[ev.Even
 
 
 def _saved_at(position: float, grid: Grid, epochs: Sequence[float], points: Sequence[float]) -> float:
-    """Where a checkpoint is among the reports of its trial: at one, or before the next point."""
+    """Return a checkpoint's position in points: at a report of its trial, or before the next point."""
     n = bisect_right(epochs, position)
     last = points[n - 1] if n else 0.0
     if n and epochs[n - 1] == position:
@@ -85,26 +85,22 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
     return verdict if verdict.until is None else replace(verdict, until=grid.points(verdict.until))
 
 
-def verdict_in_unit(verdict: Verdict, grid: Grid | None) -> Verdict:
-    """Return a policy's verdict with its positions in the study's unit."""
-    if grid is None or verdict.until is None:
-        return verdict
-    return replace(verdict, until=grid.position(verdict.until))
+def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
+    return verdict if verdict.until is None else replace(verdict, until=grid.position(verdict.until))
 
 
-def move_in_unit(move: Move, grid: Grid | None) -> Move:
-    """Return a policy's move with its positions in the study's unit."""
-    if grid is None or isinstance(move, Wait | Finish) or move.until is None:
+def move_in_unit(move: Move, grid: Grid) -> Move:
+    if isinstance(move, Wait | Finish) or move.until is None:
         return move
     resource = None if move.resource is None else grid.position(move.resource)
     return replace(move, until=grid.position(move.until), resource=resource)
 
 
 def spacing(history: History, trial: int, position: float) -> float | None:
-    """Return the distance of points that the first reports of a study show; None: it stays as it is.
+    """Return the distance of points measured from the first reports of a study; None if it does not change.
 
-    The first report of a study shows it, and the second of the same trial if that is nearer to the first than expected.
-    A study in epochs has one point an epoch unless a report comes within one.
+    The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
+    sooner. A study in epochs has one point per epoch unless a report comes within an epoch.
     """
     problem = history.problem
     if problem.judge_every is not None or history.reports > 1:

@@ -1,17 +1,17 @@
-"""The contract between a study and the policy that decides for it, and the fold of a log into a policy's state.
+"""Interface between a study and its policy, and the fold of a log into a policy's state.
 
-The laws, which `tests/laws` runs over every policy:
+The laws, which `tests/laws` checks for every policy:
 
 1. The same log prefix and seed give the same move and the same verdict, in any process.
-2. `propose` and `judge` change nothing; `fold` changes the state alone. Only a study appends.
-3. Kill the process after any append and reopen: the search goes on to the same end.
+2. `propose` and `judge` change nothing; `fold` changes only the state. Only a study appends.
+3. If the process is killed after any append and started again, the search continues to the same end.
 4. A report and its verdict are one atomic append.
-5. After a policy's `Finish`, `ask` keeps answering `Finish`, with the same reason.
-6. Pending trials of other workers are in the history; a policy takes them into account or waits.
+5. After a policy's `Finish`, `ask` always returns `Finish` with the same reason.
+6. The history contains pending trials of other workers; a policy takes them into account or waits.
 7. A budget is checked at `propose` and at `judge`.
-8. NaN and infinity are stored, never promoted, never an incumbent, never in a Cholesky factor.
-9. Coinciding bounds, a single trial, one epoch, a constant metric, a duplicate: each works.
-10. No trial is stopped or paused before the problem's min_epochs, and none is compared before it.
+8. NaN and infinity are stored, but never promoted, never an incumbent, never in a Cholesky factor.
+9. Equal bounds, a single trial, one epoch, a constant metric and a duplicate all work.
+10. No trial is stopped, paused or compared before the problem's min_epochs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ T = TypeVar("T")
 
 
 class Policy(KnowsArguments, ABC, Generic[S]):
-    """Decides. Its state is a pure fold over the log; its questions are pure functions of that state.
-
-    Every policy derives from this class and has its defaults from here.
+    """Base class of policies. Its state is a pure fold over the log; its decisions are pure functions of that state.
 
     Example:
-        >>> from haltune import Budget, Float, Minimize, Problem, Space, Start, Study
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import Start
         >>> from haltune.policies import Policy
         >>> class Coin(Policy[int]):  # its state: how many trials were started
         ...     def start(self, problem):
@@ -67,7 +66,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls).get("__post_init__")
-        if own is not None and cls.__module__.startswith("haltune."):  # users' policies check their own
+        if own is not None and cls.__module__.startswith("haltune."):  # users' policies check themselves
 
             @wraps(own)
             def checked(self: Any) -> None:
@@ -77,7 +76,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
                     own(self)
                 except (TypeError, ValueError, AttributeError) as error:
                     if not isinstance(error, HaltuneError):
-                        check_kinds(self, cls)  # says which option is no number
+                        check_kinds(self, cls)  # the error names an option that is not a number
                     raise
                 check_kinds(self, cls)
 
@@ -85,54 +84,54 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """JSON that rebuilds the policy: {"policy": class name, option: value, ...}, of a dataclass its fields.
+        """JSON that rebuilds the policy: {"policy": class name, option: value, ...}; options are a dataclass's fields.
 
-        A policy inside stands as its own spec, a function as its name: it must be supplied again.
+        A policy inside is its own spec. A function is its name; you must supply it again.
         """
         options: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
         return {"policy": type(self).__name__, **{name: _recorded(getattr(self, name)) for name in options}}
 
     @abstractmethod
     def start(self, problem: Problem) -> S:
-        """The state before any event. Raises InvalidInput when the problem does not suit the policy."""
+        """Return the state before any event. Raises InvalidInput if the problem does not suit the policy."""
 
     @abstractmethod
     def fold(self, state: S, event: Event) -> S:
-        """Return the state after `event`: `state` itself, changed in place, or a new one. O(1) or O(n) an event."""
+        """Return the state after `event`: `state` changed in place, or a new one. O(1) or O(n) per event."""
 
     @abstractmethod
     def propose(self, state: S, history: History, rng: Generator) -> Move:
-        """Return the next move of a free worker: Start, Resume, Wait or Finish.
+        """Return the next move for a free worker: Start, Resume, Wait or Finish.
 
         Args:
             state: The fold of the log.
-            history: The same log as trials, those included that other workers train now.
-            rng: All randomness: it is the same when the search is replayed.
+            history: The same log as trials, including those that other workers are training.
+            rng: The only randomness; it is the same in a replay.
         """
 
     def judge(self, state: S, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Return whether `trial` continues, after the report that ends its arrays.
+        """Return whether `trial` continues after its last report.
 
-        Asked before the end of a full training only, at points, which the policy counts as epochs 1, 2, ...
+        Called only before the end of a full training, at points, which the policy counts as epochs 1, 2, ...
 
         Args:
-            state: As of before that report, and so is `history`.
-            history: The trials.
-            trial: Its last entry is the report.
-            rng: As in `propose`.
+            state: The state before that report.
+            history: The trials before that report.
+            trial: The trial; its last entry is the report.
+            rng: As for `propose`.
         """
         return go_on(f"{type(self).__name__} trains every configuration in full")
 
     def alive(self, state: S) -> frozenset[int] | None:
-        """The paused trials that it may still resume, None for all: the checkpoints of the others are deleted."""
+        """Return the paused trials that may still resume; None: all. Other checkpoints are deleted."""
         return None
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[S] | None:
-        """The same policy with prior studies; None if it does not use any."""
+        """Return the same policy with prior studies; None if it does not use any."""
         return None
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[S]:
-        """The same policy with the options that a study's log fixes, whatever is given when it is reopened."""
+        """Return the policy with the options that the log fixes, whatever the program gives when it reopens a study."""
         return self
 
     def remarks(self, problem: Problem) -> list[str]:
@@ -141,39 +140,39 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @property
     def endless(self) -> bool:
-        """True when the policy never answers Finish, so that the study needs a budget."""
+        """True if the policy never returns Finish, so that the study needs a budget."""
         return True
 
     @property
     def predicts(self) -> bool | None:
-        """Whether a model of the values chooses new configurations; None: `study.outlook` was not measured for it."""
+        """True if a model of the values chooses new configurations; None: `study.outlook` was not measured for it."""
         return None
 
     @property
     def plans(self) -> bool:
-        """True when it plans by the budget: the study records it, and again when it changes, as `history.budget`."""
+        """True if it plans by the budget. Then the study records each new budget, as `history.budget`."""
         return False
 
     @property
     def retrains(self) -> bool:
-        """True when a promoted trial trains again as a new one, tagged `of` the old; also once no trial may start."""
+        """True if a promoted trial trains again as a new trial, with the tag `of`, even after no trial may start."""
         return False
 
     @property
     def gives_up_pauses(self) -> bool:
-        """True when it stops trials for good instead of pausing them, once a pause could not be saved."""
+        """True if it stops trials instead of pausing them, after a pause could not be saved."""
         return False
 
     @property
     def several_goals(self) -> bool:
-        """True when it can search for several goals: each answer is by another scalarization of the whole log.
+        """True if it can search for several goals: each decision uses another scalarization of the whole log.
 
-        False if it remembers, from one answer to the next, the values that it gave it by.
+        False if its state keeps the values of earlier decisions.
         """
         return True
 
     def part(self, kind: type[T]) -> T | None:
-        """The part of this kind by which it decides: itself, or its rule of stopping; None: there is none."""
+        """Return the part of this class that makes decisions: the policy itself or its stopping rule; None: no part."""
         return self if isinstance(self, kind) else None
 
 
@@ -182,26 +181,22 @@ def _of_inner(name: str) -> Any:
 
 
 class Wrapper(Policy[Any]):
-    """A policy around a policy: all that it does not change is that policy's."""
+    """A policy around another policy, which makes all decisions that this one does not change."""
 
     policy: Policy[Any]  # the one inside
 
     def inside(self, state: Any) -> Any:
-        """The inner policy's state within this one's."""
         return state
 
     @property
     def spec(self) -> dict[str, Any]:
-        """As the inner policy's, for a wrapper without options of its own."""
         return self.policy.spec
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:
-        """Around the inner policy that has learnt."""
         taught = self.policy.taught_by(studies)
         return None if taught is None else self._around(taught)
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[Any]:
-        """Around the inner policy as recorded."""
         return self._around(self.policy.as_recorded(spec.get("inner", spec)))
 
     def remarks(self, problem: Problem) -> list[str]:
@@ -233,7 +228,6 @@ class Wrapper(Policy[Any]):
     gives_up_pauses, several_goals = _of_inner("gives_up_pauses"), _of_inner("several_goals")
 
     def part(self, kind: type[T]) -> T | None:
-        """Its own, or the inner policy's."""
         own = super().part(kind)
         return self.policy.part(kind) if own is None else own
 
@@ -255,20 +249,20 @@ def _check_wraps(policy: Policy[Any]) -> None:
 
 
 def check_policy(allowed: str, policy: Any) -> Policy[Any]:
-    """The policy. Raises InvalidInput for what is none, in the words of what is `allowed`."""
+    """Return the policy. Raises InvalidInput, which starts with `allowed`, if it is not a policy."""
     if isinstance(policy, Policy):
         return policy
-    hint = "; one of your own derives from haltune.policies.Policy"
+    hint = ". Your own policy must derive from haltune.policies.Policy"
     if isinstance(policy, type):
-        hint = f"; write {policy.__name__}()"
-    raise InvalidInput(f"{allowed}, not {policy!r}{hint}")
+        hint = f". Use {policy.__name__}()"
+    raise InvalidInput(f"{allowed}; got {policy!r}{hint}")
 
 
 # -- in words and in JSON --------------------------------------------------------------------------
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function in JSON: it must be supplied again under this name."""
+    """Return the name of a function in JSON. The user must supply the function again under this name."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
@@ -279,14 +273,14 @@ def _recorded(value: Any) -> Any:
 
 
 def called(policy: Policy[Any]) -> str:
-    """The name of its class; of a wrapper without options of its own the one inside."""
+    """Return the policy's class name; for a wrapper without options, the inner policy's."""
     while isinstance(policy, Wrapper) and not is_dataclass(policy) and isinstance(policy.policy, Policy):
         policy = policy.policy
     return type(policy).__name__
 
 
 def in_words(value: Any) -> str:
-    """A policy as a user writes it, without options that are the defaults; functions by their names."""
+    """Return a policy as a user writes it, without default options; functions by their names."""
     if isinstance(value, type) or not is_dataclass(value):
         if isinstance(value, Wrapper):
             return in_words(value.policy)
@@ -305,30 +299,29 @@ def in_words(value: Any) -> str:
 
 # -- the fold --------------------------------------------------------------------------------------
 
-FinishedTrials = tuple[int, ...]  # ids of the trials that ended with something learnt, in log order
+FinishedTrials = tuple[int, ...]  # ids of ended trials, in log order
 
 
 def fold_finished(finished: FinishedTrials, event: Event) -> FinishedTrials:
-    """Append the trial of an `Ended` event that completed or was stopped."""
     trained = isinstance(event, Ended) and event.status in (Status.COMPLETED, Status.STOPPED)
     return (*finished, event.trial) if trained else finished  # type: ignore[attr-defined]
 
 
 def fold_over(finished: FinishedTrials, event: Event) -> FinishedTrials:
-    """Append the trial of an event after which it is over, one that failed or was lost too often among them."""
+    """Append the trial of an event that ends it, also if it failed or was lost too often."""
     over = isinstance(event, Ended | Expired) and event.status in OVER
     return (*finished, event.trial) if over else finished  # type: ignore[attr-defined]
 
 
 class Fold:
-    """A history and a policy's state, which take up one event after the other.
+    """A history and a policy's state, updated event by event.
 
-    A policy knows one space from its start on, and one distance of the points at which it judges. So if the log widens
-    the space, or says that distance, the policy takes up again all that came before, from a start in the new problem:
-    the decisions are recorded, and its state is as if it had always been so.
+    A policy has one space and one distance between judged points. If the log widens the space or sets the distance, the
+    policy folds all earlier events again, from a start in the new problem. Decisions stay as recorded, and the state is
+    as if the problem had always been the new one.
 
-    history: in the study's unit. judged: as the policy counts (see haltune.log.points); mostly the same object.
-    whose: the study, in words, for errors. before: the events up to a position; without it they are kept.
+    history: in the study's unit. judged: in points (see haltune.log.points); usually the same object.
+    whose: the study's name in errors. before: returns the events up to a position; without it they are kept.
     """
 
     def __init__(
@@ -342,8 +335,8 @@ class Fold:
         self.history = History(problem)
         self.history.whose = whose
         self.state, self.judged = self._start(problem, self.history)
-        self.last: Event | None = None  # that was taken up
-        self.torn = False  # an exception came while one was taken up
+        self.last: Event | None = None  # the last folded event
+        self.torn = False  # True after an exception in the middle of an event
         self._kept: list[Event] | None = [] if before is None else None
         self._before = before or (lambda _: self._kept or ())
 
@@ -356,10 +349,10 @@ class Fold:
         return self.policy.start(posed), judged
 
     def take(self, event: Event) -> None:
-        """Take up the next event. Raises StoreError for one that cannot follow, and what the policy raises."""
+        """Fold the next event. Raises StoreError if it cannot follow, and the policy's own errors."""
         grid = self.judged.problem.grid
         if isinstance(event, Started) or grid is not None:
-            self.history.check(event)  # a policy makes room up to the trial's number
+            self.history.check(event)  # a policy allocates memory up to the trial's number
         try:
             if isinstance(event, Created | Widened | JudgedEvery):
                 problem = self.history.problem_from(event)
@@ -373,7 +366,7 @@ class Fold:
             if grid is not None:
                 self.judged.apply(counted)
         except BaseException:
-            self.torn = True  # the policy's state may have changed
+            self.torn = True  # the policy's state may be half changed
             raise
         self.state = state
         self.last = event
@@ -382,7 +375,7 @@ class Fold:
         self.torn = False
 
     def under(self, problem: Problem) -> tuple[Any, History]:
-        """The policy's state and the history that it sees, had the problem been this one from the start."""
+        """Return the policy's state and history as if this had been the problem from the start."""
         state, judged = self._start(problem, self.history)
         grid, history = judged.problem.grid, History(problem)
         for event in self._before(self.history.position):
@@ -394,15 +387,15 @@ class Fold:
         return state, judged
 
     def read(self, events: Iterable[Event]) -> None:
-        """Take up what a store has. Raises StoreError that names the event which cannot be taken up."""
+        """Fold the events of a store. Raises StoreError with the position of an event that cannot be folded."""
         for event in events:
             try:
                 self.take(event)
             except HaltuneError:
                 raise
             except Exception as error:
-                self.history.check(event)  # a damaged log comes first
+                self.history.check(event)  # report a damaged log first
                 raise StoreError(
                     f"event {self.history.position} of {self.history.whose}: {type(self.policy).__name__} cannot fold "
-                    f"it, {one_line(error)}. Unless that is a mistake of the policy's: {ADVICE}"
+                    f"it, {one_line(error)}. Unless this is a bug in the policy: {ADVICE}"
                 ) from error

@@ -1,11 +1,10 @@
-"""One trial: as its events make it, as others see it, read-only, and by what it is ranked.
+"""One trial: built from its events, read-only for others, and its rank.
 
-Which trial is the best, by one rule for every caller: a trial counts for one value, and the goal says which: its last,
-none where that is not finite, or its best epoch's. It is complete when haltune did not cut it: it reached max_epochs,
-ended by itself at whatever epoch, or had all that its policy gives any trial. The best trial is the complete one of the
-best value; before there is one, the best of those that went furthest, failed ones behind all others. Where there are
-constraints, all trials that satisfy them come before all that do not, and of these the one that is the least beyond
-limits comes first.
+The best trial is chosen by one rule. A trial counts for one value; the goal decides which: the last value (none if it
+is not finite) or the best. A trial is complete if haltune did not end it early: it reached max_epochs, ended by itself
+at any epoch, or reached its policy's longest training. The best trial is the complete one with the best value. Before
+any trial is complete, it is the best of those that trained furthest, failed ones last. If there are constraints,
+trials that satisfy them come first; among the others, the one with the smallest violation comes first.
 """
 
 from __future__ import annotations
@@ -33,70 +32,69 @@ from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Repo
 from .problem import Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
-Locate = Callable[[str | None], str | None]  # a path of the log, as a user opens it
-Standing = tuple[float, float, float, float]  # the larger the better; the last is sign * value
+Locate = Callable[[str], str | None]  # from a path in the log to one that users can open
+Standing = tuple[float, float, float, float]  # larger is better; the last entry is sign * value
 
 
 def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
     return MappingProxyType(mapping)
 
 
-copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))  # records and histories hold some
+copyreg.pickle(MappingProxyType, lambda proxy: (_read_only, (dict(proxy),)))  # records and histories contain some
 
 
 @dataclass(frozen=True, eq=False)
 class TrialRecord(KnowsAttributes):
-    """One trial, as the log has it. Arrays are read-only, one entry a report of the current attempt."""
+    """One trial as recorded in the log. Arrays are read-only, with one entry per report of the current attempt."""
 
     id: int
     config: Config
-    until: float | None  # epochs: the end of this leg
+    until: float | None  # end of this leg, in epochs
     epochs: Array  # (n,) positions in the study's unit, increasing; fractional within an epoch
     values: Array  # (n,) the goal's metric, raw
-    scores: Array  # (n,) on [0, 1], by the scale in force for this trial; NaN before any scale is known
-    seconds: Array  # (n,) of each epoch alone, validation included
-    metrics: Mapping[str, Array]  # name -> (n,), NaN where it was not reported
+    scores: Array  # (n,) on [0, 1], on this trial's scale; NaN if no scale is known
+    seconds: Array  # (n,) for each epoch alone, validation included
+    metrics: Mapping[str, Array]  # name -> (n,), NaN if not reported
     status: Status
     attempt: int  # from 1
     tags: Mapping[str, Any]
     resource: float | None = None
-    checkpoint: str | None = None  # path of what was saved, which may have been deleted since
+    checkpoint: str | None = None  # path of the last checkpoint, which may have been deleted since
     checkpoint_epoch: float = 0.0
-    kept: str | None = None  # likewise: the state after its best epoch, where that counts
+    kept: str | None = None  # path of the state after its best epoch, if that epoch counts
     started: float = 0.0  # seconds since the epoch
-    verdict: Verdict | None = None  # the last that was not CONTINUE
+    verdict: Verdict | None = None  # the last one other than CONTINUE
     error: str | None = None
-    proposed: str = ""  # why its policy chose it
-    resumed: str = ""  # why its present attempt continues; "" for the first one
-    partial: bool = False  # never a full training: on few samples, say
-    complete: bool = False  # haltune did not cut it
-    unit: str = "epoch"  # what the study counts
-    smoothed: Array | None = None  # (n,) values as the goal's smooth= has them; None without
+    proposed: str = ""  # the policy's reason for choosing it
+    resumed: str = ""  # the reason for its current attempt; "" for the first one
+    partial: bool = False  # True: never a full training, for example because it uses few samples
+    complete: bool = False  # haltune did not end it early
+    unit: str = "epoch"  # of the study
+    smoothed: Array | None = None  # (n,) values smoothed by the goal's smooth=; None without
 
     @cached_property
     def whole(self) -> Mask:
-        """(n,) True at whole epochs: of a history in points the judged reports, see haltune.log.points."""
+        """(n,) true at whole epochs; in a history in points, at the judged reports (see haltune.log.points)."""
         return np.asarray(self.epochs == np.floor(self.epochs))
 
     @cached_property
     def epoch_seconds(self) -> Array:
-        """(n,) seconds an epoch: a report may cover several epochs, or a part of one."""
+        """(n,) seconds per epoch: a report may cover several epochs or a part of one."""
         return self.seconds / np.diff(self.epochs, prepend=0.0)
 
     @cached_property
     def epoch(self) -> float:
-        """The last epoch reported, 0 before the first."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 
     @property
     def ended_because(self) -> str:
-        """Its error, or the reason of the verdict that ended it; "" if none did: it declined a pause, say."""
+        """Its error, or the reason of the verdict that ended it; "" if neither did, as after a refused pause."""
         ended = self.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)
         return self.error or (self.verdict.reason if ended and self.verdict and self.verdict.stops else "")
 
     @property
     def cut_because(self) -> tuple[str, str]:
-        """The title and the reason of its end; also of a trial that got a verdict to end and still trains."""
+        """Title and reason of its end, also if a verdict ended it but it is still training."""
         if self.status is Status.RUNNING and self.verdict:
             return "cut because", self.verdict.reason
         return "paused because" if self.status is Status.PAUSED else "ended because", self.ended_because
@@ -115,7 +113,7 @@ class TrialRecord(KnowsAttributes):
         )  # fmt: skip
 
     def counting(self, goal: Goal) -> Array:
-        """(n,) the value that the trial would count for had it ended at each report; see Goal.of."""
+        """Return (n,) the value that would count if the trial had ended at each report; see Goal.of."""
         values = self.values if self.smoothed is None else self.smoothed
         if goal.of == "last":
             return values
@@ -124,23 +122,23 @@ class TrialRecord(KnowsAttributes):
         return np.where(np.isfinite(tops), goal.sign * tops, np.nan)
 
     def result(self, goal: Goal) -> float:
-        """The value that the trial counts for: of its last or its best epoch; NaN when it has none."""
+        """Return the value that counts for the trial, of its last or best epoch; NaN if it has none."""
         value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
         return value if math.isfinite(value) else math.nan
 
     def target(self, goal: Goal) -> float:
-        """sign * its result, for models: NaN if it was not measured."""
+        """Return sign * its result, for models; NaN if it is not finite."""
         return goal.sign * float(measured(self.result(goal)))
 
     def column(self, metric: str, goal: Goal) -> Array:
-        """(n,) a metric by its name, the goal's or a further one; NaN where it was not reported."""
+        """Return (n,) a metric, of the first goal or another; NaN where it was not reported."""
         if metric == goal.metric:
             return self.values
         found = self.metrics.get(metric)
         return np.full(len(self.values), math.nan) if found is None else found
 
     def results(self, problem: Problem) -> dict[str, float]:
-        """Its result in each goal, and in each metric that is constrained; NaN where it has no value."""
+        """Return its result in each goal and each constrained metric; NaN if it has no value."""
         found = {problem.goal.metric: self.result(problem.goal)}
         for name in problem.measured:
             found[name] = float(latest(self.column(name, problem.goal).tolist()))
@@ -154,15 +152,15 @@ class Best(KnowsAttributes):
     trial: int
     config: Config
     value: float  # the goal's metric
-    epoch: float  # at which it had the value
-    checkpoint: str | None = None  # path; None where none is kept
-    checkpoint_epoch: float | None = None  # after which it was saved: `epoch`, unless that could not be
+    epoch: float  # of that value
+    checkpoint: str | None = None  # path; None if there is none
+    checkpoint_epoch: float | None = None  # its epoch: `epoch`, unless that could not be saved
     unit: str = "epoch"  # what the study counts
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """The Keras model of `checkpoint`, as it was after that epoch; see haltune.callbacks.keras.load_best.
+        """Return the Keras model of `checkpoint`; see haltune.callbacks.keras.load_best.
 
-        make_model: then make_model(**config), with the weights and the optimizer of `checkpoint`.
+        make_model: if given, the model is make_model(**config) with the weights and optimizer of `checkpoint`.
         """
         load = above("load_best", "best.load_model", "haltune.callbacks.keras.load_best(best, make_model)")
         return load(self, make_model, **options)
@@ -177,12 +175,12 @@ class Best(KnowsAttributes):
 class OnFront(Best):
     """A trial of the Pareto front; `value` is the first goal's."""
 
-    values: Mapping[str, float] = field(default_factory=dict)  # of each goal, and of each metric that is constrained
+    values: Mapping[str, float] = field(default_factory=dict)  # of each goal and each constrained metric
 
 
 @dataclass(eq=False)
 class TrialBuilder:
-    """One trial of a history, changed in place by its events."""
+    """One trial of a history, updated by its events."""
 
     id: int
     config: Config
@@ -194,7 +192,7 @@ class TrialBuilder:
     problem: Problem
     proposed: str
     partial: bool
-    epoch: float = 0.0  # the last one reported, or where the attempt started
+    epoch: float = 0.0  # the last reported one, or the start of the attempt
     epochs: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
     smoothed: array[float] = field(default_factory=lambda: array("d"))  # of a goal with smooth=; else empty
@@ -202,31 +200,29 @@ class TrialBuilder:
     metrics: dict[str, array[float]] = field(default_factory=dict)
     status: Status = Status.RUNNING
     attempt: int = 1
-    fresh: bool = True  # its present attempt has reported nothing
+    fresh: bool = True  # its current attempt has no report
     superseded: list[TrialRecord] = field(default_factory=list)  # attempts that a later one trains again
     losses: int = 0  # leases that expired
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
-    kept: str | None = None  # the state after `kept_epoch`, its best
+    kept: str | None = None  # path of the state after `kept_epoch`, its best epoch
     kept_epoch: float = 0.0
     verdict: Verdict | None = None
     error: str | None = None
     resumed: str = ""
-    peak: float = -math.inf  # sign * the best finite value; -inf without one
-    end: float = -math.inf  # sign * the last value; -inf when it is not finite
-    counts: float = -math.inf  # of the two the one that the trial counts for
-    top: int = -1  # index of the best finite value, the earliest of equals; -1: none
-    restored: bool = False  # config went through the space: JSON has no tuples
+    peak: float = -math.inf  # sign * the best finite value; -inf if there is none
+    end: float = -math.inf  # sign * the last value; -inf if it is not finite
+    counts: float = -math.inf  # `peak` or `end`, whichever counts for the trial
+    top: int = -1  # index of the best finite value, the earliest of equal ones; -1: none
+    restored: bool = False  # the space has restored the types of config: JSON has no tuples
     record: TrialRecord | None = None  # cache
 
     @classmethod
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> TrialBuilder:
-        """The trial that an event starts."""
         return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
 
     @property
     def complete(self) -> bool:
-        """True when haltune did not cut it."""
         if self.partial:
             return False
         if self.status is Status.COMPLETED:
@@ -236,7 +232,7 @@ class TrialBuilder:
         return self.problem.max_epochs is not None and self.epoch >= self.problem.max_epochs
 
     def standing(self, leaving: bool = False) -> Standing:
-        """What it is ranked by. leaving: its training is about to end by itself."""
+        """Return the sort key for ranks. leaving: its training is about to end by itself."""
         complete = self.complete or (leaving and not self.partial)
         failed = self.status is Status.FAILED
         if self.problem.constraints and (complete or not failed) and (beyond := self.violation) > 0.0:
@@ -248,27 +244,25 @@ class TrialBuilder:
 
     @property
     def violation(self) -> float:
-        """Of the constraints, by its last report; 0 where it keeps to them."""
+        """Violation of the constraints by its last report; 0 if it satisfies them."""
         return violation(self.problem.constraints, self.latest)
 
     @property
     def vector(self) -> list[float]:
-        """sign * its result in each goal, larger better; NaN where that is not finite."""
+        """sign * its result in each goal, larger is better; NaN if not finite."""
         signed = [g.sign * self.column(g.metric)[-1] for g in self.problem.further] if self.epochs else []
         return [v if math.isfinite(v) else math.nan for v in (self.counts, *signed)]
 
     def column(self, metric: str) -> Sequence[float]:
-        """(n,) a metric by its name, the first goal's or a further one; NaN where it was not reported."""
         if metric == self.problem.goal.metric:
             return self.values
         return self.metrics.get(metric) or [math.nan] * len(self.epochs)
 
     def latest(self, metric: str) -> float:
-        """The value of a metric that was reported last; NaN before there was any."""
         return latest(self.column(metric))
 
     def _rank_value(self) -> float:
-        """sign * what it is ranked by in the end: the metric of rank_by=, else what it counts for."""
+        """Return sign * its final rank value: the metric of rank_by=, or else the value that counts."""
         goal = self.problem.goal
         if goal.rank_by is None:
             return self.counts
@@ -276,7 +270,6 @@ class TrialBuilder:
         return goal.sign * value if math.isfinite(value) else -math.inf
 
     def best(self, locate: Locate) -> Best:
-        """It as the best."""
         goal = self.problem.goal
         i = self.top if goal.of == "best" else -1
         value = (self.smoothed or self.values)[i]
@@ -290,7 +283,7 @@ class TrialBuilder:
         return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
 
     def resume(self, e: Resumed) -> None:
-        """A later attempt, from the state that was saved last or from the start; it supersedes what came after."""
+        """Start a later attempt from the last checkpoint, or from scratch. It supersedes later reports."""
         if e.anew:
             self.checkpoint, self.checkpoint_epoch = None, 0.0
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
@@ -306,8 +299,8 @@ class TrialBuilder:
         self.until, self.resource, self.tags = e.until, e.resource, e.tags
         self.verdict, self.error, self.resumed, self.record = None, None, e.reason, None
 
-    def take(self, e: AttemptEvent) -> bool:
-        """An event of its present attempt; False where that is another or over, or the epoch was seen before."""
+    def apply(self, e: AttemptEvent) -> bool:
+        """Apply an event. Return False if its attempt is not the current one or has ended, or the epoch is not new."""
         if e.attempt != self.attempt or self.status is not Status.RUNNING:
             return False
         match e:
@@ -358,17 +351,17 @@ class TrialBuilder:
         self.counts = self.end if goal.of == "last" else self.peak
 
     def missed(self, epoch: float) -> list[Reported]:
-        """Reports of an earlier attempt that the present one continues after, if its first report is at `epoch`.
+        """Return reports of an earlier attempt that precede the current one, if its first report is at `epoch`.
 
-        An attempt that started at haltune's checkpoint would have reported where the earlier one did. So it started
-        later, at a state that the training saved by itself, and the earlier reports before `epoch` belong to its curve.
-        Of several attempts the one counts that came nearest to `epoch`, the latest of equals.
+        An attempt that starts at haltune's checkpoint reports at the same epochs as the earlier one. If it starts
+        later, the training saved a state by itself, and the earlier reports before `epoch` belong to its curve.
+        Of several attempts, the one that came nearest to `epoch` counts; of equals, the latest.
         """
         known = [_copies(t, self.epoch, epoch) for t in reversed(self.superseded)]
         return max(filter(None, known), key=lambda curve: curve[-1].epoch, default=[])
 
     def recorded(self, scale: Scale | None, locate: Locate) -> TrialRecord:
-        """Its record made anew, a read-only copy. scale: where the trial started before any was known."""
+        """Return a new read-only record. `scale` applies if none was known when the trial started."""
         scale = self.scale or scale
         values, epochs, seconds = np.array(self.values), np.array(self.epochs), np.array(self.seconds)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
@@ -380,16 +373,16 @@ class TrialBuilder:
             id=self.id, config=self.config, until=self.until,
             epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
-            checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch, kept=locate(self.kept),
-            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
-            resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
+            checkpoint=self.checkpoint and locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch,
+            kept=self.kept and locate(self.kept), started=self.started, verdict=self.verdict, error=self.error,
+            proposed=self.proposed, resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
             unit=self.problem.unit,
         )  # fmt: skip
         return self.record
 
 
 def _copies(t: TrialRecord, after: float, before: float) -> list[Reported]:
-    """The reports of a superseded attempt between two epochs, as a later attempt repeats them."""
+    """Return the reports of a superseded attempt between two epochs, as copies for a later attempt."""
     verdict = Verdict(Action.UNJUDGED, f"reported by attempt {t.attempt}", {EARLIER: t.attempt})
     return [
         Reported(
@@ -402,14 +395,13 @@ def _copies(t: TrialRecord, after: float, before: float) -> list[Reported]:
 
 
 class TopTrial:
-    """The trial that stands highest, of equals the first, kept while events are folded: it is asked after each."""
+    """The best trial, updated with each event; of equals, the first."""
 
     def __init__(self) -> None:
         self._top: tuple[Standing, int] | None = None  # its standing, and minus its number
-        self._fell = False  # it stands lower by now: others may stand higher
+        self._fell = False  # its standing fell: others may be better
 
     def weigh(self, t: TrialBuilder) -> None:
-        """A trial has changed."""
         stands = (t.standing(), -t.id) if t.counts > -math.inf else None
         if self._top is not None and self._top[1] == -t.id and (stands is None or stands < self._top):
             self._fell = True
@@ -417,7 +409,6 @@ class TopTrial:
             self._top = stands
 
     def among(self, trials: Sequence[TrialBuilder]) -> int | None:
-        """Its number; None before a trial has a value."""
         if self._fell:
             valued = [(t.standing(), -t.id) for t in trials if t.counts > -math.inf]
             self._top, self._fell = max(valued, default=None), False
@@ -425,21 +416,19 @@ class TopTrial:
 
 
 class Gains:
-    """Trials that ended or paused since the last gain, folded from the ends of attempts; see Budget."""
+    """Trials that ended or paused since the last gain; see Budget."""
 
     def __init__(self) -> None:
-        self._group: tuple[float, ...] = ()  # standing of the best, its value apart
-        self._front: list[list[float]] = []  # sign * results of the best trial, or of those on the front
-        self._complete = False  # there is a complete trial
+        self._group: tuple[float, ...] = ()  # standing of the best trial, without its value
+        self._front: list[list[float]] = []  # sign * results of the best trial, or of the Pareto front
+        self._complete = False  # True after the first complete trial
         self._idle: set[int] = set()
 
     @property
     def without(self) -> int:
-        """How many trials ended or paused without a gain."""
         return len(self._idle)
 
     def end(self, t: TrialBuilder) -> None:
-        """Fold the end of an attempt at a trial."""
         if t.status not in OVER and t.status is not Status.PAUSED:
             return
         self._complete |= t.complete
@@ -449,7 +438,7 @@ class Gains:
             self._idle.add(t.id)
 
     def _gain(self, t: TrialBuilder) -> bool:
-        """Return whether a trial becomes the best, or one of the front."""
+        """Return whether a trial becomes the best, or joins the Pareto front."""
         group, vector = t.standing()[:-1], t.vector
         if any(map(math.isnan, vector)) or group < self._group:
             return False

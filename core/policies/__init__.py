@@ -1,14 +1,16 @@
-"""The policies: a module or a package each; of a package, policy.py has the policy.
+"""The policies: a module each, or a package whose policy.py holds the policy.
 
-A new policy has two lines here: where its module is, and its import for type checkers.
+To add a policy, name its module in `_MODULES` and import it for type checkers.
 """
 
 from typing import TYPE_CHECKING
 
 from haltune._utils.lazy import shows
-from haltune.log.policy import Policy as Policy  # what one of your own derives from
+from haltune.log.decisions import Resume as Resume  # what your own policies answer
+from haltune.log.decisions import Start as Start
+from haltune.log.policy import Policy as Policy  # the base class of your own policies
 
-_ROOMS = {
+_MODULES = {
     "autobct.policy": ("AutoBCT",),
     "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
     "bobos.policy": ("BOBOS", "Halting"),
@@ -18,12 +20,14 @@ _ROOMS = {
     "rollout": ("Rollout",),
     "truvar.policy": ("LevelSetSearch", "TruVaR"),
 }
+_PARTS = {"bobos.optimal_stopping": ("OptimalStopping",), "truvar.belief": ("Level",)}  # what some are made of
 if TYPE_CHECKING:
     from .autobct.policy import AutoBCT as AutoBCT
     from .bayesopt import EI as EI
     from .bayesopt import GPUCB as GPUCB
     from .bayesopt import CostCooledEI as CostCooledEI
     from .bayesopt import EIPerCost as EIPerCost
+    from .bobos.optimal_stopping import OptimalStopping as OptimalStopping
     from .bobos.policy import BOBOS as BOBOS
     from .bobos.policy import Halting as Halting
     from .hyperband.policy import Hyperband as Hyperband
@@ -34,11 +38,12 @@ if TYPE_CHECKING:
     from .multifidelity.policy import MultiFidelity as MultiFidelity
     from .random import RandomSearch as RandomSearch
     from .rollout import Rollout as Rollout
+    from .truvar.belief import Level as Level
     from .truvar.policy import LevelSetSearch as LevelSetSearch
     from .truvar.policy import TruVaR as TruVaR
-else:  # who checks types hears of a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+else:  # type checkers must report a name that does not exist
+    __getattr__, __dir__ = shows(__name__, _MODULES | _PARTS)
 
 _OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.4, with a warning
-POLICY_NAMES = tuple(sorted({name for names in _ROOMS.values() for name in names} - {*_OLD_NAMES}))
-__all__ = ["Policy", *POLICY_NAMES]
+POLICY_NAMES = tuple(sorted({name for names in _MODULES.values() for name in names} - {*_OLD_NAMES}))
+__all__ = ["Level", "OptimalStopping", "Policy", "Resume", "Start", *POLICY_NAMES]

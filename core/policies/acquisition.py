@@ -1,8 +1,8 @@
-"""Acquisition functions, and their maximum over a mixed search space among configurations not tried yet.
+"""Acquisition functions, and their maximum over the untried configurations of a mixed search space.
 
 Notation: sigma = sqrt(variance), z = (mean - best) / sigma, phi and Phi the normal density and distribution. Larger is
-better. A point is a configuration in the unit cube, (dim,). Every value compared is of a real configuration: points
-that a search moves to are decoded and encoded again (snapped) before they count.
+better. A point is a configuration in the unit cube, (dim,). All points are snapped (decoded and encoded again) before
+they are compared, so that each value belongs to a real configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from haltune._utils.arrays import Array, Indices
-from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Config
 from haltune.space import Space
@@ -24,15 +23,15 @@ from haltune.space.cube import MOST_ROWS
 from haltune.space.domains import bounding
 
 Acquisition = Callable[[Array], tuple[Array, Array]]  # points (m, dim) -> values (m,) and gradients (m, dim)
-_SMALLEST = 1e-30  # variances are taken at least this large: a point seen without noise has a finite z
+_SMALLEST = 1e-30  # lower bound of a variance, so that z is finite at a point observed without noise
 _STEPS = [sign * 2.0**-power for power in range(2, 13) for sign in (1, -1)]  # of a number in the cube
-_ROUNDS = 6  # of climbing: each an ascent and a comparison with all discrete neighbours
+_ROUNDS = 6  # most rounds of climbing; each is an ascent and a comparison with all discrete neighbours
 _FOLLOWED = 2  # climbs that continue after the first round
-_START_DISTANCE = 0.1  # between starts of climbs, so that they do not all climb the same hill
+_START_DISTANCE = 0.1  # between the starts of climbs, so that they do not all end at the same maximum
 
 
 class Score(NamedTuple):
-    """Values of an acquisition function and their derivatives by posterior mean and variance, each (m,)."""
+    """An acquisition function's values and their derivatives with respect to posterior mean and variance, each (m,)."""
 
     value: Array
     by_mean: Array
@@ -40,14 +39,14 @@ class Score(NamedTuple):
 
 
 def ucb(mean: Array, variance: Array, beta: float) -> Score:
-    """mean + sqrt(beta) sigma, GP-UCB of Srinivas et al. (2010), beta >= 0."""
+    """Return mean + sqrt(beta) sigma, the GP-UCB of Srinivas et al. (2010); beta >= 0."""
     deviation = np.sqrt(np.maximum(variance, _SMALLEST))
     root = sqrt(beta)
     return Score(mean + root * deviation, np.ones_like(mean), 0.5 * root / deviation)
 
 
 def expected_improvement(mean: Array, variance: Array, best: Array | float) -> Array:
-    """sigma (phi(z) + z Phi(z)), for arrays of any shapes that broadcast."""
+    """Return sigma (phi(z) + z Phi(z)), for arrays of any shapes that broadcast."""
     deviation = np.sqrt(np.maximum(variance, _SMALLEST))
     z = (mean - best) / deviation
     value = z * ndtr(z)
@@ -61,10 +60,10 @@ def expected_improvement(mean: Array, variance: Array, best: Array | float) -> A
 
 
 def log_ei(mean: Array, variance: Array, best: float) -> Score:
-    """log E[max(f - best, 0)], accurate in relative terms for every z (Ament et al. 2023).
+    """Return log E[max(f - best, 0)], with a small relative error at every z (Ament et al. 2023).
 
     With h = phi(z) + z Phi(z): log EI = log sigma + log h, d log EI / d mean = Phi / (sigma h) and
-    d log EI / d sigma = phi / (sigma h). Three formulas, one for each range of z.
+    d log EI / d sigma = phi / (sigma h). Each of three ranges of z has its own formula.
     """
     variance = np.maximum(variance, _SMALLEST)
     deviation = np.sqrt(variance)
@@ -73,9 +72,9 @@ def log_ei(mean: Array, variance: Array, best: float) -> Score:
     density = np.exp(-0.5 * upper * upper) / sqrt(2 * pi)
     height = density + upper * ndtr(upper)
     middle = np.clip(z, -30.0, -1.0)
-    mills = sqrt(pi / 2) * erfcx(-middle / sqrt(2))  # Phi / phi, without either of them underflowing
+    mills = sqrt(pi / 2) * erfcx(-middle / sqrt(2))  # Phi / phi; neither of the two underflows
     lower = np.minimum(z, -30.0)
-    # 1 + z mills cancels down to z^-2 far out; the asymptotic series of Phi / phi has the difference itself.
+    # Far out 1 + z mills cancels down to z^-2, so the asymptotic series of Phi / phi gives the difference directly.
     inverse = lower**-2.0
     series = inverse * (
         1 - 3 * inverse * (1 - 5 * inverse * (1 - 7 * inverse * (1 - 9 * inverse * (1 - 11 * inverse))))
@@ -92,11 +91,11 @@ def log_ei(mean: Array, variance: Array, best: float) -> Score:
 
 @dataclass(frozen=True)
 class Surface:
-    """An acquisition function over a posterior: a point of the search space -> its value and gradient.
+    """An acquisition function over a posterior: it maps points of the search space to values and gradients.
 
     score: mean and variance -> Score, such as `lambda mean, variance: log_ei(mean, variance, best)`.
-    at: further coordinates of the posterior, appended to every point (the epoch, for a posterior over configurations
-    and epochs). log_cost: points (m, dim) -> log cost (m,) and its gradient (m, dim), subtracted.
+    at: further coordinates of the posterior, appended to every point, such as the epoch.
+    log_cost: points (m, dim) -> log cost (m,) and its gradient (m, dim), which are subtracted.
     """
 
     posterior: Posterior
@@ -105,7 +104,7 @@ class Surface:
     log_cost: Acquisition | None = None
 
     def values(self, points: Array) -> Array:
-        """Values (m,) at points (m, dim); half the work of values and gradients."""
+        """Return the values (m,) at points (m, dim), in half the time of values and gradients."""
         mean, variance = self.posterior.predict(self._complete(points))
         value = self.score(mean, variance).value
         return value if self.log_cost is None else value - self.log_cost(points)[0]
@@ -126,11 +125,11 @@ class Surface:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The configuration of largest acquisition found."""
+    """The configuration with the largest acquisition value found."""
 
     config: dict[str, Any]
-    value: float  # of the acquisition function there
-    exhausted: bool  # every configuration was tried, so this one was
+    value: float  # of the acquisition function
+    exhausted: bool  # True: no untried configuration was found, so this one was tried before
 
 
 def maximise(
@@ -140,27 +139,22 @@ def maximise(
     *,
     tried: Set[str] = frozenset(),
     around: Sequence[Config] = (),
-    extra_candidates: Sequence[Config] = (),
     candidates: int = 1024,
-    starts: int = 4,
 ) -> Proposal:
-    """Return the best configuration found whose key is not in `tried`; from the same rng state, the same one.
+    """Return the best configuration found whose key is not in `tried`. Equal rng states give equal results.
 
-    Screens `candidates` Sobol points (all configurations, in a space with no more), `extra_candidates`, and
-    neighbours of the configurations `around` (such as the best so far). From the best `starts` of these that lie
-    apart it climbs: L-BFGS-B along continuous coordinates, then single moves of the others.
-    `exhausted` is certain in spaces of up to 100,000 configurations; in others it means that 1,024 further
-    uniform draws found nothing new either.
-    Raises InvalidInput when candidates or starts < 1, and InvalidSpace when the space has too little to draw.
+    It evaluates `candidates` Sobol points (or the whole space if that is smaller), and the configurations `around`
+    (such as the best so far) with their neighbours. Then it climbs from the best 4 of these that are apart: by L-BFGS-B
+    along continuous coordinates, then by changing one discrete parameter at a time.
+    In a space of more than 100,000 configurations, `exhausted` means that 1,024 further uniform draws were all tried.
+    Raises InvalidSpace when sampling finds too few configurations.
     """
-    if candidates < 1 or starts < 1:
-        raise InvalidInput(f"maximise needs 1 candidate and 1 start or more, not {candidates} and {starts}")
     pool = _Evaluated(acquisition, space)
     small = space.size is not None and space.size <= min(candidates, MOST_ROWS)
     pool.add(space.enumerate() if small else space.sample_up_to(candidates, rng, "sobol"))
-    pool.add([*extra_candidates, *around])
+    pool.add(around)
     pool.snap(_near(space, around, rng))
-    _climb(pool, _apart(pool, starts))
+    _climb(pool, _apart(pool, 4))
     found = pool.best(tried)
     if found is None and not small:
         listed = space.size is not None and space.size <= MOST_ROWS
@@ -173,7 +167,7 @@ def maximise(
 
 
 class _Evaluated:
-    """All configurations evaluated in one maximisation, with their points and values; it only grows."""
+    """All configurations evaluated in one maximisation, with their points and values."""
 
     def __init__(self, acquisition: Acquisition, space: Space) -> None:
         self.acquisition = acquisition
@@ -198,15 +192,15 @@ class _Evaluated:
         return self.add(self.space.decode_many(points) if len(points) else [])
 
     def order(self) -> Indices:
-        """Positions by falling value, earlier ones first among equals."""
+        """Return positions by decreasing value; of equal values the earlier comes first."""
         return np.argsort(-self.values, kind="stable")
 
     def allows(self, position: int) -> bool:
-        """Whether the space contains what was decoded there; asked late and one by one, because it is slow."""
+        """Return True if the space contains the configuration there. It is slow, so only the best are checked."""
         return self._free or self.space.contains(self.configs[position])
 
     def best(self, tried: Set[str]) -> int | None:
-        """The best position allowed whose key is not in tried."""
+        """Return the best allowed position whose key is not in `tried`, or None."""
         order = self.order()
         for start in (0, *range(4, len(order), 256)):
             some = order[start : 4 if start == 0 else start + 256]
@@ -218,13 +212,13 @@ class _Evaluated:
 
     def _evaluate(self, points: Array) -> Array:
         surface = self.acquisition
-        distinct, inverse = np.unique(points, axis=0, return_inverse=True)  # moves often decode to the same
+        distinct, inverse = np.unique(points, axis=0, return_inverse=True)  # moves often decode to the same point
         values = surface.values(distinct) if isinstance(surface, Surface) else surface(distinct)[0]
         return np.where(np.isnan(values), -np.inf, values)[inverse.ravel()]
 
 
 def _apart(pool: _Evaluated, count: int) -> list[int]:
-    """The best positions that are some distance from each other in the cube, at most count."""
+    """Return at most `count` of the best positions, each at a minimum distance in the cube from those before it."""
     left = np.full(len(pool.values), True)
     starts: list[int] = []
     while left.any() and len(starts) < count:
@@ -235,9 +229,9 @@ def _apart(pool: _Evaluated, count: int) -> list[int]:
 
 
 def _climb(pool: _Evaluated, tops: list[int]) -> None:
-    """Climb from positions, by turns along continuous coordinates and over discrete neighbours.
+    """Climb from positions, in turn along continuous coordinates and over discrete neighbours.
 
-    All climb one round, the best few until they stop moving. A round decodes and evaluates for all at once.
+    All positions climb for one round; the best few continue until they stop moving. A round evaluates all at once.
     """
     for _ in range(_ROUNDS):
         before = tops
@@ -250,7 +244,7 @@ def _climb(pool: _Evaluated, tops: list[int]) -> None:
 
 
 def _step(pool: _Evaluated, tops: list[int], points: list[Array]) -> list[int]:
-    """For each position the best of its own points that is allowed and better by more than rounding, else itself."""
+    """Return for each position the best of its points that is allowed and better by more than rounding, or itself."""
     positions = iter(pool.snap(np.concatenate(points)))
     found = []
     for top, own in zip(tops, points, strict=True):
@@ -263,10 +257,10 @@ def _step(pool: _Evaluated, tops: list[int], points: list[Array]) -> list[int]:
 
 
 def _ascent(pool: _Evaluated, start: int) -> Array:
-    """Where L-BFGS-B ends along the continuous coordinates of a position's active parameters, and on the way.
+    """Return the end of an L-BFGS-B ascent from a position, and points on the way to it.
 
-    The points on the way are for constraints, and for an end that was tried: what is left is close to it. Coordinates
-    of inactive parameters are imputed and do not move.
+    The points on the way are used when a constraint forbids the end or it was tried. Only the continuous coordinates
+    of active parameters move.
     """
     point, config = pool.points[start], pool.configs[start]
     active = np.zeros(pool.space.dim, dtype=np.bool_)
@@ -285,7 +279,7 @@ def _ascent(pool: _Evaluated, start: int) -> Array:
         values, gradients = pool.acquisition(placed(part)[None])
         return -float(values[0]), -gradients[0, moving]
 
-    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
+    from scipy.optimize import minimize  # slow to import, and many processes never fit
 
     bounds, options = [(0.0, 1.0)] * int(moving.sum()), {"maxiter": 40, "ftol": 1e-6}
     found = minimize(descent, point[moving], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
@@ -294,7 +288,7 @@ def _ascent(pool: _Evaluated, start: int) -> Array:
 
 
 def _moves(space: Space, config: Config, point: Array) -> Array:
-    """Points (m, dim) that differ in one discrete parameter: numbers by steps, categories by any other."""
+    """Return points (m, dim) that differ in one discrete parameter: numbers by steps, categories in any other value."""
     moves = []
     for name, columns in space.columns.items():
         if name not in config or space.continuous[columns].any():
@@ -309,10 +303,10 @@ def _moves(space: Space, config: Config, point: Array) -> Array:
 
 
 def _near(space: Space, around: Sequence[Config], rng: np.random.Generator) -> Array:
-    """Neighbours (m, dim) of configurations: discrete moves, and normal steps of deviation 0.03 and 0.15."""
+    """Return neighbours (m, dim) of configurations: discrete moves, and normal steps of deviation 0.03 and 0.15."""
     near = [np.zeros((0, space.dim))]
     for config, point in zip(around, space.encode_many(around) if around else (), strict=True):
-        free = space.continuous | ((point > 0.0) & (point < 1.0))  # what is 0 or 1 besides is one-hot
+        free = space.continuous | ((point > 0.0) & (point < 1.0))  # other coordinates at 0 or 1 are one-hot
         scales = np.repeat([0.03, 0.15], 8)[:, None]
         near.append(np.clip(point + scales * rng.standard_normal((16, space.dim)) * free, 0.0, 1.0))
         near.append(_moves(space, config, point))

@@ -1,13 +1,13 @@
 """Bayesian optimisation: a Gaussian process over final values chooses, and every trial trains in full.
 
-Two surrogates. `Surrogate` is over scores, as UCB policies need: x_t = argmax mu(x) + sqrt(beta_t) sigma(x) (GP-UCB,
-Srinivas et al. 2010). `ImprovementSurrogate` is over squashed results, as expected improvement needs: EI(x) =
-E[(f(x) - y*)^+], y* the best result of a trained configuration (Jones et al. 1998). EI per cost divides by the expected
-cost c(x) (Snoek et al. 2012); cost cooling by c(x)^alpha, alpha the share of the budget that is left, so that a search
-starts cheap and ends with the best (Lee et al. 2020). All look one step ahead: `Rollout` plans.
+There are two surrogates. `Surrogate` models scores, for GP-UCB: x_t = argmax mu(x) + sqrt(beta_t) sigma(x) (Srinivas et
+al. 2010). `ImprovementSurrogate` models squashed values, for expected improvement: EI(x) = E[(f(x) - y*)^+], y* the
+best value of a trial (Jones et al. 1998). EI per cost divides by the expected cost c(x) (Snoek et al. 2012). Cost
+cooling divides by c(x)^alpha, alpha the share of the budget that is left (Lee et al. 2020). All look one step ahead;
+`Rollout` plans.
 
-Both surrogates are functions of the log alone: data are the trials that ended, in log order, hyperparameters are fitted
-at fixed counts of them, so a rebuilt process finds the same bits. Pending trials count as observed at their mean.
+Both surrogates are functions of the log alone: they use the trials that ended, in log order, and fit hyperparameters at
+fixed counts of them. Pending trials count as observed at their mean.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from .random import fresh
 
 TrainingRows = tuple[Array, Array]  # inputs (k, d), targets (k,)
 Beta = Literal["scaled", "theorem"] | float
-AGAIN = "; every configuration found has been tried, this one is trained again"
-_FLOOR = 0.3  # of s: results closer to the best than this are hardly told apart, nor is noise
+AGAIN = "; every configuration found was tried before, so this one trains again"
+_FLOOR = 0.3  # of s: smaller distances to the best count little, as noise does
 _DRAWN = 512  # configurations that a design chooses from
-_MIDDLE = 0.5  # of every coordinate, that they are drawn in
+_MIDDLE = 0.5  # the middle share of each coordinate that they are drawn from
 
 
 # -- scores, for UCB ---------------------------------------------------------------------------
@@ -55,14 +55,14 @@ _MIDDLE = 0.5  # of every coordinate, that they are drawn in
 
 @dataclass(eq=False)
 class Surrogate:
-    """Gaussian processes over the scores of finished trials, by their data, and the GP-UCB that chooses by them.
+    """Gaussian processes over the scores of finished trials, and the GP-UCB rule.
 
-    Fitted on the first m trials: m is all while these are fewer than `refit_every`, because a fit to six trials is a
-    guess that would mislead the next ten, then its largest multiple. Later trials condition the fit one by one.
+    Hyperparameters are fitted to the first m trials: to all while these are fewer than `refit_every`, because a fit to
+    six trials would mislead the next ten, then to its largest multiple. Later trials only condition the posterior.
     """
 
-    rows: Callable[[History, TrialRecord], TrainingRows]  # what one trial contributes
-    refit_every: int = 10  # trials; until the first so many, every trial is a fit
+    rows: Callable[[History, TrialRecord], TrainingRows]  # the training rows of one trial
+    refit_every: int = 10  # trials; before so many, each trial causes a fit
     initial: int = 6  # trials of a Sobol design before the first fit
     beta: Beta = "scaled"
     delta: float = 0.1
@@ -72,29 +72,30 @@ class Surrogate:
         self._fits = Memo(2 * self.refit_every + 1)
 
     def check(self, name: str) -> None:
-        """Raise InvalidInput for options outside what is allowed; name: of the policy that has them."""
+        """Raise InvalidInput for an option that is not allowed. name: the policy, for the message."""
         check_whole(name, 1, MOST_POINTS, initial=self.initial)
         check_whole(name, 1, refit_every=self.refit_every)
         named = isinstance(self.beta, str)
         good = self.beta in ("scaled", "theorem") if named else is_number(self.beta) and float(self.beta) >= 0
         if not good:
             raise InvalidInput(
-                f"{name}(beta={self.beta!r}): give 'scaled', 'theorem', or a number that is not negative"
+                f"{name}(beta={self.beta!r}) is not allowed. Give 'scaled', 'theorem', or a number of at least 0."
             )
         if not 0 < self.delta < 1:
-            raise InvalidInput(f"{name}(delta={self.delta!r}): give a probability between 0 and 1")
+            raise InvalidInput(
+                f"{name}(delta={self.delta!r}) is not a probability. Give a number between 0 and 1, such as 0.1."
+            )
 
     def check_space(self, name: str, space: Space) -> None:
-        """Raise InvalidInput for theorem 1's beta on an infinite space."""
         if self.beta == "theorem" and space.size is None:
-            raise InvalidInput(f"{name}(beta='theorem') needs a space with finitely many configurations; use 'scaled'")
+            raise InvalidInput(f"{name}(beta='theorem') needs a space with finitely many configurations. Use 'scaled'.")
 
     def posterior(self, history: History, finished: FinishedTrials) -> Posterior | None:
-        """The posterior after `finished`; None while fewer than `initial` trials have data."""
+        """Return the posterior after `finished`; None while fewer than `initial` trials have data."""
         if len(finished) < self.initial:
             return None
         trials = [history.trial(i) for i in finished]
-        # A schedule shows the same trials up to another rung, or trained again.
+        # A schedule of rungs can show the same trial at a later rung, or trained again.
         data = tuple((t.id, t.attempt, len(t.values), last_value(t)) for t in trials)
         every = self.refit_every if len(finished) >= self.refit_every else 1
         fitted = max(self.initial, every * (len(finished) // every))
@@ -117,9 +118,9 @@ class Surrogate:
         return posterior
 
     def propose(self, history: History, finished: FinishedTrials, at: tuple[float, ...], rng: Generator) -> Start:
-        """The initial design, then the configuration of highest UCB; `at` ends every input of the process.
+        """Return the initial design, then the configuration with the highest UCB.
 
-        Pending trials are hallucinated.
+        at: further coordinates of the process, appended to every configuration. Pending trials are hallucinated.
         """
         posterior, space = self.posterior(history, finished), history.problem.space
         if len(history) < self.initial or posterior is None:
@@ -137,49 +138,49 @@ class Surrogate:
         scale, sign = history.scale, history.problem.goal.sign
         width, zero = (1.0, 0.0) if scale is None else (scale.high - scale.low, scale.low)
         value, bound = (sign * (zero + score * width) for score in (mean, choice.value))
-        reason = (
-            f"{chosen_to(history, value, width * math.sqrt(variance))}; "
-            f"{'highest' if sign > 0 else 'lowest'} of all {math.sqrt(beta):.2f} deviations away: {short(bound)}"
+        bounded = (
+            f"{'highest UCB, mean +' if sign > 0 else 'lowest LCB, mean -'} {math.sqrt(beta):.2f} sd: {short(bound)}"
         )
+        reason = f"{chosen_to(history, value, width * math.sqrt(variance))}; {bounded}"
         evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
         return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
 
 
 def hallucinate(posterior: Posterior, points: Array) -> Posterior:
-    """GP-BUCB (Desautels et al. 2014): pending points counted as observed at their posterior mean.
+    """Condition on pending points as if observed at their posterior mean (GP-BUCB, Desautels et al. 2014).
 
-    The mean stays, the deviation near them shrinks, so that parallel workers spread.
+    The mean stays and the deviation near them shrinks, so that parallel workers spread.
     """
     return posterior.condition(points, posterior.mean(points)) if len(points) else posterior
 
 
 def last_value(trial: TrialRecord) -> float | None:
-    """The last value of a trial that is over; None where it failed or has none (NaN is unlike itself, and no key)."""
+    """Return the last value of a trial that is over; None if it failed or has none (NaN cannot be a key)."""
     last = trial.values[-1:]
     return float(last[0]) if trial.status is not Status.FAILED and len(last) and np.isfinite(last[0]) else None
 
 
 def targets(history: History, values: Array) -> Array:
-    """Scores of raw values under the scale in force now; what is not measured scores 0, the worst."""
+    """Return scores of raw values under the current scale; a value that is not measured scores 0, the worst."""
     scale, known = history.scale, measured(values)
     return history.problem.goal.sign * known if scale is None else scale.score(known)
 
 
 def epoch_coordinate(epochs: ArrayLike, horizon: float) -> Array:
-    """log(1 + n) / log(1 + N) on [0, 1]: the coordinate of epochs n of a horizon N, of any shape.
+    """Return log(1 + n) / log(1 + N) in [0, 1], the coordinate of epochs n (of any shape) with N = max_epochs.
 
-    Curves change by the doubling: on n / N a trial stopped at an eighth would say next to nothing about the end, and
-    the search would propose again what it has already seen lose.
+    Learning curves change with each doubling. On n / N a trial stopped at N / 8 would hardly inform about the end, and
+    the search would propose its neighbours again.
     """
     return np.asarray(np.log1p(np.asarray(epochs, dtype=np.float64)) / np.log1p(horizon))
 
 
 def beta_t(beta: Beta, space: Space, t: int, delta: float) -> float:
-    """The weight of the variance at the t-th proposal, t from 1.
+    """Return the weight of the variance at the t-th proposal, t from 1.
 
-    Theorem 1 of Srinivas et al.: 2 log(|D| t^2 pi^2 / (6 delta)) on a finite domain D. It is far too wide in practice:
-    "scaled" divides it by 5 (their section 6), and is 0.2 d log(2 t) on a continuous domain of d coordinates
-    (Kandasamy et al. 2015).
+    "theorem": 2 log(|D| t^2 pi^2 / (6 delta)) on a finite domain D (Srinivas et al., theorem 1), too wide in practice.
+    "scaled": a fifth of it (their section 6), or 0.2 d log(2 t) on a continuous domain of d coordinates (Kandasamy et
+    al. 2015).
     """
     if not isinstance(beta, str):
         return float(beta)
@@ -190,30 +191,30 @@ def beta_t(beta: Beta, space: Space, t: int, delta: float) -> float:
 
 
 def initial_design(history: History, initial: int, rng: Generator) -> Start:
-    """The next of `initial` scrambled Sobol configurations; a random one when that was tried already."""
+    """Return the next of `initial` scrambled Sobol configurations, or a random one if that was tried before."""
     space = history.problem.space
     design = space.sample_up_to(initial, history.rng("design"), design="sobol")
     config = design[min(len(history), len(design) - 1)]
     if space.key(config) in history.tried:
         config = fresh(history, rng)
-    return Start(config, reason=f"first design: {initial} spread over the space")
+    return Start(config, reason=f"initial design: one of {initial} Sobol configurations")
 
 
 def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -> str:
-    """Explain a choice: it exploits if the predicted value itself beats the best, else it explores.
+    """Explain a choice: it exploits if its predicted value beats the best so far, else it explores.
 
-    Before a trial is complete the best has trained less than what is predicted, so nothing is compared with it.
+    Before a trial is complete the best value is from a shorter training, so the two are not compared.
     mean, deviation: predicted for a full training, in the metric's unit. seen: the data of the prediction, in words.
     """
     goal, best = history.problem.goal, history.best()
     low, high = goal.bounds or (-math.inf, math.inf)
     mean, source = min(max(mean, low), high), f" in full training, from {seen}" * bool(seen)
-    # To the last digit of a deviation of two digits; four digits beside one that is very small or large.
+    # Decimals for two digits of the deviation; four digits if that needs more than 6 decimals or none.
     decimals = 1 - math.floor(math.log10(deviation)) if 1e-9 < deviation < math.inf else 99
     rounded = f"{mean:.{decimals}f}" if 0 <= decimals <= 6 else short(mean)
     predicted = f"predicts {goal.metric} {rounded} ± {deviation:.2g}{source}"
     if goal.bounds and 2 * deviation >= high - low:
-        predicted = f"{goal.metric} may be anything from {low:g} to {high:g}{source}"
+        predicted = f"{goal.metric} may be any value from {low:g} to {high:g}{source}"
     if best is None:
         return f"chosen to explore: {predicted}"
     complete = history.trial(best.trial).complete
@@ -224,21 +225,21 @@ def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -
 
 @dataclass(frozen=True)
 class GPUCB(Policy[FinishedTrials]):
-    """GP-UCB: a Gaussian process over final scores chooses the next configuration, which trains in full.
+    """GP-UCB: a Gaussian process over final scores chooses each configuration; every trial trains in full.
 
-    It takes the configuration with the highest mean plus scaled deviation. Pending trials count as observed at their
+    It chooses the configuration with the highest mean plus scaled deviation. Pending trials count as observed at their
     mean (GP-BUCB).
 
     Args:
-        initial: Sobol configurations before the first fit. Default: 6.
-        beta: weight of the variance in the upper confidence bound: "scaled", a fifth of theorem 1's of Srinivas et
-            al. (2010), on a continuous space 0.2 d log(2 t); "theorem", for finite spaces; or a number. Default:
+        initial: number of Sobol configurations before the first fit. Default: 6.
+        beta: weight of the variance in the upper confidence bound. "theorem": theorem 1 of Srinivas et al. (2010), for
+            finite spaces. "scaled": a fifth of it, on a continuous space 0.2 d log(2 t). Or a number. Default:
             "scaled".
-        delta: probability with which theorem 1 may fail. Default: 0.1.
-        refit_every: finished trials between fits of the kernel; while there are fewer, each is a fit. Default: 10.
+        delta: probability that the bound of theorem 1 fails. Default: 0.1.
+        refit_every: finished trials between fits of the kernel; before so many, each causes a fit. Default: 10.
 
     Raises:
-        InvalidInput: for options outside these, and for theorem 1's beta on an infinite space.
+        InvalidInput: for other values, and for beta="theorem" on an infinite space.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -276,7 +277,7 @@ class GPUCB(Policy[FinishedTrials]):
 
 
 def _final_score(history: History, trial: TrialRecord) -> TrainingRows:
-    """One row: the configuration and the score that the trial counts for, the worst where it failed."""
+    """Return one row, the configuration and the trial's score; the score is the worst if the trial failed."""
     failed = trial.status is Status.FAILED
     y = targets(history, np.array([np.nan]) if failed else trial.counting(history.problem.goal)[-1:])
     known = np.isfinite(y)
@@ -284,17 +285,16 @@ def _final_score(history: History, trial: TrialRecord) -> TrainingRows:
     return x[known], y[known]
 
 
-# -- squashed results, for expected improvement ------------------------------------------------
+# -- squashed values, for expected improvement -------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Squash:
-    """From results v = sign * value, larger better, to y = -log((best - v) / s + 0.3) and back.
+    """Map v = sign * value, larger better, to y = -log((best - v) / s + 0.3), and back.
 
-    s = best - median of the results so far. Halfway between the best and 0 this is nearly linear; far below the best
-    all results look alike, so that a few failed trainings do not set the scale of the rest; near it differences of a
-    hundredth of s still count. It is a change of units alone: which result is better stays, and what is improved is the
-    gap to a result slightly better than the best.
+    s = best - median of the values so far. Around the median the map is nearly linear. Far below the best all values
+    look alike, so that a few failed trainings do not set the scale; near it differences of 0.01 s still count. The
+    map keeps the order. The quantity that improves is the gap to a value slightly better than the best.
     """
 
     best: float
@@ -305,12 +305,12 @@ class Squash:
     def of(cls, results: Array, sign: float) -> Squash:
         best = float(results.max())
         spread = best - float(np.median(results))
-        if not spread > 1e-12 * abs(best):  # half of the results are the best
+        if not spread > 1e-12 * abs(best):  # half of the values equal the best
             spread = float(best - results.mean())
         return cls(best, spread if spread > 1e-12 * abs(best) else max(abs(best), 1e-6), sign)
 
     def squashed(self, results: Array) -> Array:
-        """y (n,); what is not finite, as of trials that failed, counts as the worst result that is."""
+        """Return y (n,); a value that is not finite (the trial failed) counts as the worst finite one."""
         finite = np.isfinite(results)
         worst = float(results[finite].min(initial=self.best))
         known = np.where(finite, results, worst)
@@ -322,22 +322,22 @@ class Squash:
 
 @dataclass(frozen=True, eq=False)
 class Improvement:
-    """A posterior over y, pending trials counted as observed at their mean, and the units of y."""
+    """A posterior over y, with pending trials as observed at their mean, and the map of y."""
 
     posterior: Posterior
-    best: float  # the best y of a trained configuration
+    best: float  # the best y of a trial
     squash: Squash
 
     def expected(self, points: Array) -> Array:
-        """(m,) expected improvement of y at points (m, dim)."""
+        """Return the expected improvement (m,) of y at points (m, dim)."""
         return expected_improvement(*self.posterior.predict(points), self.best)
 
     def prediction(self, point: Array) -> dict[str, float]:
-        """What is predicted of a point (1, dim), values in the metric's own units.
+        """Return predictions at a point (1, dim), in the metric's unit.
 
-        predicted: the median; beats: the probability of a result better than the best; gain: by how much on average,
-        nothing where it is not. The gap to the best, in units of s, is exp(-y) less what it is for the best: the gain
-        is the price of a put on a log-normal, s (e^-b N(d) - e^(-m + sd^2 / 2) N(d - sd)), d = (m - b) / sd.
+        predicted: the median. beats: the probability of a value better than the best. gain: the expected improvement
+        over the best. The gap to the best in units of s is exp(-y) - exp(-b), so with y ~ N(m, sd^2) the gain is the
+        price of a put on a log-normal, s (e^-b N(d) - e^(-m + sd^2 / 2) N(d - sd)), d = (m - b) / sd.
         """
         mean, variance = (float(found[0]) for found in self.posterior.predict(point))
         sd = max(variance, 1e-300) ** 0.5
@@ -350,22 +350,22 @@ class Improvement:
         best, beats = self.squash.value(self.best), prediction["beats"]
         chance = f"= {beats:.2f}" if beats >= 0.005 else "< 0.01"
         gain, predicted = prediction["gain"], prediction["predicted"]
-        return f"P(beats {best:.4g}) {chance}, gains {gain:.2g} of {metric} on average; predicted {predicted:.4g}"
+        return f"P(beats {best:.4g}) {chance}, expected gain {gain:.2g} {metric}; predicts {predicted:.4g}"
 
 
 @dataclass(eq=False)
 class ImprovementSurrogate:
-    """Improvements by their data.
+    """Posteriors for expected improvement, cached by their data.
 
-    Kernels are fitted to all of the first 50 results, then to multiples of `refit_every`: with so few results a fit
-    costs little and an old one misleads. All y change when the best or the median moves: the posterior is made anew.
+    Kernels are fitted to all of the first 50 values, then to multiples of `refit_every`: with little data a fit is
+    cheap and an old one misleads. All y change when the best or the median changes, so each posterior is built anew.
     """
 
-    refit_every: int  # results, beyond the first fifty
+    refit_every: int  # values, after the first 50
     _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
 
     def improvement(self, history: History, finished: FinishedTrials) -> Improvement | None:
-        """After `finished`; None while none of them gave a finite value."""
+        """Return the improvement after `finished`; None before the first finite value."""
         goal, sign = history.problem.goal, history.problem.goal.sign
         ended = (history.trial(i) for i in finished)
         results = plausible([np.nan if t.status is Status.FAILED else t.target(goal) for t in ended])
@@ -388,11 +388,11 @@ class ImprovementSurrogate:
 
 
 def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> Start:
-    """In the middle half of every parameter, far from all that was tried, and cheap: the largest distance / cost.
+    """Return an untried configuration from the middle of the space with the largest distance / cost.
 
-    In the middle, because in a corner a training may take a hundred times as long and informs about the corner only:
-    costs and scores that change smoothly are learnt from the middle as well. Of 512 Sobol configurations; distances
-    are in the cube, to the nearest trial, costs are what is expected after the trials so far.
+    The middle is the middle half of each parameter: in a corner a training may take 100 times as long and informs only
+    about the corner. The choice is among 512 Sobol configurations. Distance: in the cube, to the nearest trial. Cost:
+    expected after the trials so far.
     """
     space = history.problem.space
     drawn = space.encode_many(space.sample_up_to(_DRAWN, rng, "sobol"))
@@ -400,22 +400,22 @@ def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> 
     new = [c for c, key in zip(configs, space.keys(configs), strict=True) if key not in history.tried]
     worth, where = np.zeros(len(new)), "from the middle of the space"
     if len(history):
-        where = f"{'cheap and far' if log_cost else 'far'} from what was tried, in the middle of the space"
+        where = f"{'cheap and far' if log_cost else 'far'} from the trials so far, in the middle of the space"
         if new:
             points = space.encode_many(new)
             apart = np.sqrt(((points[:, None, :] - history.points[None]) ** 2).sum(axis=2)).min(axis=1)
             worth = np.log(np.maximum(apart, 1e-12)) - (log_cost(points)[0] if log_cost else 0.0)
     for i in np.argsort(-worth, kind="stable"):
         if space.contains(new[i]):
-            return Start(new[i], reason=f"first design, {where}" if not len(history) else f"first design: {where}")
-    return Start(fresh(history, rng), reason="first design, drawn at random")
+            return Start(new[i], reason=f"initial design: {where}")
+    return Start(fresh(history, rng), reason="initial design: drawn at random")
 
 
 def improve(
     history: History, improvement: Improvement, rng: Generator, log_cost: LogCost | None = None,
     candidates: int = 1024,
 ) -> Proposal:  # fmt: skip
-    """The configuration not tried yet of largest log EI - log cost."""
+    """Return the untried configuration of largest log EI - log cost."""
     surface = Surface(
         improvement.posterior, lambda mean, variance: log_ei(mean, variance, improvement.best), log_cost=log_cost
     )
@@ -432,21 +432,21 @@ class EI(Policy[FinishedTrials]):
     Pending trials count as observed at their mean.
 
     Args:
-        initial: trials before the first fit. Sobol configurations; with a `cost`, configurations in the middle of the
-            space, cheap and far from each other. Default: None, 4, with a `cost` 3.
+        initial: number of trials before the first fit: Sobol configurations or, with a `cost`, configurations in the
+            middle of the space, cheap and far from each other. Default: None, which is 4, with a `cost` 3.
         refit_every: finished trials, beyond 50, between fits of the kernel. Default: 10.
         cost: "per" divides the expected improvement by the expected cost. "cooled" divides by cost^alpha, where alpha
-            is the share of the budget that is left (of several budgets the smallest share): the search starts cheap
-            and ends with the best. Default: None, costs are ignored.
-        cost_function: the cost of a configuration, where you know it: a function (config) or (config, previous config,
-            None before the first trial) to a number that is not negative, in the unit of the budget (seconds, or what
-            trials report as cost). Default: None, costs are learnt.
-        cost_model: how costs are learnt: "gp", a Gaussian process of their logarithms; a list of parameters in
-            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
-            as `cost`, or from their seconds. Default: "gp".
+            is the share of the budget that is left (of several budgets the smallest share): the search starts with
+            cheap configurations and ends with the best. Default: None, costs are ignored.
+        cost_function: known cost of a configuration: a function (config) or (config, previous config) to a number of
+            at least 0, in the unit of the budget (seconds, or the cost that trials report). The previous config is
+            None at the first trial. Default: None, costs are learnt.
+        cost_model: how costs are learnt, from the `cost` that trials report or from their seconds: "gp", a Gaussian
+            process of log costs; a list of parameters in which log cost is linear; or a function (config) whose scale
+            is learnt. Default: "gp".
 
     Raises:
-        InvalidInput: for options outside these, and when the cost model does not suit the space.
+        InvalidInput: for other values, and when the cost model does not fit the space.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -472,11 +472,12 @@ class EI(Policy[FinishedTrials]):
 
     def __post_init__(self) -> None:
         if self.cost not in (None, "per", "cooled"):
-            advice = ". Pass a function as cost_function=" * callable(self.cost)
-            raise InvalidInput(f"EI(cost={self.cost!r}): give 'per', 'cooled' or None{advice}")
+            advice = " Pass your function as cost_function=." * callable(self.cost)
+            raise InvalidInput(f"EI(cost={self.cost!r}) is not allowed. Give 'per', 'cooled' or None.{advice}")
         if self.cost is None and (self.cost_function is not None or self.cost_model != "gp"):
             raise InvalidInput(
-                "EI(cost_function=...) and EI(cost_model=...) need cost='per' or cost='cooled', else EI ignores costs."
+                "EI got cost_function= or cost_model= without cost=, so it would ignore costs. Add cost='per' or "
+                "cost='cooled', or leave the others out."
             )
         first = self.initial if self.initial is not None else 3 if self.cost else 4
         check_whole("EI", 1, MOST_POINTS, initial=first)
@@ -535,7 +536,7 @@ class EI(Policy[FinishedTrials]):
 def EIPerCost(
     initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
 ) -> EI:
-    """The name of EI(cost="per") until version 0.4."""
+    """Deprecated name of EI(cost="per"), until version 0.4."""
     warn("EIPerCost is EI(cost='per') now. Write that, with cost_function= for a cost that you know.")
     return EI(initial, refit_every, "per", cost, cost_model)
 
@@ -543,16 +544,16 @@ def EIPerCost(
 def CostCooledEI(
     initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
 ) -> EI:
-    """The name of EI(cost="cooled") until version 0.4."""
+    """Deprecated name of EI(cost="cooled"), until version 0.4."""
     warn("CostCooledEI is EI(cost='cooled') now. Write that, with cost_function= for a cost that you know.")
     return EI(initial, refit_every, "cooled", cost, cost_model)
 
 
 def recommend(history: History) -> Best | None:
-    """The configuration with the highest posterior mean among the trials that compare with the best: for noisy metrics.
+    """Return the complete trial with the highest posterior mean, for noisy metrics; None before the first value.
 
-    These are the complete ones or, before there is one, those that went furthest; `Best.value` is what the trial counts
-    for. None before one has a value. Trials with values absurdly far below the best are left out.
+    Before a trial is complete, those that trained longest compete. `Best.value` is the trial's own value. Values
+    absurdly far below the best are left out.
     """
     groups = history.ranked()
     if not groups:

@@ -1,13 +1,13 @@
-"""What a training costs, and what is left of a search's budget.
+"""Cost of a training, and the remaining budget of a search.
 
-Notation: log c(x) ~ N(m(x), s(x)^2) at a point x of the unit cube, so that costs stay positive and errors are factors.
+Notation: log c(x) ~ N(m(x), s(x)^2) at a point x of the unit cube, so that costs are positive and errors are factors.
 exp(m) is the median, exp(m + s^2 / 2) the mean, exp(m + s z_p) the p-quantile. s is 0 where the cost is known. Lee et
-al. (2021), section 6, learn costs by a Gaussian process of their logarithms.
+al. (2021), section 6, model log costs by a Gaussian process.
 
-Four budgets are told apart, each with a cost of its own: `seconds` (the tightest of wall-clock time, worker time and
-money), `cost` (what trials report), `epochs` and `trials`. Costs in seconds cover everything a worker spends on a
-trial: start-up, training, validation, checkpoints, deciding. A stopped trial counts with its cost scaled up to a full
-training; the share of a training that is trained on average is learnt, too.
+There are four kinds of budget, each with its own cost: `seconds` (the tightest of wall-clock time, worker time and
+money), `cost` (reported by trials), `epochs` and `trials`. Costs in seconds include all that a worker spends on a
+trial: start-up, training, validation, checkpoints, deciding. The cost of a stopped trial is scaled up to a full
+training. The mean share of a training before a stop is learnt too.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from haltune.log.policy import FinishedTrials, name_of
 from haltune.log.problem import Problem
 from haltune.space import Space
 
-CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None before the first trial
+CostFunction = Callable[..., float]  # (config) or (config, previous); previous is None at the first trial
 CostOption = str | Sequence[str] | CostFunction
 LogCost = Callable[[Array], tuple[Array, Array]]  # points (m, d) -> log cost (m,) and its derivatives (m, d)
-EARLY = 50  # finished trials up to which every one is a fit: with few an old fit misleads
-SLACK = 1.0 + 1e-9  # rounding may not make a plan unaffordable that spends all
+EARLY = 50  # up to so many finished trials the model is refitted at each: with little data an old fit misleads
+SLACK = 1.0 + 1e-9  # so that rounding does not forbid a plan that spends exactly the remaining budget
 UNITS = {"seconds": "s", "cost": "of cost", "epochs": "epochs", "trials": "trials"}
 
 
 def in_units(problem: Problem, count: float, unit: str, digits: int = 6) -> str:
-    """An amount of a key of UNITS in words; epochs are the points of the problem, see haltune.log.points."""
+    """Format an amount in a unit of UNITS. Epochs are in the problem's own unit, see haltune.log.points."""
     return problem.amount(count) if unit == "epochs" else amount(count, UNITS[unit], digits)
 
 
-_LEAST_COST = 1e-12  # costs are taken at least this large: nothing is free, and its logarithm stays finite
-_NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost that a line is fitted with
+_LEAST_COST = 1e-12  # lower bound of a cost, so that its logarithm is finite
+_NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost to fit a line with
 _SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube
 _LARGEST_LOG = 700.0  # exp of 710 overflows
-_DIFFERENCE_STEP = 1e-4  # of the cube: a function's derivatives are differences
+_DIFFERENCE_STEP = 1e-4  # of central differences, in the cube
 
 
 # -- what trials cost --------------------------------------------------------------------------
 
 
 def full_cost(history: History, id: int, unit: str) -> float:
-    """Return what a finished trial would have cost if trained in full; 0 when unknown, as where it failed."""
+    """Return the cost of a finished trial scaled up to a full training; 0 if it failed or reported no cost."""
     trial, horizon = history.trial(id), history.problem.max_epochs
     if trial.status is Status.FAILED:
         return 0.0
@@ -66,14 +66,13 @@ def full_cost(history: History, id: int, unit: str) -> float:
     if unit == "cost":
         return (history.cost(id) or 0.0) * (1.0 + more)
     seconds = float(trial.seconds.sum())
-    return max(history.worker_seconds(id), seconds) + more * seconds  # an injected clock may stand still
+    return max(history.worker_seconds(id), seconds) + more * seconds  # a test's clock may stand still
 
 
 def trained_share(history: History, finished: FinishedTrials) -> float:
-    """Return the mean share of a full training before a trial is stopped; 1 where none is.
+    """Return the mean share of a training that is trained before a stop; 1 if no trial was stopped.
 
-    One imagined trial that was trained in full counts, too. Rollout's theory takes costs as deterministic: this is an
-    addition to it.
+    One imaginary full training is added to the mean. The paper assumes deterministic costs and has no such share.
     """
     horizon = history.problem.max_epochs
     ended = [t for id in finished if (t := history.trial(id)).status is not Status.FAILED]
@@ -85,7 +84,7 @@ def trained_share(history: History, finished: FinishedTrials) -> float:
 
 
 def within_reach(costs: Array) -> Array:
-    """Limit costs (n,) to a billion times their median: a clock that jumped must not set the scale of all others."""
+    """Limit costs (n,) to a billion times their median, so that a clock that jumped does not set the scale."""
     return np.minimum(costs, 1e9 * float(np.median(costs))) if len(costs) else costs
 
 
@@ -108,13 +107,13 @@ class PredictedCost:
         return _exp(self.log_median + 0.5 * self.deviation**2)
 
     def quantile(self, share: float) -> Array:
-        """(m,) the cost that a training stays below with this probability, in (0, 1)."""
+        """Return the costs (m,) that a training stays below with probability `share`, in (0, 1)."""
         return _exp(self.log_median + self.deviation * float(ndtri(share)))
 
     def below(self, limit: float) -> Array:
-        """(m,) the probability that a training takes no more than a positive limit."""
+        """Return the probability (m,) that a training costs at most `limit` > 0."""
         off = math.log(limit) - self.log_median
-        # Of a known cost, which rounding may not make unaffordable where it is all that is left.
+        # A known cost that equals the limit is within it, whatever the rounding.
         sure = np.where(off >= -1e-9, np.inf, -np.inf)
         return np.asarray(ndtr(np.divide(off, self.deviation, out=sure, where=self.deviation > 0.0)))
 
@@ -129,12 +128,12 @@ def _log(costs: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class GPCost:
-    """Equally probable Gaussian processes on log cost; their mixture is taken as log-normal."""
+    """Equally probable Gaussian processes on log cost. Their mixture is approximated by a log-normal."""
 
     parts: tuple[Posterior, ...]
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
-        """The deviation counts the uncertainty of each part, with noise, and their disagreement."""
+        """Predict costs; the deviation includes noise and the differences between the parts."""
         found = [part.predict(points) for part in self.parts]
         centres = np.array([mean for mean, _ in found])
         deviations = [np.sqrt(v + part.noise) for (_, v), part in zip(found, self.parts, strict=True)]
@@ -142,13 +141,13 @@ class GPCost:
         return PredictedCost(centres.mean(axis=0), np.sqrt(within + centres.var(axis=0)))
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
-        """Log median (m,) and its derivatives (m, d)."""
+        """Return the log median (m,) and its derivatives (m, d)."""
         found = [part.predict_with_gradient(points) for part in self.parts]
         slopes = np.mean([one.mean_gradient for one in found], axis=0)
         return np.mean([one.mean for one in found], axis=0), slopes
 
     def expected(self, points: Array) -> tuple[Array, Array]:
-        """Log mean m + s^2 / 2 (m,) of the mixture's m and s, and its derivatives (m, d)."""
+        """Return the log mean m + s^2 / 2 (m,) of the mixture, and its derivatives (m, d)."""
         found = [part.predict_with_gradient(points) for part in self.parts]
         means = np.array([one.mean for one in found])
         slopes = np.array([one.mean_gradient for one in found])
@@ -162,7 +161,7 @@ class GPCost:
 
 @dataclass(frozen=True, eq=False)
 class LineCost:
-    """log c(x) = weights . (1, x_S - 1/2) + N(0, noise): a power law in parameters on a logarithmic scale."""
+    """Linear log cost: log c(x) = weights . (1, x_S - 1/2) + N(0, noise), a power law in log-scaled parameters."""
 
     columns: tuple[int, ...]  # S, coordinates of the cube
     weights: Array  # (1 + |S|,)
@@ -185,31 +184,29 @@ class LineCost:
 class KnownCost:
     """A function of the configuration, or of it and the previous one (None at first), taken as exact.
 
-    Raises InvalidInput, naming the configuration, when the function raises or returns anything but a finite number
-    that is not negative.
+    If the function raises, or returns a number that is negative or not finite, InvalidInput names the configuration.
     """
 
     function: CostFunction
     space: Space
 
-    # Kept: it is asked for every configuration, and a signature takes longer than most functions.
+    # Cached: it is needed for every configuration, and reading a signature takes longer than most functions.
     @cached_property
     def moves(self) -> bool:
         """True when the cost depends on the previous configuration."""
         return takes_previous(self.function)
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
-        """Exact: the deviation is 0. after: the point (d,) where the search stands."""
+        """Return exact costs: the deviation is 0. after: the point (d,) of the previous configuration."""
         previous = None if after is None else self.space.decode(after)
         costs = self.of(self.space.decode_many(points), previous)
         return PredictedCost(_log(costs), np.zeros(len(costs)))
 
     def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
-        """(m,) costs of configurations."""
         return np.array([self._one(dict(config), previous) for config in configs], dtype=np.float64)
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
-        """Before the first trial; central differences, 0 across the steps of discrete parameters."""
+        """Return the log cost of a first trial and its central differences, 0 along discrete parameters."""
         value, slopes = self.predict(points).log_median, np.zeros_like(points)
         for k in np.flatnonzero(self.space.continuous):
             shift = np.zeros(points.shape[1])
@@ -219,7 +216,7 @@ class KnownCost:
             slopes[:, k] = rise / (up - down)[:, k]
         return value, slopes
 
-    expected = gradient  # it is exact: the mean is the median
+    expected = gradient  # the cost is exact, so the mean is the median
 
     def _one(self, config: dict[str, Any], previous: Mapping[str, Any] | None) -> float:
         try:
@@ -227,7 +224,7 @@ class KnownCost:
         except Exception as error:
             raise InvalidInput(
                 f"The cost function {name_of(self.function)!r} raised {type(error).__name__}({error}) for {config!r}. "
-                "If a parameter is inactive it is absent: use config.get(name)."
+                "A parameter that is inactive is missing from the configuration: use config.get(name)."
             ) from error
         if not (np.isfinite(cost) and cost >= 0.0):
             raise InvalidInput(
@@ -239,11 +236,11 @@ class KnownCost:
 
 @dataclass(frozen=True, eq=False)
 class ScaledCost:
-    """log c(x) = log g(x) + offset + N(0, noise): a function's shape, with scale and error learnt from trials."""
+    """Scaled function: log c(x) = log g(x) + offset + N(0, noise), with offset and noise learnt from trials."""
 
     shape: KnownCost
     offset: float
-    deviation: float  # of a single training's log cost, the offset's own included
+    deviation: float  # of a single training's log cost, including the uncertainty of the offset
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         log_shape = self.shape.predict(points, after).log_median
@@ -265,16 +262,15 @@ def fit_gp(points: Array, costs: Array, rng: np.random.Generator | None = None) 
 def sample_gp(points: Array, costs: Array, count: int = 6, rng: np.random.Generator | None = None) -> GPCost:
     """Draw `count` Gaussian processes from the posterior over their hyperparameters.
 
-    With few trainings many lengthscales are probable, and the most probable one misleads about costs farther away.
+    After few trainings many lengthscales are probable, and the most probable one misleads about distant costs.
     """
     return GPCost(tuple(sample(points, _log(costs), count=count, rng=rng)))
 
 
 def fit_line(points: Array, costs: Array, columns: Sequence[int]) -> LineCost:
-    """Regress log costs (n,) on the given coordinates of points (n, d), n >= 1, in the Bayesian way.
+    """Fit a Bayesian linear regression of log costs (n,) on the given coordinates of points (n, d), n >= 1.
 
-    Slopes are N(0, 3^2) beforehand, the intercept is almost free; of 24 residual variances the one of largest
-    marginal likelihood.
+    Prior: slopes N(0, 3^2), intercept almost free. Of 24 residual variances the one of largest marginal likelihood.
     """
     targets = _log(costs)
     design = _design(points, tuple(columns))
@@ -282,7 +278,7 @@ def fit_line(points: Array, costs: Array, columns: Sequence[int]) -> LineCost:
     centred = targets - targets.mean()
 
     def evidence(noise: float) -> float:
-        """log N(centred; 0, design diag(prior) design' + noise I), up to a constant."""
+        """Return log N(centred; 0, design diag(prior) design' + noise I), up to a constant."""
         covariance = (design * prior) @ design.T + noise * np.eye(len(targets))
         _, determinant = np.linalg.slogdet(covariance)
         return -0.5 * float(determinant) - 0.5 * float(centred @ np.linalg.solve(covariance, centred))
@@ -296,15 +292,15 @@ def fit_line(points: Array, costs: Array, columns: Sequence[int]) -> LineCost:
 
 
 def fit_scale(shape: KnownCost, points: Array, costs: Array) -> ScaledCost:
-    """Learn the scale of a function from costs (n,) at points (n, d); without any it is trusted within a factor e.
+    """Learn the scale of a function from costs (n,) at points (n, d), n >= 0.
 
-    log offset ~ N(0, 1) beforehand; the residual variance has the weight of one trial at 0.1^2 beforehand.
+    Prior: log offset ~ N(0, 1); the residual variance is 0.1^2 with the weight of one trial.
     Raises InvalidInput when the function depends on the previous configuration.
     """
     if shape.moves:
         raise InvalidInput(
-            f"cost_model={name_of(shape.function)} takes the previous configuration, too, so its scale cannot be "
-            "learnt. Give a function of the configuration alone, or the exact cost instead of a cost_model."
+            f"cost_model={name_of(shape.function)} takes the previous configuration, so its scale cannot be learnt. "
+            "Give a function of the configuration alone, or give the exact cost instead of a cost_model."
         )
     rest = _log(costs) - shape.predict(points).log_median if len(points) else np.zeros(0)
     around = float(np.sum((rest - rest.mean()) ** 2)) if len(rest) else 0.0
@@ -314,7 +310,7 @@ def fit_scale(shape: KnownCost, points: Array, costs: Array) -> ScaledCost:
 
 
 def takes_previous(function: CostFunction) -> bool:
-    """Whether a cost function takes (config, previous). Raises InvalidInput when it takes neither one nor two."""
+    """Return True for f(config, previous), False for f(config); raise InvalidInput for more arguments."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -330,21 +326,21 @@ def takes_previous(function: CostFunction) -> bool:
 
 
 def _design(points: Array, columns: tuple[int, ...]) -> Array:
-    """(n, 1 + |S|); centred, so that intercept and slopes are nearly independent."""
+    """Return the design (n, 1 + |S|), centred so that intercept and slopes are nearly independent."""
     return np.column_stack([np.ones(len(points)), points[:, list(columns)] - 0.5])
 
 
-# -- what is left of the budget ----------------------------------------------------------------
+# -- remaining budget --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Left:
-    """What may still be spent of one budget."""
+    """The remaining amount of one budget."""
 
     unit: str  # a key of UNITS
-    amount: float  # less what running trials are expected to take
+    amount: float  # less the expected costs of running trials
     limit: float
-    aside: float = 0.0  # for running trials
+    aside: float = 0.0  # the expected costs of running trials
 
     @property
     def share(self) -> float:
@@ -353,23 +349,23 @@ class Left:
 
 @dataclass(frozen=True, eq=False)
 class PlanningBudget:
-    """What is left of b budgets, and what the m points cost of each."""
+    """Remaining amounts of b budgets, and the costs of m points in each."""
 
     left: Array  # (b,), infinite: no limit
-    first: Array  # (b, m), of a point from where the search stands
-    after: Array | None = None  # (b, m, m), of the column's point after the row's; None: `first` always
+    first: Array  # (b, m), of a point as the next trial
+    after: Array | None = None  # (b, m, m), of the column's point after the row's; None: the same as `first`
 
     @property
     def then(self) -> Array:
-        """(b, m or 1, m) costs after the first step, by the point before."""
+        """Costs (b, m or 1, m) of a further step, by the previous point."""
         return np.asarray(self.first[:, None, :] if self.after is None else self.after)
 
     def affordable(self) -> Mask:
-        """(m,) the points that every budget can pay now."""
+        """Return the points (m,) that every budget can pay for now."""
         return np.asarray((self.first <= self.left[:, None] * SLACK).all(axis=0))
 
     def price(self, costs: Array) -> Array:
-        """One cost (...,) of several (b, ...): the largest share of what is left. With one budget, its cost."""
+        """Combine costs (b, ...) to one (...,): the largest share of a remaining budget. With one budget, its cost."""
         finite = np.isfinite(self.left) & (self.left > 0)
         if len(self.left) == 1 or not finite.any():
             return np.asarray(costs[0])
@@ -379,14 +375,9 @@ class PlanningBudget:
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What a policy is told of costs.
+    """A policy's options about costs, as for EI (cost: its cost_function) and Rollout.
 
-    cost: a function (config) or (config, previous), known in advance, exact. cost_model: how costs are learnt:
-    "gp", names of parameters in which log cost is linear, or a function whose scale is learnt. Both are in the unit of
-    the budget: what trials report where it limits `cost`, or where they report it and it limits no time, else seconds.
-    affordable: the probability with which a trial keeps to what is left.
-
-    Raises InvalidInput for anything else, NotSupported for a function of which a log kept the name alone.
+    Raises InvalidInput for other values, and NotSupported for a function that a log recorded only by name.
     """
 
     name: str  # of the policy, for its errors
@@ -401,40 +392,42 @@ class CostOptions:
         for option in (self.cost, model):
             if isinstance(option, dict):
                 raise NotSupported(
-                    f"{self.name} holds the function {option.get('function')!r}, and a log keeps only its name. "
-                    "Build the policy with it in your program."
+                    f"{self.name} uses the function {option.get('function')!r}, and a log records only its name. "
+                    "Build the policy with this function in your program."
                 )
         if self.cost is not None and not callable(self.cost):
             raise InvalidInput(
-                f"{self.name}: the cost must be a function of the configuration, or None, not {self.cost!r}"
+                f"{self.name} got the cost {self.cost!r}. Give a function of the configuration, or None to learn costs."
             )
         if callable(self.cost):
             takes_previous(self.cost)
         listed = isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model)
         if model != "gp" and not callable(model) and not listed:
             raise InvalidInput(
-                f"{self.name}(cost_model={model!r}): give 'gp', a list of parameters in which log cost is linear, or a "
-                "function of the configuration"
+                f"{self.name}(cost_model={model!r}) is not a cost model. Give 'gp', a list of parameters in which log "
+                "cost is linear, or a function of the configuration."
             )
         if not 0.0 < self.affordable < 1.0:
-            raise InvalidInput(f"{self.name}(affordable={self.affordable!r}): give a probability between 0 and 1")
+            raise InvalidInput(
+                f"{self.name}(affordable={self.affordable!r}) is not a probability. Give a number between 0 and 1, "
+                "such as 0.5."
+            )
         object.__setattr__(self, "fits", Memo(2 * self.refit_every + 1))
 
     @property
     def columns(self) -> Sequence[str] | None:
-        """The parameters in which log cost is linear, where it is."""
+        """The parameters in which log cost is linear; None for another cost model."""
         return None if isinstance(self.cost_model, str) or callable(self.cost_model) else self.cost_model
 
     def check(self, problem: Problem) -> None:
-        """Raise InvalidInput when the cost model names a parameter that the space does not have."""
         known, columns = problem.space.columns, self.columns
         if columns is not None and (not columns or any(name not in known for name in columns)):
             raise InvalidInput(
-                f"{self.name}(cost_model={list(columns)!r}): give parameters of the space, of {list(known)}"
+                f"{self.name}(cost_model={list(columns)!r}) needs parameters of the space. Give some of {list(known)}."
             )
 
     def unit(self, history: History) -> str:
-        """What `cost` and `cost_model` count: "cost" or "seconds"."""
+        """Return "cost" if the budget limits it, or if trials report it and no time is limited; else "seconds"."""
         budget = history.budget
         if budget is not None and (budget.time or budget.worker_time or budget.money) and not budget.cost:
             return "seconds"
@@ -442,13 +435,13 @@ class CostOptions:
         return "cost" if reported or (budget is not None and budget.cost) else "seconds"
 
     def standing(self, history: History) -> Array | None:
-        """The configuration that was started last, where the cost depends on it."""
+        """Return the point of the last trial started if the cost depends on it, else None."""
         moving = self.cost is not None and takes_previous(self.cost)
         return history.points[len(history) - 1] if moving and len(history) else None
 
 
 class RemainingBudget:
-    """The costs and budgets of a search after these trials, that a policy plans with."""
+    """Costs and remaining budgets of a search after its finished trials. A policy plans with them."""
 
     def __init__(self, options: CostOptions, history: History, finished: FinishedTrials) -> None:
         self.options, self.history, self.finished = options, history, finished
@@ -456,7 +449,7 @@ class RemainingBudget:
         self.share = trained_share(history, finished)
 
     def model(self, unit: str) -> CostModel | None:
-        """The model of the cost of a full training; None while nothing is known of it."""
+        """Return the model of the cost of a full training; None if no cost is known yet."""
         options, history, space = self.options, self.history, self.history.problem.space
         own = unit == self.unit
         if options.cost is not None and own:
@@ -484,10 +477,10 @@ class RemainingBudget:
 
     @cached_property
     def lefts(self) -> list[Left]:
-        """What is left of each budget that is limited, less the expected costs of running trials.
+        """The remaining amounts of all limited budgets, less the expected costs of running trials.
 
-        Of the budgets that are spent by the second the tightest. Workers spend wall-clock time together: nothing of it
-        is set aside.
+        Budgets that are spent by the second are represented by the tightest. Wall-clock time is not reduced, because
+        workers spend it together.
         """
         budget, spent = self.history.budget, self.history.spent
         if budget is None:
@@ -499,7 +492,7 @@ class RemainingBudget:
             limit = float(budget.worker_time)
             seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
         if (paid := spent.payable(budget)) is not None:
-            limit = min(max(paid, 1e-300), 1e300)  # so that shares of it are numbers whatever the price
+            limit = min(max(paid, 1e-300), 1e300)  # so that shares of it are finite at any price
             seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
         if seconds:
             found.append(min(seconds, key=lambda left: left.amount))
@@ -512,7 +505,7 @@ class RemainingBudget:
         return found
 
     def _aside(self, unit: str) -> float:
-        """What pending trials are still expected to take."""
+        """Return the expected remaining cost of pending trials."""
         history, pending = self.history, self.history.pending
         costs = self.costs(unit, history.points[[t.id for t in pending]]) if pending else None
         if costs is None:
@@ -524,7 +517,7 @@ class RemainingBudget:
         return float(np.maximum(costs - gone, 0.0).sum())
 
     def costs(self, unit: str, points: Array, after: Array | None = None, expected: bool = False) -> Array | None:
-        """(m,) the planned (or expected) costs of trials at points (m, dim); None while nothing is known."""
+        """Return the planned (or expected) costs (m,) of trials at points (m, dim); None if no cost is known."""
         if unit == "trials":
             return np.ones(len(points))
         if unit == "epochs":
@@ -536,17 +529,17 @@ class RemainingBudget:
         return self.share * (found.mean if expected else found.quantile(self.options.affordable))
 
     def log_cost(self) -> LogCost | None:
-        """Log expected cost and its derivatives, for a maximiser; None while nothing is known of it."""
+        """Return log expected cost with derivatives, for a maximiser; None if no cost is known."""
         model, standing = self.model(self.unit), self.standing
         if model is None or standing is None:
             return None if model is None else model.expected
         return lambda points: (np.log(model.predict(points, standing).mean), np.zeros_like(points))
 
     def planning(self, points: Array, lefts: Sequence[Left], pairs: bool = True) -> PlanningBudget:
-        """The budgets, in the order of `lefts`, and what points (m, dim) cost of each.
+        """Return the budgets, in the order of `lefts`, and the costs of points (m, dim) in each.
 
-        Unknown costs count as 0. Without a budget none is limited, and costs only weigh.
-        pairs: False leaves out the costs from point to point, of a cost that depends on the one before.
+        Unknown costs count as 0. Without a budget there is no limit, and costs are only divided by.
+        pairs: False leaves out the costs from point to point, when a cost depends on the previous configuration.
         """
         units, amounts, first = self._of_each(points, lefts, expected=False)
         function, space = self.options.cost, self.history.problem.space
@@ -561,19 +554,19 @@ class RemainingBudget:
         return PlanningBudget(amounts, first, np.array(after))
 
     def price(self, points: Array, lefts: Sequence[Left]) -> Array:
-        """(m,) one expected cost of a trial at points (m, dim): with several budgets a share of what is left."""
+        """Return one expected cost (m,) of trials at points (m, dim); of several budgets the largest share."""
         _, amounts, costs = self._of_each(points, lefts, expected=True)
         return PlanningBudget(amounts, costs).price(costs)
 
     def _of_each(self, points: Array, lefts: Sequence[Left], expected: bool) -> tuple[list[str], Array, Array]:
-        """Units, what is left (b,) and costs (b, m) of each budget."""
+        """Return the unit, remaining amount (b,) and costs (b, m) of each budget."""
         units = [left.unit for left in lefts] or [self.unit]
         found = [self.costs(unit, points, self.standing, expected) for unit in units]
         costs = np.array([np.zeros(len(points)) if row is None else row for row in found])
         return units, np.array([left.amount for left in lefts] or [math.inf]), costs
 
     def chance(self, points: Array, lefts: Sequence[Left]) -> Array:
-        """(m,) the probability that a trial at points (m, dim) keeps to what is left: one that does not is lost."""
+        """Return the probability (m,) that a trial at points (m, dim) fits the remaining budget; others are lost."""
         least = np.ones(len(points))
         for left in lefts:
             model = self.model(left.unit) if left.unit in ("seconds", "cost") else None

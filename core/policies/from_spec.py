@@ -1,4 +1,4 @@
-"""A policy from what a log says of it, the inverse of `policy.spec`; and the one that a problem needs."""
+"""Build a policy from its recorded spec, and wrap a policy for a problem with several goals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.old_names import renamed
 
-_UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON holds them
+_UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON records them
 
 
 def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
-    """The policy of haltune whose spec this is.
+    """Build a policy of haltune from its spec.
 
-    Raises NotSupported for a policy that haltune does not know, for one that holds a function of the user's
-    (a log keeps its name alone), and for one that another version wrote and this one reads otherwise.
+    Raises NotSupported if the policy is not one of haltune's, if it holds a user's function (a log records only the
+    name), or if another version of haltune wrote a spec that this version reads differently.
     """
     from haltune import policies
 
@@ -29,24 +29,27 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     kind = getattr(policies, name, None) if name in policies.POLICY_NAMES else None
     if kind is None:
         raise NotSupported(
-            f"a policy {name!r} is not one of haltune's ({', '.join(policies.POLICY_NAMES)}): build it in "
-            "your program, Study(problem, policy, store)"
+            f"The log names the policy {name!r}, which is not one of haltune's ({', '.join(policies.POLICY_NAMES)}). "
+            "Build it in your program and pass it: Study(problem, policy, store)."
         )
     known = {f.name for f in fields(kind) if f.init}
     try:
         policy: Policy[Any] = kind(**_options(spec, known))
     except TypeError as error:
-        raise NotSupported(f"the log's {name} has options that this version does not know: {error}") from error
+        raise NotSupported(
+            f"The log's {name} has options that this version of haltune does not know: {error}. Open the log with the "
+            "version that wrote it, or build the policy in your program."
+        ) from error
     if plain(policy.spec) != plain(spec):
         raise NotSupported(
-            f"{name} cannot be rebuilt from its log: it holds a function, or another version wrote it. Build it in "
-            "your program, Study(problem, policy, store)"
+            f"{name} cannot be rebuilt from its log: it holds a function, or another version of haltune wrote it. "
+            "Build it in your program and pass it: Study(problem, policy, store)."
         )
     return policy
 
 
 def suited(policy: Policy[Any], problem: Problem) -> Policy[Any]:
-    """The policy for a problem: with several goals or constraints, `SeveralGoals` around it."""
+    """Return the policy, inside `SeveralGoals` if the problem has several goals or constraints."""
     if problem.plain:
         return policy
     from haltune.policies.several_goals import SeveralGoals
@@ -59,7 +62,7 @@ def _options(spec: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     if "inner" in options:
         options["policy"] = options.pop("inner")
     if isinstance(stopping := spec.get("stopping"), Mapping):
-        from haltune.policies.bobos.optimal_stopping import OptimalStopping  # with it half of scipy
+        from haltune.policies.bobos.optimal_stopping import OptimalStopping  # it imports half of scipy
 
         known_to_it = {f.name for f in fields(OptimalStopping)}
         solver = {name: _value(value) for name, value in stopping.items()}

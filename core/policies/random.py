@@ -1,4 +1,4 @@
-"""Random search, the baseline of every other policy, and random configurations for all of them."""
+"""Random search, and random configurations for all policies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from haltune.log.problem import Problem
 class RandomSearch(Policy[None]):
     """Random search: every configuration trains in full. A baseline for other policies.
 
-    A configuration is drawn twice only if no other is left.
+    A configuration is drawn twice only if all others were tried.
 
     Args:
-        trials: how many to start before the search finishes. Default: None, the budget ends the search.
+        trials: number of trials to start before the search finishes. Default: None, the budget ends the search.
 
     Raises:
-        InvalidInput: for a number of trials below 1.
+        InvalidInput: if `trials` is below 1.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -45,7 +45,8 @@ class RandomSearch(Policy[None]):
     def __post_init__(self) -> None:
         if self.trials is not None and (isinstance(self.trials, bool) or self.trials < 1):
             raise InvalidInput(
-                f"RandomSearch(trials={self.trials!r}): at least 1, or None to leave the end to the budget"
+                f"RandomSearch(trials={self.trials!r}) is not a number of trials. Give 1 or more, or None to let the "
+                "budget end the search."
             )
 
     predicts = False
@@ -58,7 +59,7 @@ class RandomSearch(Policy[None]):
         return
 
     def fold(self, state: None, event: Event) -> None:
-        """Nothing changes."""
+        """Keep no state."""
 
     def propose(self, state: None, history: History, rng: Generator) -> Move:
         if self.trials is not None and len(history) >= self.trials:
@@ -67,10 +68,10 @@ class RandomSearch(Policy[None]):
 
 
 def fresh(history: History, rng: Generator, draws: int = 64) -> dict[str, Any]:
-    """Return a random configuration that was not tried; a repeat when `draws` draws give no other."""
+    """Return a random configuration that was not tried, or a repeat if none is found in `draws` draws."""
     space = history.problem.space
     tried = history.tried
     configs = space.sample(1, rng, design="uniform")
-    if space.key(configs[0]) in tried:
-        configs += [c for c in space.sample_up_to(draws, rng) if space.key(c) not in tried]
+    if space.key_of_canonical(configs[0]) in tried:
+        configs += [c for c in space.sample_up_to(draws, rng) if space.key_of_canonical(c) not in tried]
     return dict(configs[-1])

@@ -1,26 +1,26 @@
-"""Rollout: plan several trials ahead within the budget that is left (Lee et al. 2021).
+"""Rollout: plan several trials ahead within the remaining budget (Lee et al. 2021).
 
-After "A nonmyopic approach to cost-constrained Bayesian optimization", sections 4 and 5, with larger better. A Gaussian
-process has a mean and a covariance on m points; y* is the best value seen, tau what is left,
+From "A nonmyopic approach to cost-constrained Bayesian optimization", sections 4 and 5, with larger better. A Gaussian
+process has a mean and a covariance on m points; y* is the best value so far, tau the remaining budget,
 
     Lambda_h(x) = E[ sum_{t < h} (y_{t+1} - y*_t)^+ ],      x_0 = x, x_1 ... x_{h-1} chosen by the base policy:
 
-the point of largest expected improvement per cost, at the last step of largest expected improvement. Only points that
-what is left can pay for are chosen from ("restrict"); in the paper's text ("terminate") the base policy chooses among
-all, and a trajectory ends where it cannot pay. A step is the last when h says so; under "restrict" also when nothing
-would be affordable after any choice. Trajectories that end early count with what they found.
+the point with the largest expected improvement per cost; at the last step, with the largest expected improvement.
+Under "restrict" the base policy chooses among the affordable points. Under "terminate" (the paper's text) it chooses
+among all, and a trajectory ends at the first that is not affordable. Step h is the last; under "restrict" also a step
+after which nothing would be affordable. Trajectories that end early count with what they found.
 
-The rewards enter as conditional expectations, EI(x_t) given the path so far, so that Lambda_1 = EI exactly and the last
-step is never sampled. The posterior after x_0 has the same variance for every y, and conditioning is of rank one:
+The rewards are conditional expectations, EI(x_t) given the path so far. So Lambda_1 = EI exactly, and the last step is
+never sampled. The posterior after x_0 has the same variance for every y, and conditioning has rank one:
 
     row = cov(x_t, .) / s,    s^2 = var(x_t) + noise,    mean += row z,    var -= row^2,    y = mean(x_t) + s z.
 
-Results have the Gaussian process of EI (`bayesopt.ImprovementSurrogate`), log costs a few whose hyperparameters are
-drawn from their posterior (`costs`). One rule says what is affordable, for planning and for launching: a trial keeps to
-what is left with probability `affordable`. When nothing is, the search ends, and the reason says what is left.
+Values have the Gaussian process of EI (`bayesopt.ImprovementSurrogate`). Log costs have a few, whose hyperparameters
+are drawn from their posterior (`costs`). Planning and launching share one rule: a point is affordable if a trial there
+fits the remaining budget with probability `affordable`. If no point is affordable, the search ends with a reason.
 
-Beyond the paper, whose theory has deterministic costs and one worker: pending trials count as observed at their mean,
-their expected costs are set aside; under `Halting` the cost is that of the mean share of a training before a stop.
+Beyond the paper, which assumes deterministic costs and one worker: pending trials count as observed at their mean, and
+their expected costs are reserved. Under `Halting` costs are scaled by the mean share of a training before a stop.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from haltune.space.space import batches
 
 from .acquisition import expected_improvement, maximise
 from .bayesopt import AGAIN, Improvement, ImprovementSurrogate, cheap_design, improve
-from .costs import SLACK, UNITS, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget, in_units
+from .costs import SLACK, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget, in_units
 
 Infeasible = Literal["restrict", "terminate"]
 Nodes = tuple[Array, Array]  # points (p, h - 1 or more) of the integral over z_0 ... z_{h-2}, and weights (p,)
 _CHUNK = 400_000  # numbers in the largest array of a step: more leaves the cache
-_KNOWN = 1e-12  # of the largest variance: what is known as well as this teaches nothing
+_KNOWN = 1e-12  # of the largest variance: a point of smaller variance is taken as known
 _NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
-_CUT = 256  # paths for horizon 2 under "terminate": its value jumps, which quadrature does not see
-_LISTED = 2048  # a space with no more configurations is screened whole, of others so many are drawn
-_TOPS, _NEAR = 4, 12  # configurations that are looked around, and neighbours of each
+_CUT = 256  # paths for horizon 2 under "terminate": its value has jumps, which quadrature misses
+_LISTED = 2048  # a space of at most so many configurations is listed; from larger ones so many are drawn
+_TOPS, _NEAR = 4, 12  # best configurations, and new neighbours of each
 _SCALES = np.array([0.02, 0.08])  # of the neighbours, in the cube
 
 
@@ -76,13 +76,13 @@ class JointNormal:
 
 
 def hermite(nodes: int) -> Nodes:
-    """(nodes, 1) points and (nodes,) weights of Gauss-Hermite quadrature for one standard normal: what h = 2 needs."""
+    """Return points (nodes, 1) and weights (nodes,) of Gauss-Hermite quadrature for one standard normal, for h = 2."""
     points, weights = hermegauss(nodes)
     return points[:, None], np.asarray(weights / weights.sum())
 
 
 def sobol_normals(paths: int, steps: int, rng: Generator) -> Nodes:
-    """(paths, steps) scrambled Sobol points made normal, and equal weights (paths,); paths is best a power of 2."""
+    """Return scrambled Sobol points made normal (paths, steps), and equal weights; paths is best a power of 2."""
     uniform = next(batches("sobol", paths, steps, rng))[:paths]
     return np.asarray(ndtri(np.clip(uniform, 1e-9, 1 - 1e-9))), np.full(paths, 1.0 / paths)
 
@@ -95,10 +95,9 @@ def rollout(
     candidates: Sequence[int] | Indices | None = None,
     infeasible: Infeasible = "restrict",
 ) -> Array:
-    """Return Lambda_h at candidates (k,), indices of the m points, all by default; 0 where one cannot be paid.
+    """Return Lambda_h at candidates (k,), indices of the m points (default: all); 0 where one is not affordable.
 
-    nodes: the same for all candidates (common random numbers): `hermite` for h = 2, `sobol_normals` beyond; None where
-    h = 1.
+    nodes: common random numbers of all candidates: `hermite` for h = 2, `sobol_normals` beyond; None for h = 1.
     """
     chosen = np.arange(len(belief.mean)) if candidates is None else np.asarray(candidates, dtype=np.intp)
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
@@ -118,27 +117,27 @@ def rollout(
 def base_choice(
     belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible = "restrict"
 ) -> int | None:
-    """The base policy's point with `horizon` steps to go; None when it cannot pay. The first of equals."""
+    """Return the base policy's point with `horizon` steps to go; None if it is not affordable. The first of equals."""
     able = budget.affordable()
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
     gain = expected_improvement(belief.mean, variance, belief.best)
     after = _pairs(budget.first, budget.then)
     restrict = infeasible == "restrict"
-    goes_on = not restrict or bool((after <= budget.left[:, None] * SLACK).all(axis=0).any())
-    score = gain / np.maximum(budget.price(budget.first), 1e-300) if horizon > 1 and goes_on else gain
+    continues = not restrict or bool((after <= budget.left[:, None] * SLACK).all(axis=0).any())
+    score = gain / np.maximum(budget.price(budget.first), 1e-300) if horizon > 1 and continues else gain
     choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
     return choice if able[choice] else None
 
 
 def _pairs(first: Array, then: Array) -> Array:
-    """(b, ..., m) what a point costs together with the cheapest other point after it: two steps."""
+    """Return the costs (b, ..., m) of two steps: a point and the cheapest other point after it."""
     costs = np.array(np.broadcast_to(then, (then.shape[0], then.shape[2], then.shape[2])))
     costs[:, np.arange(costs.shape[1]), np.arange(costs.shape[1])] = np.inf
     return np.asarray(first + costs.min(axis=2).reshape((len(costs),) + (1,) * (first.ndim - 2) + (-1,)))
 
 
 class _Planner:
-    """The paths of some candidates at a time: k candidates, p paths each, m points."""
+    """Simulated paths of some candidates at a time: k candidates, p paths each, m points."""
 
     def __init__(self, belief: JointNormal, budget: PlanningBudget, horizon: int, nodes: Nodes, restrict: bool) -> None:
         self.belief, self.horizon, self.restrict = belief, horizon, restrict
@@ -150,7 +149,7 @@ class _Planner:
         self.known_below = _KNOWN * float(np.max(belief.covariance.diagonal(), initial=0.0))
 
     def future(self, candidates: Indices) -> Array:
-        """(k,) what the base policy is expected to add after each."""
+        """Return what the base policy is expected to add after each candidate (k,)."""
         count, paths = len(candidates), len(self.weights)
         row, spread = self._observed(self.belief.covariance[candidates], candidates)
         z = self.z[:, 0]
@@ -174,7 +173,7 @@ class _Planner:
     def _chosen(
         self, mean: Array, variance: Array, best: Array, left: Array, here: Indices, last: bool
     ) -> tuple[Array, Indices, Array]:
-        """The base policy's step on every path (k, p): its expected improvement, the point, what is left."""
+        """Take the base policy's step on each path (k, p): expected improvement, point, remaining budget."""
         noisy = np.maximum(variance + self.belief.noise, 0.0)
         gain = expected_improvement(mean, noisy, best[..., None])
         able = self._within(self.then, left, here)
@@ -185,18 +184,18 @@ class _Planner:
         pays = np.take_along_axis(np.broadcast_to(able, gain.shape), point[..., None], axis=2)[..., 0]
         gain = np.where(pays, np.take_along_axis(gain, point[..., None], axis=2)[..., 0], 0.0)
         cost = self.then[:, here if self.moving else 0, point]  # (b, k, p)
-        left = np.where(pays[..., None], left - np.moveaxis(cost, 0, -1), -np.inf)  # who cannot pay is done
+        left = np.where(pays[..., None], left - np.moveaxis(cost, 0, -1), -np.inf)  # a path that cannot pay ends
         return gain, point, left
 
     def _price(self, left: Array, here: Indices) -> Array:
-        """By what EI is divided (k, p, m): the price; under "restrict" 1 where no choice leaves enough for another."""
+        """Return the divisor of EI (k, p, m): the price; under "restrict" 1 at the last affordable step."""
         price = self.price[here] if self.moving else self.price
         if not self.restrict:
             return price
         return np.where(self._within(self.pairs, left, here).any(axis=2, keepdims=True), price, 1.0)
 
     def _within(self, costs: Array, left: Array, here: Indices) -> Mask:
-        """(k, p, m), or (k, 1, m) where all paths of a candidate have spent the same: costs that can be paid."""
+        """Return which costs are affordable (k, p, m), or (k, 1, m) if all paths of a candidate have spent the same."""
         if not self.moving and (left == left[:, :1]).all():
             left = left[:, :1]
         able = np.ones((*left.shape[:2], costs.shape[2]), dtype=np.bool_)
@@ -207,7 +206,7 @@ class _Planner:
     def _moved(
         self, mean: Array, variance: Array, best: Array, rows: list[Array], here: Indices, z: Array
     ) -> tuple[Array, Array, Array, list[Array]]:
-        """Every path after observing its point."""
+        """Condition each path on its point."""
         covariance = self.belief.covariance[here]  # (k, p, m)
         for row in rows:
             at = np.take_along_axis(np.broadcast_to(row, covariance.shape), here[..., None], axis=2)
@@ -217,7 +216,7 @@ class _Planner:
         return mean + row * z[:, None], variance - row**2, np.maximum(best, seen), [*rows, row]
 
     def _observed(self, covariance: Array, here: Indices) -> tuple[Array, Array]:
-        """cov / s (..., m) and s (...,) of the observed points; 0 where there is nothing to learn."""
+        """Return cov / s (..., m) and s (...,) of the observed points; 0 where the value is known."""
         own = np.take_along_axis(covariance, here[..., None], axis=-1)[..., 0] + self.belief.noise
         known = own <= self.known_below
         spread = np.where(known, 0.0, np.sqrt(np.maximum(own, 0.0)))
@@ -229,14 +228,14 @@ class _Planner:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Configurations to plan with, and their points, none twice."""
+    """Distinct configurations to plan with, and their points."""
 
     configs: list[dict[str, Any]]
     points: Array  # (m, dim)
 
     @classmethod
     def of(cls, history: History, first: Sequence[dict[str, Any]], rng: Generator) -> Pool:
-        """`first`, then the whole space in random order or a Sobol sample; tried ones only if there is no other."""
+        """Take `first`, then the whole space in random order or a Sobol sample; tried ones only if all are tried."""
         space = history.problem.space
         small = space.size is not None and space.size <= _LISTED
         drawn = space.enumerate() if small else space.sample_up_to(_LISTED, rng, "sobol")
@@ -248,7 +247,7 @@ class Pool:
         return cls(chosen, space.encode_many(chosen))
 
     def around(self, value: Array, history: History, rng: Generator) -> Pool:
-        """New neighbours of those of largest value: normal steps, and any option of what is not a number."""
+        """Return new neighbours of the best: normal steps of numbers, any option of other parameters."""
         space = history.problem.space
         tops = self.points[np.argsort(-value, kind="stable")[:_TOPS]]
         scales = np.repeat(_SCALES, _NEAR // len(_SCALES))[None, :, None]
@@ -266,8 +265,8 @@ def _firsts(keys: Sequence[str]) -> list[int]:
 
 
 def screened(gain: Array, budget: PlanningBudget, count: int) -> Indices:
-    """Positions, ascending, of at most `count` of m points: the affordable ones of largest EI (m,) per cost, a third,
-    of largest EI, another, and else the first of all, which fill the space."""
+    """Return at most `count` positions of m points, ascending: a third with the largest EI (m,) per cost, a third with
+    the largest EI, both affordable, and the first of the others, which fill the space."""
     able = budget.affordable()
     price = np.maximum(budget.price(budget.first), 1e-300)
     kept = np.zeros(len(gain), dtype=np.bool_)
@@ -280,37 +279,35 @@ def screened(gain: Array, budget: PlanningBudget, count: int) -> Indices:
 
 @dataclass(frozen=True)
 class Rollout(Policy[FinishedTrials]):
-    """Rollout: plans several trials ahead within the budget that is left (Lee et al. 2021).
+    """Rollout: plans several trials ahead within the remaining budget (Lee et al. 2021).
 
-    Every trial trains in full. Costs are planned in the units of the study's budget: time, worker time, money,
-    cost, epochs and trials are all kept. A plan counts with the probability that its first trial ends in time,
-    because one that does not is lost.
+    Every trial trains in full. The plan keeps to every budget of the study: time, worker time, money, cost, epochs and
+    trials. Its value is multiplied by the probability that its first trial ends in time, because a trial that does not
+    is lost.
 
     Args:
-        horizon: steps planned, the next itself included; 1 is expected improvement of what is affordable. Default:
-            2.
-        affordable: probability with which a trial must keep to what is left, in planning and launching: 0.5 is the
+        horizon: number of planned steps, the next one included; 1 is expected improvement among affordable
+            configurations. Default: 2.
+        affordable: probability with which a trial must fit the remaining budget, in planning and launching: 0.5 is the
             median of the learnt cost, 0.9 is cautious. Default: 0.5.
-        infeasible: "restrict" plans with what is affordable alone, "terminate" is the paper's text. Default:
+        infeasible: "restrict" plans with affordable configurations only, "terminate" is the paper's text. Default:
             "restrict".
-        cooled: count what is left after the plan, too. While it pays for `horizon` trainings of the configuration
-            of largest expected improvement, take the step that adds most per expected cost to the value of the base
-            policy without it, (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]; once the plan reaches the end of the
-            budget, the step of largest Lambda_h. False is the paper's rule, Lambda_h throughout, which spends freely
-            while much is left. Default: True.
-        initial: trials of a design in the middle of the space, cheap and far from each other. Default: 3.
-        cost: the cost of a configuration, where you know it: a function (config) or (config, previous
-            config, None before the first trial) to a number that is not negative, in the unit of the budget
-            (seconds, or what trials report as cost). Default: None, costs are learnt.
-        cost_model: how costs are learnt: "gp", a Gaussian process of their logarithms; a list of parameters in
-            which log cost is linear; or a function (config) whose scale is learnt. Learnt from what trials report
-            as `cost`, or from their seconds. Default: "gp".
+        cooled: take the budget after the plan into account. While the budget pays for `horizon` trainings of the
+            configuration with the largest expected improvement, take the step with the largest
+            (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]: what it adds to the base policy's value, per cost. Afterwards
+            take the step with the largest Lambda_h. False is the paper's rule: always the largest Lambda_h, which
+            spends freely while much is left. Default: True.
+        initial: number of first trials in the middle of the space, cheap and far from each other. Default: 3.
+        cost: known cost of a configuration: a function (config) or (config, previous config) to a number of at least
+            0, in the unit of the budget (seconds, or the cost that trials report). The previous config is None at the
+            first trial. Default: None, costs are learnt.
+        cost_model: how costs are learnt: "gp", a list of parameters, or a function, as for EI. Default: "gp".
         refit_every: finished trials, beyond 50, between fits. Default: 10.
-        paths: simulated futures, beyond horizon 2. Default: 64.
-        points: configurations that are planned with. Default: 192.
+        paths: number of simulated paths beyond horizon 2. Default: 64.
+        points: number of configurations to plan with. Default: 192.
 
     Raises:
-        InvalidInput: for options outside these, and when the cost model does not suit the space.
+        InvalidInput: for other values, and when the cost model does not fit the space.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -343,9 +340,11 @@ class Rollout(Policy[FinishedTrials]):
         check_whole("Rollout", 1, horizon=self.horizon, refit_every=self.refit_every)
         check_whole("Rollout", 1, MOST_POINTS, initial=self.initial, paths=self.paths, points=self.points)
         if not isinstance(self.cooled, bool):
-            raise InvalidInput(f"Rollout(cooled={self.cooled!r}): give True or False")
+            raise InvalidInput(f"Rollout(cooled={self.cooled!r}) is not a truth value. Give True or False.")
         if self.infeasible not in ("restrict", "terminate"):
-            raise InvalidInput(f"Rollout(infeasible={self.infeasible!r}): give 'restrict' or 'terminate'")
+            raise InvalidInput(
+                f"Rollout(infeasible={self.infeasible!r}) is not allowed. Give 'restrict' or 'terminate'."
+            )
         costs = CostOptions("Rollout", self.cost, self.cost_model, self.affordable, self.refit_every)
         object.__setattr__(self, "_costs", costs)
         object.__setattr__(self, "_surrogate", ImprovementSurrogate(self.refit_every))
@@ -358,14 +357,13 @@ class Rollout(Policy[FinishedTrials]):
         return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
-        """The affordable configuration of largest Lambda_h; Finish when there is none."""
         remaining = RemainingBudget(self._costs, history, state)
         lefts = remaining.lefts
         if empty := [left for left in lefts if left.amount <= 0.0]:
-            if history.running:
-                return Wait(f"what is left of {UNITS[empty[0].unit]} is set aside for the trials that run")
             limit = in_units(history.problem, empty[0].limit, empty[0].unit)
-            return Finish(f"nothing is left of the budget of {limit}")
+            if history.running:
+                return Wait(f"the rest of the budget of {limit} is reserved for the running trials")
+            return Finish(f"the budget of {limit} is spent")
         improvement = self._surrogate.improvement(history, state)
         if len(history) < self.initial or improvement is None:
             return self._design(remaining, lefts, rng)
@@ -375,26 +373,26 @@ class Rollout(Policy[FinishedTrials]):
         budget = history.budget
         epoch = float(np.max(trial.epoch_seconds[-2:], initial=0.0))
         if budget is None or budget.time is None or not len(trial.epochs):
-            return go_on("rollout trains every configuration in full")
+            return go_on("rollout trains each configuration in full")
         now = history.now + float(trial.seconds[-1])
         left = float(budget.time) - history.spent_at(trial.id, now, 0.0).time
         if left < epoch:
             return stop(f"an epoch takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left", left=left)
-        return go_on("rollout trains every configuration in full", left=left)
+        return go_on("rollout trains each configuration in full", left=left)
 
     def _design(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:
-        """The next of the initial design, or the cheapest configuration where that is not affordable."""
+        """Return the next of the initial design, or the cheapest configuration if that is not affordable."""
         history = remaining.history
         move = cheap_design(history, remaining.log_cost(), rng)
         point = history.problem.space.encode(move.config)[None]
         if remaining.planning(point, lefts, pairs=False).affordable()[0]:
             return move
         if not len(history) and len(others := [left for left in lefts if left.unit != "epochs"]) < len(lefts):
-            return self._design(remaining, others, rng)  # too few epochs for one training pay for a part of it
+            return self._design(remaining, others, rng)  # no full training is affordable, but a part of one is
         return self._cheapest(remaining, lefts, rng)
 
     def _cheapest(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:
-        """The configuration of least predicted cost that was not tried, or any while costs are unknown."""
+        """Return the untried configuration of least predicted cost, or any while costs are unknown."""
         history, log_cost = remaining.history, remaining.log_cost()
 
         def descent(points: Array) -> tuple[Array, Array]:
@@ -407,12 +405,12 @@ class Rollout(Policy[FinishedTrials]):
         point = history.problem.space.encode(config)[None]
         budget = remaining.planning(point, lefts, pairs=False)
         if budget.affordable()[0]:
-            return Start(config, reason="the cheapest configuration: what is left pays for little else")
+            return Start(config, reason="the cheapest configuration: hardly any other is affordable")
         costs = budget.first[:, 0]
         left, cost = next((left, c) for left, c in zip(lefts, costs, strict=True) if c > left.amount)
         said = partial(in_units, history.problem, unit=left.unit)
         if history.running and left.aside > 0.0:
-            little = f"{said(left.amount, digits=3)} left beside the trials that run is too little"
+            little = f"{said(left.amount, digits=3)} left after the running trials is too little"
             return Wait(f"{little} to start another")
         return Finish(
             f"nothing is affordable: {said(left.amount, digits=4).split()[0]} of {said(left.limit)} are left, and the "
@@ -420,7 +418,7 @@ class Rollout(Policy[FinishedTrials]):
         )
 
     def _planned(self, remaining: RemainingBudget, improvement: Improvement, rng: Generator) -> Move:
-        """The best of a screened pool, then of neighbours of its best."""
+        """Return the best of a screened pool and of the neighbours of its best."""
         history, lefts = remaining.history, remaining.lefts
         tops = [improve(history, improvement, rng, cost, candidates=512) for cost in (remaining.log_cost(), None)]
         pool = Pool.of(history, [top.config for top in tops], rng)
@@ -442,7 +440,7 @@ class Rollout(Policy[FinishedTrials]):
             whole[some] = value
             more = value - self._without(belief, budget, nodes)
             price = np.maximum(remaining.price(pool.points[some], lefts), 1e-300)
-            added[some] = np.where(more > 0.0, more / price**alpha, more)  # of losses the smallest
+            added[some] = np.where(more > 0.0, more / price**alpha, more)  # a loss is not divided
             return budget, whole, np.where(budget.affordable(), added, -np.inf)
 
         budget, value, added = valued(pool, np.arange(len(pool.points)))
@@ -456,8 +454,8 @@ class Rollout(Policy[FinishedTrials]):
         prediction, own = improvement.prediction(point), float(improvement.expected(point)[0])
         reason = improvement.in_words(prediction, history.problem.goal.metric)
         if self.horizon > 1 and own > 0.0:
-            reason += f"; worth {float(value[chosen]) / own:.3g} times that in {plural(self.horizon, 'step')}"
-        reason += ", the most per cost" if alpha else ", the most that what is left buys"
+            reason += f"; in {plural(self.horizon, 'step')} {float(value[chosen]) / own:.3g} times that"
+        reason += ", the largest gain per cost" if alpha else ", the largest gain that is affordable"
         if lefts:
             said = partial(in_units, history.problem)
             taken = (
@@ -472,9 +470,10 @@ class Rollout(Policy[FinishedTrials]):
         return Start(pool.configs[chosen], reason=reason + AGAIN * tops[0].exhausted, evidence=evidence)
 
     def _without(self, belief: JointNormal, budget: PlanningBudget, nodes: Nodes | None) -> float:
-        """What the base policy is worth with a step less: a plan that begins with a useless step adds nothing to it.
+        """Return the base policy's value with one step less.
 
-        Without it a useless training that costs next to nothing would have all the worth of what comes after it.
+        Plans are compared with it. If they were not, a useless training that costs almost nothing would have the whole
+        value of the steps after it.
         """
         if self.horizon == 1:
             return 0.0
@@ -484,14 +483,14 @@ class Rollout(Policy[FinishedTrials]):
         return float(rollout(belief, budget, self.horizon - 1, nodes, [base], self.infeasible)[0])
 
     def _alpha(self, budget: PlanningBudget, gain: Array) -> float:
-        """The power of cost that plans are divided by: 1, or 0 where they reach the end of what is left.
+        """Return the power of cost to divide plans by: 1, or 0 when plans reach the end of the budget.
 
         They do when it pays for fewer than `horizon` trainings, or two, of what expected improvement (m,) would choose.
         """
         if not self.cooled:
             return 0.0
-        dear = int(np.argmax(np.where(budget.affordable(), gain, -np.inf)))
-        return float((budget.left >= max(self.horizon, 2) * budget.first[:, dear]).all())
+        expensive = int(np.argmax(np.where(budget.affordable(), gain, -np.inf)))
+        return float((budget.left >= max(self.horizon, 2) * budget.first[:, expensive]).all())
 
     def _nodes(self, rng: Generator) -> Nodes | None:
         if self.horizon == 1:

@@ -1,24 +1,24 @@
-"""Several goals, and constraints, by a policy for one goal.
+"""Several goals and constraints, by a policy for one goal.
 
-The policy for one goal is asked in the log as it would read had each trial reported one number: the scalarization of
-its goals under some weights. So its answer is the one that it would have given in a study of that one goal.
+The policy sees a log in which each report is one number: the scalarization of the goals under some weights. So it
+answers as in a study of that one goal.
 
-- Proposals: weights are drawn for each question, by the study's seed, from a lattice of at most 11, with larger
-  probability the wider the gap of the front is that they point into (`chances`).
-- Judgements: a trial keeps the weights that it started under, in its tags. If the policy would keep the trial under any
-  weights of the lattice, it is kept: the weights under which it leads most, or lags least, are asked first. If the
-  policy would stop it under all of them, it still continues while it is on the front of its epoch.
-- A trial whose first report is beyond a constraint that training does not change is stopped there.
+- Proposals: weights are drawn with the study's seed from a lattice of at most 11. Weights that point into a wide gap of
+  the Pareto front have a larger probability (`chances`).
+- Verdicts: a trial keeps the weights that it started under, in its tags. If the policy would keep the trial under any
+  weights of the lattice, the trial continues; the weights under which it leads most are tried first. If the policy
+  would stop it under all of them, it still continues while it is on the Pareto front of its epoch.
+- If training does not change a metric and a trial's first report breaks a constraint on it, the trial stops.
 
 The scalarization is the augmented Tchebycheff function (Knowles 2006, ParEGO). Notation: c_i the cost of goal i,
-(high_i - sign_i v_i) / (high_i - worst_i), 1 at the front's worst and 0 somewhat beyond its best; r_i the same where
-curves start, at low_i; w the weights, at least 0, of sum 1. The number is
+(high_i - sign_i v_i) / (high_i - worst_i), 1 at the front's worst and 0 slightly beyond its best; r_i the same at
+low_i, where curves start; w the weights, at least 0, of sum 1. The number is
 
     1 - (max_i w_i c_i + rho mean_i c_i) / (max_i w_i r_i + rho mean_i r_i),   rho = 0.05,
 
-0 where all goals are where curves start, and 1 where all are beyond their best. It grows in every goal, whatever the
-weights: a vector that dominates another has the larger number under all of them. (ParEGO weights the mean, too; then a
-goal of weight 0 would not count at all.) What is beyond a constraint is -s / (1 + s) of its violation s, below 0.
+0 where all goals have the value at which curves start, and 1 where all are beyond their best. It grows with every goal:
+a vector that dominates another has the larger number under any weights. (ParEGO weights the mean, too; then a goal of
+weight 0 would not count.) A report that violates constraints by s in total has -s / (1 + s), below 0.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from haltune.log.scores import Scale, Span, non_dominated
 
 Weights = tuple[float, ...]
 RHO = 0.05
-WEIGHTS = "weights"  # in a trial's tags: of the goals, in their order
-_MOST_WEIGHTS = 11  # weights that are drawn from; ParEGO has as many for two goals
-_STEP = 0.2  # of a ray: how much nearer to 0 the next point on it is assumed to be
-_WORST = 1.25  # the cost below which volume counts: the front's worst, as its scales are learnt
-_EVEN = 0.2  # of the draws: the front may continue beyond its ends
-_LEAST = 1e-3  # for a weight of 0, whose ray has no end
+WEIGHTS = "weights"  # key in a trial's tags: the weights of the goals, in their order
+_MOST_WEIGHTS = 11  # of the lattice; ParEGO has as many for two goals
+_STEP = 0.2  # share of a ray by which its next point is assumed to be nearer to 0
+_WORST = 1.25  # reference point of the hypervolume; the front's worst cost is 1
+_EVEN = 0.2  # share of draws that is uniform, because the front may continue beyond its ends
+_LEAST = 1e-3  # replaces a weight of 0, whose ray has no end
 
 
 # -- scalarization -----------------------------------------------------------------------------
 
 
 def lattice(goals: int) -> tuple[Weights, ...]:
-    """All weights whose parts are multiples of 1 / s, s as large as gives at most 11 of them; one goal has one."""
+    """Return all weights whose parts are multiples of 1 / s, for the largest s that gives at most 11."""
     if goals == 1:
         return ((1.0,),)
     counts = range(_MOST_WEIGHTS, 0, -1)
@@ -73,18 +73,18 @@ def lattice(goals: int) -> tuple[Weights, ...]:
 
 
 def in_goals(weights: Weights, problem: Problem) -> str:
-    """Weights in words: 0.7 acc and 0.3 ms."""
+    """Format weights: 0.7 acc and 0.3 ms."""
     return " and ".join(f"{short(w, 2)} {g.metric}" for w, g in zip(weights, problem.goals, strict=True) if w)
 
 
 @dataclass(frozen=True)
 class Scalarization:
-    """The number of a vector under weights and scales; with one goal its own value, unless it breaks a constraint."""
+    """Scalarization of a report under weights and scales; of one goal the value, unless it breaks constraints."""
 
     problem: Problem
     weights: Weights
-    spans: tuple[Span, ...]  # of each of several goals
-    scale: Scale | None = None  # of one goal; None: none is known yet, and values stand as they are
+    spans: tuple[Span, ...]  # of each goal; empty with one goal
+    scale: Scale | None = None  # of one goal; None while there is no scale
 
     @classmethod
     def at(cls, history: History, weights: Weights) -> Scalarization:
@@ -99,7 +99,7 @@ class Scalarization:
         return replace(problem, goal=goal, further=(), constraints=())
 
     def value(self, latest: Callable[[str], float]) -> float:
-        """The number of one report; latest: the last known value of a metric."""
+        """Return the number of one report. latest: returns the last known value of a metric."""
         vector = [latest(goal.metric) for goal in self.problem.goals]
         found = vector[0]
         if self.problem.further and not all(map(math.isfinite, vector)):
@@ -115,7 +115,7 @@ class Scalarization:
         return float(scale.raw(-beyond / (1.0 + beyond) if math.isfinite(beyond) else -1.0))
 
     def costs(self, vectors: Array) -> Array:
-        """(n, goals) c of vectors (n, goals) of sign * value."""
+        """Return c (n, goals) of vectors (n, goals) of sign * value."""
         high, unit = np.array([s.high for s in self.spans]), np.array([s.unit for s in self.spans])
         return np.asarray((high - vectors) / unit)
 
@@ -128,27 +128,26 @@ class Scalarization:
         return worst + RHO * sum(costs) / len(costs)
 
 
-# -- which weights are asked next --------------------------------------------------------------
+# -- the next weights --------------------------------------------------------------------------
 
 
 def chances(history: History, known: Sequence[Weights]) -> Array:
-    """(weights,) the probability to be asked next; all alike while there is no front of two or more."""
+    """Return the probability of each weight vector (weights,); uniform until the front has two points."""
     even = np.full(len(known), 1.0 / len(known))
     vectors = history.vectors() if history.problem.further else np.empty((0, 1))
     front = vectors[non_dominated(vectors)]
     if len(front) < 2:
         return even
-    found = rooms(Scalarization.at(history, known[0]).costs(front), np.array(known))
+    found = hypervolume_gains(Scalarization.at(history, known[0]).costs(front), np.array(known))
     return _EVEN * even + (1.0 - _EVEN) * found / found.sum() if found.sum() > 0.0 else even
 
 
-def rooms(costs: Array, weights: Array) -> Array:
-    """(weights,) the volume that a point on the ray of each would add to the front's; costs: (n, goals) of the front.
+def hypervolume_gains(costs: Array, weights: Array) -> Array:
+    """Return the hypervolume that a point on each ray would add (weights,). costs: (n, goals) of the front.
 
-    The best vector under w lies on the ray c_i = t / w_i, and the front has come to t = min_j max_i w_i C_ji on it. The
-    room there is the volume that a point a fifth nearer to 0 on the ray would add to what the front dominates, below
-    costs of 1.25: bounded from above by min_j (V(p) - V(max(p, C_j))), V(p) = prod_i max(0, 1.25 - p_i), which needs
-    but one pass. Weights of one goal alone have none where its best is found; those between distant points have much.
+    The best vector under w lies on the ray c_i = t / w_i, and the front reaches t = min_j max_i w_i C_ji. The point is
+    a fifth nearer to 0 than that. What it adds to the volume that the front dominates, below costs of 1.25, is bounded
+    from above by min_j (V(p) - V(max(p, C_j))), V(p) = prod_i max(0, 1.25 - p_i), which is cheap.
     """
     w = np.maximum(weights, _LEAST)[:, None, :]
     reached = (w * costs).max(axis=2).min(axis=1)
@@ -161,11 +160,11 @@ def _volume(points: Array) -> Array:
     return np.asarray(np.maximum(0.0, _WORST - points).prod(axis=-1))
 
 
-# -- the log of one goal -----------------------------------------------------------------------
+# -- the log under one scalarization -----------------------------------------------------------
 
 
 class View:
-    """A log folded under one scalarization, as far as it was read."""
+    """The log folded under one scalarization, up to the event read last."""
 
     def __init__(self, problem: Problem, policy: Policy[Any], by: Scalarization) -> None:
         self.by, self.taken = by, 0
@@ -175,7 +174,7 @@ class View:
     def read(self, events: list[Event]) -> None:
         for event in events[self.taken :]:
             if isinstance(event, Rescaled) and self.by.problem.further:
-                self.history.position += 1  # the one goal has a scale of its own
+                self.history.position += 1  # the scalarized goal has its own scale
             elif isinstance(event, Reported):
                 reported = {self.by.problem.goal.metric: event.value, **event.metrics}
                 self.fold.take(replace(event, value=self._value(event.trial, reported)))
@@ -184,7 +183,7 @@ class View:
             self.taken += 1
 
     def _value(self, trial: int, reported: dict[str, float]) -> float:
-        """A goal is in every report; a metric that is only limited may have been reported before."""
+        """Scalarize a report. Every report has all goals; a constrained metric may have been reported earlier."""
         goals = [goal.metric for goal in self.by.problem.goals]
 
         def last(metric: str) -> float:
@@ -194,12 +193,12 @@ class View:
         return self.by.value(last)
 
     def lead(self, trial: TrialRecord) -> float:
-        """How far the report to be judged lies above the incumbent of the others; minus infinity where unknown."""
+        """Return how far the report to be judged is above the incumbent of other trials; -inf if unknown."""
         lead = float(self.seen(trial).values[-1]) - self.history.incumbent(exclude=trial.id)
         return lead if math.isfinite(lead) else -math.inf
 
     def seen(self, trial: TrialRecord) -> TrialRecord:
-        """A trial whose last entry is the report to be judged, as its policy sees it."""
+        """Return a trial, whose last entry is the report to be judged, as its policy sees it."""
         reported = {name: float(column[-1]) for name, column in trial.metrics.items()}
         reported[self.by.problem.goal.metric] = float(trial.values[-1])
         value = self._value(trial.id, reported)
@@ -215,7 +214,7 @@ def _longer(column: Array, last: float) -> Array:
 
 
 class Views:
-    """The state of a search for several goals: the log, and the views of it, each read as far as it was asked."""
+    """State of a search for several goals: the log, and its views, each updated when it is needed."""
 
     def __init__(self, problem: Problem, policy: Policy[Any]) -> None:
         self.problem, self.policy = problem, policy
@@ -223,7 +222,7 @@ class Views:
         self.views: dict[Weights, View] = {}
 
     def view(self, history: History, weights: Weights) -> View:
-        """The log under some weights; under other scales than before all views are made anew."""
+        """Return the view under some weights. If the scales changed, all views are built again."""
         by = Scalarization.at(history, weights)
         if any((view.by.spans, view.by.scale) != (by.spans, by.scale) for view in self.views.values()):
             self.views.clear()
@@ -241,7 +240,7 @@ class Views:
 
 
 class SeveralGoals(Wrapper):
-    """A policy for one goal that searches for several. Studies of several goals or with constraints make it."""
+    """A policy for one goal, applied to several goals or constraints. `Study` creates it."""
 
     def __init__(self, policy: Policy[Any]) -> None:
         self.policy = policy
@@ -250,12 +249,14 @@ class SeveralGoals(Wrapper):
         return in_words(self.policy)
 
     def inside(self, state: Views) -> Any:
-        raise InvalidInput("A search for several goals has a state for each weights. Ask it, not the policy inside.")
+        raise InvalidInput(
+            "A search for several goals has one state for each weight vector. Ask it, not the policy inside."
+        )
 
     def start(self, problem: Problem) -> Views:
         if problem.further and not self.policy.several_goals:
             raise InvalidInput(
-                f"{in_words(self.policy)} searches for one goal, and the problem has {len(problem.goals)}. Use "
+                f"{in_words(self.policy)} searches for one goal, but the problem has {len(problem.goals)}. Use "
                 "MultiFidelity() (the default), BOBOS(), Halting(RandomSearch()), GPUCB(), EI() or "
                 "Hyperband(asynchronous=True)."
             )
@@ -269,7 +270,7 @@ class SeveralGoals(Wrapper):
         return state
 
     def propose(self, state: Views, history: History, rng: Generator) -> Move:
-        """The move under weights that are drawn; where that is to wait, under the first others that have another."""
+        """Return the move under weights that are drawn; if it is to wait, the first other move under other weights."""
         known = lattice(len(history.problem.goals))
         drawn = int(history.rng("weights", history.moves).choice(len(known), p=chances(history, known)))
         asked = (self._proposed(state, history, w, rng) for w in (*known[drawn:], *known[:drawn]))
@@ -286,48 +287,48 @@ class SeveralGoals(Wrapper):
         if isinstance(move, Start):
             return replace(move, tags={**move.tags, WEIGHTS: list(weights)})
         trial = history.trial(move.trial)
-        reason = f"{front_at(history, trial)[0]}; by {in_goals(weights, history.problem)}, {move.reason}"
+        reason = f"{front_at(history, trial)[0]}; under {in_goals(weights, history.problem)}: {move.reason}"
         return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
 
     def judge(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """The verdict under the trial's own weights; STOP only under all weights, and never on the front."""
+        """Return the verdict under the trial's own weights; STOP only under all weights and off the Pareto front."""
         problem = history.problem
         for constraint in problem.constraints:
             value = latest(trial.column(constraint.metric, problem.goal).tolist())
             if not constraint.changes and constraint.violation(value) > 0.0:
                 return stop(
-                    f"{constraint.metric} = {short(value, 6)}, and allowed is {constraint}: training does not change "
-                    "it (where it does: Constraint(..., changes=True))"
+                    f"{constraint.metric} = {short(value, 6)} breaks the constraint {constraint}, and training does "
+                    "not change it; if it does, set Constraint(..., changes=True)"
                 )
         if not problem.further:
             return self._judged(state.view(history, lattice(1)[0]), trial, rng)
         verdict = self._under_all(state, history, trial, rng)
         if not verdict.stops or FULL in verdict.evidence:
             return verdict
-        place, behind = front_at(history, trial)
+        rank, behind = front_at(history, trial)
         if verdict.action is not Action.STOP or behind:
-            return replace(verdict, reason=f"{place}; {verdict.reason}")
+            return replace(verdict, reason=f"{rank}; {verdict.reason}")
         evidence = {**verdict.evidence, "kept_by": "front"}
-        reason = f"{place}, so it continues; {verdict.reason}"
+        reason = f"{rank}, so it continues; {verdict.reason}"
         return Verdict(Action.CONTINUE, reason, evidence, problem.max_epochs)
 
     def _under_all(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """The verdict under its own weights, or where that is STOP the first under others that is not."""
+        """Return the verdict under the trial's weights or, if that is STOP, the first other one under other weights."""
         known, problem = lattice(len(history.problem.goals)), history.problem
         own = tuple(trial.tags[WEIGHTS])
         verdict = self._judged(state.view(history, own), trial, rng)
         if FULL in verdict.evidence or (verdict.action is Action.CONTINUE and not verdict.evidence):
             return verdict
-        by = f"its weights, {in_goals(own, problem)}: {verdict.reason}"
+        by = f"its weights {in_goals(own, problem)}: {verdict.reason}"
         if verdict.action is not Action.STOP:
-            return replace(verdict, reason=f"by {by}")
+            return replace(verdict, reason=f"under {by}")
         others = [state.view(history, weights) for weights in known if weights != own]
         for view in sorted(others, key=lambda view: view.lead(trial), reverse=True):
             if (other := self._judged(view, trial, rng)).action is not Action.STOP:
-                reason = f"kept by the weights {in_goals(view.by.weights, problem)}: {other.reason}"
+                reason = f"continues under the weights {in_goals(view.by.weights, problem)}: {other.reason}"
                 evidence = {**other.evidence, "kept_by": list(view.by.weights)}
-                return replace(other, reason=f"{reason}; by {by}", evidence=evidence)
-        return replace(verdict, reason=f"by {by}")
+                return replace(other, reason=f"{reason}; under {by}", evidence=evidence)
+        return replace(verdict, reason=f"under {by}")
 
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))

@@ -1,8 +1,8 @@
-"""The exact map between configurations and the unit cube, for many configurations at a time.
+"""Exact map between configurations and the unit cube, for many configurations at a time.
 
-A `Layout` holds the parameters in an order in which each follows those it depends on: the parents of its condition and
-the parameters that its bounds name. A `Table` holds many configurations as columns: floats, ints, or, for a choice,
-indices of its options. Each parameter's `Axis` maps its column to its coordinates u, (n, width) in [0, 1]:
+A `Layout` holds the parameters in order of evaluation: each follows the parents of its condition and the parameters
+that its bounds name. A `Table` holds many configurations as columns: floats, ints, or, for a choice, indices of its
+options. Each parameter's `Axis` maps its column (n,) to coordinates u (n, width) in [0, 1]:
 
 linear float   value = low + u (high - low), snapped to its grid
 log float      value = low (high / low)^u, snapped to its grid
@@ -11,11 +11,11 @@ log int        cells [log(v - 1/2), log(v + 1/2)]; a value sits at log v
 ordered choice like an int over the options' indices
 choice         one-hot: decoded as the largest coordinate
 
-An inactive parameter is absent from its configuration. In the cube it sits in the middle: 0.5 on a single coordinate,
-1/k on the k coordinates of a one-hot choice, which is equally far from each option; so a Gaussian process sees all
-configurations without it as alike. A bound that names an inactive parameter falls back to the outermost value of that
-parameter. Bounds can cross in a row (if low is another parameter): the row then has no valid configuration, `valid` is
-false, and its value is the lower bound.
+A configuration does not contain its inactive parameters. In the cube they sit in the middle: 0.5 on a single
+coordinate, 1/k on the k coordinates of a one-hot choice, which is equally far from each option. A Gaussian process
+therefore sees all configurations without the parameter as alike. If a bound names an inactive parameter, the bound is
+the outermost value of that parameter. If low is another parameter, the bounds of a row can cross. Such a row has no
+valid configuration: `valid` is false and the value is the lower bound.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ from .domains import (
 
 Config = dict[str, Any]
 Column = NDArray[Any]  # float64, or int64 for ints and indices
-Hull = tuple[float, float]  # outermost low and high; of a choice, its first and last index
+Hull = tuple[float, float]  # outermost low and high; for a choice, the first and last index
 MISSING: Any = object()
 MOST_ROWS = 100_000  # rows of a listed space
-_STRAIGHT = 1.0001  # below this ratio a logarithm is a line to 1e-4 and blurs neighbouring doubles
+_STRAIGHT = 1.0001  # below this ratio a logarithm is linear to 1e-4 and merges neighbouring doubles
 
 
-# Decimal grids. A coordinate cannot carry every double: `low + u * (high - low)` is off by an ulp or two. So the
-# floats of a parameter live on a decimal grid far coarser than that error and far finer than any hyperparameter needs.
-# The members for bounds [low, high] are `low`, `high` and the grid points more than 0.6 of a step from both; so a
-# member is found again from anything closer to it than 0.4 of a step.
+# Decimal grids. A coordinate cannot represent every double: `low + u * (high - low)` is off by an ulp or two. Floats
+# therefore lie on a decimal grid, much coarser than that error and much finer than any hyperparameter needs.
+# The members for bounds [low, high] are `low`, `high` and the grid points more than 0.6 of a step from both. A value
+# within 0.4 of a step of a member is therefore snapped back to it.
 
-_DIGITS = 11  # with |log x| up to 745 the error of exp(log x) reaches 6e-13 of x, which 12 digits would only just bear
+_DIGITS = 11  # for |log x| up to 745, exp(log x) is off by up to 6e-13 of x: too close to the limit of 12 digits
 _LOWEST = -323  # the exponent of the smallest power of ten that is a double
 _POWERS: Array = np.array([float(f"1e{e}") for e in range(_LOWEST, 309)])
-_EXACT = 22  # 10**22 is the largest power of ten a double holds exactly
+_EXACT = 22  # 10**22 is the largest power of ten that a double represents exactly
 
 
 @dataclass(frozen=True)
 class DecimalGrid:
-    """Multiples of 10**exponent, for linear floats; an exponent under -323 means every double."""
+    """Multiples of 10**exponent, for linear floats; an exponent below -323 means every double."""
 
     exponent: int
 
     @classmethod
     def spanning(cls, low: float, high: float) -> DecimalGrid:
-        """The grid for [low, high]: at least 1e-12 of the range and 1e-14 of the largest magnitude."""
+        """Return the grid for [low, high]: a step of at least 1e-12 of the range and 1e-14 of the largest magnitude."""
         step = max((high - low) * 1e-12, max(abs(low), abs(high)) * 1e-14)
         return cls(math.ceil(math.log10(step) - 1e-9) if step > 0 else _LOWEST - 1)
 
@@ -100,10 +100,10 @@ class DecimalGrid:
 
 @dataclass(frozen=True)
 class SignificantGrid:
-    """Positive numbers of 11 significant digits, for logarithmic floats."""
+    """Positive numbers with 11 significant digits, for logarithmic floats."""
 
     def snap(self, x: Array, low: Array, high: Array) -> Array:
-        """The member nearest to x > 0, within [low, high]; shapes broadcast."""
+        """Return the member nearest to x > 0, within [low, high]; shapes broadcast."""
         exponents = _decade(x) - (_DIGITS - 1)
         near = np.abs(exponents) <= _EXACT
         scale = _POWERS[np.where(near, np.abs(exponents), 0) - _LOWEST]
@@ -120,7 +120,7 @@ class SignificantGrid:
 
 
 def _decade(x: Array) -> NDArray[np.int64]:
-    """floor(log10 x), exact also at the powers of ten, where a logarithm may land on either side."""
+    """Return floor(log10 x), exact also at powers of ten, where a computed logarithm can fall on either side."""
     return np.searchsorted(_POWERS, x, side="right").astype(np.int64) - 1 + _LOWEST
 
 
@@ -140,15 +140,14 @@ class _Axis:
     dtype: Any = np.int64
 
     def spread(self, coordinate: Array) -> Array:
-        """(n,) of a design to (n, width)."""
+        """Return coordinates (n, width) from one design coordinate (n,)."""
         return coordinate[:, None]
 
     def settle(self, column: Column, low: Column, high: Column) -> Column:
-        """The column on its grid; ints and indices need none."""
+        """Return the column snapped to its grid; ints and indices need no grid."""
         return column
 
     def write(self, column: Column) -> list[Any]:
-        """Plain Python values."""
         return list(column.tolist())
 
 
@@ -162,7 +161,6 @@ class FloatAxis(_Axis):
     width, centre, continuous, dtype = 1, 0.5, True, np.float64
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
-        """(n,) to (n, 1)."""
         wide = high > low
         u = np.asarray(np.where(wide, (column - low) / np.where(wide, high - low, 1.0), 0.5))
         if self.log:
@@ -173,7 +171,6 @@ class FloatAxis(_Axis):
         return np.asarray(np.clip(u, 0.0, 1.0))[:, None]
 
     def decode(self, u: Array, low: Column, high: Column) -> Column:
-        """(n, 1) to (n,)."""
         x = low + u[:, 0] * (high - low)
         if self.log:
             start = np.log(low)
@@ -181,7 +178,7 @@ class FloatAxis(_Axis):
         return self.grid.snap(x, low, high)
 
     def read(self, name: str, values: list[Any]) -> Column:
-        """Numbers to a column. Raises InvalidSpace for anything else, NaN and infinity included."""
+        """Return numbers as a column. Raises InvalidSpace for anything that is not a finite number."""
         for value in values if not set(map(type, values)) <= {float, int} else ():
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise InvalidSpace(f"{name!r} must be a number; got {value!r} ({type(value).__name__}).")
@@ -191,7 +188,7 @@ class FloatAxis(_Axis):
         return column
 
     def settle(self, column: Column, low: Column, high: Column) -> Column:
-        """The column on the grid; what lies on the grid of a space that was widened stays there."""
+        """Return the column snapped to the grid. In a widened space, values on an earlier grid do not move."""
         column = np.clip(column, low, high) if self.log else column
         settled = self.grid.snap(column, low, high)
         for grid, least, most in self.before:
@@ -203,20 +200,18 @@ class FloatAxis(_Axis):
 
 @dataclass(frozen=True)
 class IntAxis(_Axis):
-    """One coordinate cut into cells."""
+    """One coordinate, cut into cells."""
 
     log: bool
     width, centre = 1, 0.5
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
-        """(n,) to (n, 1)."""
         if not self.log:
             return ((column - low + 0.5) / (high - low + 1.0))[:, None]
         start = np.log(low - 0.5)
         return np.asarray((np.log(column) - start) / (np.log(high + 0.5) - start))[:, None]
 
     def decode(self, u: Array, low: Column, high: Column) -> Column:
-        """(n, 1) to (n,)."""
         if not self.log:
             index = np.floor(u[:, 0] * (high - low + 1.0)).astype(np.int64)
             return np.asarray(low + np.minimum(index, high - low))
@@ -225,19 +220,18 @@ class IntAxis(_Axis):
         return np.asarray(np.clip(np.rint(x).astype(np.int64), low, high))
 
     def read(self, name: str, values: list[Any]) -> Column:
-        """Ints to a column. Raises InvalidSpace for anything else, bools and 3.0 included."""
         for value in values if set(map(type, values)) != {int} else ():
             if isinstance(value, bool) or not isinstance(value, numbers.Integral):
                 raise InvalidSpace(f"{name!r} must be an int; got {value!r} ({type(value).__name__}).")
         for value in values:
             if abs(value) > LARGEST_INT:
-                raise InvalidSpace(f"{name!r} is {value}, out of its bounds.")
+                raise InvalidSpace(f"{name!r} is {value}, which is outside its bounds. Use a smaller number.")
         return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class OptionAxis(_Axis):
-    """Options by index: a coordinate each, one for all if ordered, none for a constant."""
+    """Options by index: one coordinate each, one for all if ordered, none for a constant."""
 
     options: tuple[Any, ...]
     width: int
@@ -245,33 +239,30 @@ class OptionAxis(_Axis):
 
     @property
     def centre(self) -> float:
-        """The point as far from each option as from any other."""
+        """Return the coordinate that is equally far from all options."""
         return 0.5 if self.ordered else 1.0 / len(self.options)
 
     def encode(self, column: Column, low: Column, high: Column) -> Array:
-        """(n,) to (n, width)."""
         if self.ordered:
             return ((column + 0.5) / len(self.options))[:, None]
         return np.asarray(np.eye(len(self.options), self.width)[column])
 
     def decode(self, u: Array, low: Column, high: Column) -> Column:
-        """(n, width) to (n,)."""
         if self.width == 0:
             return np.zeros(len(u), dtype=np.int64)
         return self._cell(u[:, 0]) if self.ordered else np.argmax(u, axis=1)
 
     def spread(self, coordinate: Array) -> Array:
-        """(n,) to (n, width): one design coordinate picks the option, so that designs balance options."""
+        """Return (n, width) from (n,): one design coordinate picks the option, so that designs balance options."""
         if self.ordered:
             return super().spread(coordinate)
         return self.encode(self._cell(coordinate), coordinate, coordinate)
 
     def read(self, name: str, values: list[Any]) -> Column:
-        """Options to their indices. Raises InvalidSpace for a value that is not an option."""
         return np.array([self._index(name, value) for value in values], dtype=np.int64)
 
     def write(self, column: Column) -> list[Any]:
-        """The options themselves; lists are copied, so that no trial can change the space."""
+        """Return the options. Lists are copied, so that no trial can change the space."""
         chosen = [self.options[index] for index in column.tolist()]
         nested = any(isinstance(option, list | tuple) for option in self.options)
         return copy.deepcopy(chosen) if nested else chosen
@@ -300,7 +291,7 @@ class OptionAxis(_Axis):
             raise InvalidSpace(f"{name!r} must be one of {allowed}; got {value!r}.") from None
 
 
-# Conditions: where a parameter is active.
+# Conditions: when a parameter is active.
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt,
@@ -310,13 +301,12 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """Active where the parent's column passes one of the tests."""
+    """Active if the parent's column passes one of the tests."""
 
     parent: str
     tests: tuple[tuple[str, float], ...]  # (comparison, operand), alternatives
 
     def holds(self, column: Column) -> Mask:
-        """(n,) to (n,)."""
         passed = np.zeros(len(column), dtype=np.bool_)
         for sign, operand in self.tests:
             passed |= _COMPARE[sign](column, operand)
@@ -324,15 +314,14 @@ class Condition:
 
 
 def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: Hull) -> Condition:
-    """`name` is active where `parent` has one of the values. Raises InvalidSpace for one it never has."""
     if isinstance(domain, Choice | Constant):
         options = domain.options if isinstance(domain, Choice) else (domain.value,)
         index = {token(option): i for i, option in enumerate(options)}
         for value in values:
             if token(value) not in index:
                 raise InvalidSpace(
-                    f"{name!r} is active when {parent!r} is {value!r}, which {parent!r} never is: "
-                    f"its values are {', '.join(map(repr, options))}."
+                    f"The condition of {name!r} never holds: {parent!r} is never {value!r}. "
+                    f"Use one of its values: {', '.join(map(repr, options))}."
                 )
         return Condition(parent, tuple(("==", index[token(value)]) for value in values))
     whole = isinstance(domain, Int)
@@ -344,8 +333,8 @@ def _comparison(name: str, parent: str, value: Any, whole: bool, low: float, hig
     known = isinstance(sign, str) and sign in _COMPARE
     if not known or isinstance(operand, bool) or not isinstance(operand, int | float):
         raise InvalidSpace(
-            f"{name!r} depends on the number {parent!r} by {value!r}. Give a number, or a comparison such as "
-            f'(">", 6); the signs are {" ".join(_COMPARE)}.'
+            f"Cannot read the condition {value!r} of {name!r} on the number {parent!r}. Use a number, or a comparison "
+            f'such as (">", 6), with one of {" ".join(_COMPARE)}.'
         )
     if sign == "==":
         possible = low <= operand <= high and not (whole and operand != int(operand))
@@ -354,9 +343,9 @@ def _comparison(name: str, parent: str, value: Any, whole: bool, low: float, hig
     else:
         possible = bool(_COMPARE[sign](high if sign[0] == ">" else low, operand))
     if not possible:
-        said = operand if sign == "==" else f"{sign} {operand}"
+        wanted = operand if sign == "==" else f"{sign} {operand}"
         raise InvalidSpace(
-            f"{name!r} is active when {parent!r} is {said}, which {parent!r} never is: it lies in [{low}, {high}]."
+            f"The condition of {name!r} never holds: {parent!r} is never {wanted}. It lies in [{low}, {high}]."
         )
     return sign, operand
 
@@ -366,20 +355,18 @@ def _comparison(name: str, parent: str, value: Any, whole: bool, low: float, hig
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter, ready for work on columns."""
-
     name: str
     domain: Domain
     axis: FloatAxis | IntAxis | OptionAxis
     columns: slice  # its coordinates in the unit cube
     conditions: tuple[Condition, ...]
-    hull: Hull  # the interval that its bounds can reach at all
+    hull: Hull  # the widest interval that its bounds allow
     bounds: tuple[str | None, str | None]  # the parameters that are its lower and upper bound
-    absent: Any  # what it is in a configuration that lacks it: a constant is itself, else MISSING
+    absent: Any  # its value in a configuration without it: the value of a constant, else MISSING
 
     @property
     def count(self) -> int | None:
-        """The number of values within its hull; None if it is continuous."""
+        """The number of values within its hull, or None if it is continuous."""
         low, high = self.hull
         if self.axis.continuous:
             return 1 if low == high else None
@@ -388,32 +375,29 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Layout:
-    """The parameters in order of evaluation."""
-
     ordered: tuple[Parameter, ...]
     names: tuple[str, ...]  # in the order they were given
     dim: int
 
-    @property
+    @cached_property
     def coordinates(self) -> tuple[Parameter, ...]:
-        """The parameters that have coordinates, in order of these."""
         return tuple(sorted((p for p in self.ordered if p.axis.width), key=lambda p: p.columns.start))
 
     @property
     def size(self) -> int | None:
-        """The number of combinations, conditions and named bounds ignored; None where one is continuous."""
+        """The number of combinations without conditions and named bounds, or None if a parameter is continuous."""
         counts = [p.count for p in self.ordered]
         return None if None in counts else math.prod(count for count in counts if count is not None)
 
 
 def layout_of(domains: Mapping[str, Domain]) -> Layout:
-    """Check how the parameters depend on each other and lay them out.
+    """Return the layout, after a check of how the parameters depend on each other.
 
-    Raises InvalidSpace for unknown or unfit references, circular dependence, impossible conditions and ranges that are
-    always empty.
+    Raises InvalidSpace for a reference to an unknown or unfit parameter, a circular dependence, an impossible
+    condition or a range that is always empty.
     """
     if not domains:
-        raise InvalidSpace("A space needs a parameter; a constant will do, such as Space({'seed': 0}).")
+        raise InvalidSpace("The space has no parameter. Give at least one, such as Space({'seed': 0}).")
     for name, domain in domains.items():
         _check_references(name, domain, domains)
     order: dict[str, None] = {}
@@ -421,7 +405,7 @@ def layout_of(domains: Mapping[str, Domain]) -> Layout:
     def visit(name: str, path: list[str]) -> None:
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
-            raise InvalidSpace(f"The parameters depend on each other in a circle: {circle}. Drop one of these arrows.")
+            raise InvalidSpace(f"The parameters depend on each other in a circle: {circle}. Remove one of these steps.")
         if name not in order:
             for other in (*(domains[name].when or {}), *bounding(domains[name])):
                 visit(other, [*path, name])
@@ -442,7 +426,7 @@ def layout_of(domains: Mapping[str, Domain]) -> Layout:
 
 
 def _number(domain: Domain) -> float | None:
-    """The number of a numeric constant, which may serve as a bound."""
+    """Return the value of a numeric constant, which can serve as a bound."""
     value = domain.value if isinstance(domain, Constant) else None
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -450,29 +434,29 @@ def _number(domain: Domain) -> float | None:
 def _suggestion(name: str, names: Iterable[str]) -> str:
     known = list(names)
     close = difflib.get_close_matches(str(name), known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(map(repr, known))}."
+    return f"Did you mean {close[0]!r}?" if close else f"The parameters are {', '.join(map(repr, known))}."
 
 
 def _check_references(name: str, domain: Domain, domains: Mapping[str, Domain]) -> None:
     for parent in domain.when or {}:
         if parent not in domains:
-            raise InvalidSpace(f"{name!r} has a condition on {parent!r}, no parameter. {_suggestion(parent, domains)}")
+            raise InvalidSpace(f"{name!r} depends on {parent!r}, which is no parameter. {_suggestion(parent, domains)}")
     for bound in bounding(domain):
         if bound not in domains:
-            raise InvalidSpace(f"A bound of {name!r} names {bound!r}, no parameter. {_suggestion(bound, domains)}")
+            raise InvalidSpace(f"{name!r} has the bound {bound!r}, no parameter. {_suggestion(bound, domains)}")
         other = domains[bound]
         number = _number(other)
         if isinstance(domain, Int) and not isinstance(other, Int) and not isinstance(number, int):
-            raise InvalidSpace(f"{name!r} is an Int, so its bound {bound!r} must be an Int or a whole constant.")
+            raise InvalidSpace(f"{name!r} is an Int, but its bound {bound!r} is not. Use an Int or a whole constant.")
         if not isinstance(other, Float | Int) and number is None:
             kind = "a choice" if isinstance(other, Choice) else "not a number"
             raise InvalidSpace(
-                f"{name!r} has the bound {bound!r}, which is {kind}. A bound may name a Float or an Int."
+                f"{name!r} has the bound {bound!r}, which is {kind}. Use a number, or the name of a Float or an Int."
             )
 
 
 def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns: slice) -> Parameter:
-    """done: those it depends on."""
+    """Return one parameter. `done` holds the parameters that it depends on."""
     bounds: tuple[str | None, str | None] = (None, None)
     low: float
     high: float
@@ -486,7 +470,7 @@ def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns
         try:
             domain.check(low, high)
         except InvalidSpace as error:
-            raise InvalidSpace(f"The parameter {name!r} can never have a value or may be invalid: {error}") from None
+            raise InvalidSpace(f"The parameter {name!r} may have no valid value: {error}") from None
     else:
         low, high = 0, len(domain.options) - 1 if isinstance(domain, Choice) else 0
     axis: FloatAxis | IntAxis | OptionAxis
@@ -506,37 +490,36 @@ def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns
     return Parameter(name, domain, axis, columns, conditions, (low, high), bounds, absent)
 
 
-# Tables: many configurations, read from configurations or from the cube and written to either.
+# Tables: many configurations, read from configurations or from the cube, and written to either.
 
 
 @dataclass
 class Table:
-    """Columns that grow parameter by parameter, in order of evaluation."""
+    """Columns that are added parameter by parameter, in order of evaluation."""
 
     count: int
     columns: dict[str, Column] = field(default_factory=dict)  # (count,) each; arbitrary where inactive
     active: dict[str, Mask] = field(default_factory=dict)
     lows: dict[str, Column] = field(default_factory=dict)
     highs: dict[str, Column] = field(default_factory=dict)
-    crossed: dict[str, Mask] = field(default_factory=dict)  # active, and without a value between its bounds
+    crossed: dict[str, Mask] = field(default_factory=dict)  # active, but with no value between its bounds
 
     @property
     def valid(self) -> Mask:
-        """(count,) whether every active parameter has a value within its bounds."""
+        """(count,) true if every active parameter has a value within its bounds."""
         return np.asarray(~np.logical_or.reduce([*self.crossed.values()]))
 
     def open(self, parameter: Parameter) -> None:
-        """Settle where a parameter is active and what its bounds are there."""
         name = parameter.name
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
             active &= self.active[condition.parent] & condition.holds(self.columns[condition.parent])
-        low, high = (self.bound(parameter, side, self.columns) for side in (0, 1))
+        low, high = self.bound(parameter, 0, self.columns), self.bound(parameter, 1, self.columns)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
 
     def bound(self, parameter: Parameter, side: int, columns: Mapping[str, Column]) -> Column:
-        """(count,) lower (0) or upper (1) bounds; `columns` holds the parameters that are bounds."""
+        """Return the lower (0) or upper (1) bounds (count,); `columns` holds the parameters that are bounds."""
         outermost = np.full(self.count, parameter.hull[side], dtype=parameter.axis.dtype)
         other = parameter.bounds[side]
         if other is None:
@@ -544,13 +527,11 @@ class Table:
         return np.where(self.active[other], columns[other], outermost).astype(outermost.dtype)
 
     def rows(self, keep: Mask) -> Table:
-        """The rows where keep is true."""
         parts = (self.columns, self.active, self.lows, self.highs, self.crossed)
-        return Table(int(keep.sum()), *({name: column[keep] for name, column in part.items()} for part in parts))
+        return Table(int(keep.sum()), *[{name: column[keep] for name, column in part.items()} for part in parts])
 
 
 def read_cube(layout: Layout, u: Array) -> Table:
-    """(n, dim) points of the unit cube to a table."""
     table = Table(len(u))
     for p in layout.ordered:
         table.open(p)
@@ -559,7 +540,6 @@ def read_cube(layout: Layout, u: Array) -> Table:
 
 
 def write_cube(layout: Layout, table: Table) -> Array:
-    """A table to (n, dim) points, inactive parameters in the middle."""
     u = np.empty((table.count, layout.dim))
     for p in layout.coordinates:
         low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
@@ -569,56 +549,55 @@ def write_cube(layout: Layout, table: Table) -> Array:
 
 
 def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
-    """Configurations to a table of canonical values. Raises InvalidSpace for one that is not of the space."""
+    """Return a table of canonical values. Raises InvalidSpace for a configuration outside the space."""
     table, raw, known = Table(len(configs)), dict[str, Column](), set(layout.names)
     for config in configs:
         if not isinstance(config, Mapping):
-            raise InvalidSpace(f"A configuration maps names to values, like a dict; got {config!r}.")
+            raise InvalidSpace(f"A configuration is a dict of names and values; got {config!r}.")
         for name in config.keys() - known:
-            raise InvalidSpace(f"{name!r} is no parameter of this space. {_suggestion(name, layout.names)}")
+            raise InvalidSpace(f"The space has no parameter {name!r}. {_suggestion(name, layout.names)}")
     for p in layout.ordered:
         table.open(p)
         low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
         for row in np.flatnonzero(table.crossed[p.name])[:1]:
             named = " and ".join(repr(name) for name in p.bounds if name)
             raise InvalidSpace(
-                f"{p.name!r} has no value left: its lower bound is {low[row]}, above its upper "
-                f"bound, for this value of {named}. Choose another value there."
+                f"{p.name!r} has no valid value: its lower bound {low[row]} is above its upper bound, because of the "
+                f"value of {named}. Use another value there."
             )
         values = _active_values(p, active.tolist(), configs)
         raw[p.name] = column = low.copy()
         column[active] = p.axis.read(p.name, values) if values else np.empty(0, dtype=p.axis.dtype)
-        # A value may equal a bound's value from before that one was put on its grid: both mean the same.
+        # A value may equal a bound as it was before it was snapped to its grid: both mean the same.
         least, most = np.minimum(low, table.bound(p, 0, raw)), np.maximum(high, table.bound(p, 1, raw))
         for row in np.flatnonzero(active & ((column < least) | (column > most)))[:1]:
-            raise InvalidSpace(f"{p.name!r} is {column[row]}, but must lie in [{least[row]}, {most[row]}].")
+            raise InvalidSpace(f"{p.name!r} is {column[row]}. Use a value in [{least[row]}, {most[row]}].")
         table.columns[p.name] = p.axis.settle(column, low, high)
     return table
 
 
 def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The values where active. A constant may be left out: there is only one thing it can be, or was."""
+    """Return the values where the parameter is active. A constant may be missing, because its value is known."""
     values = []
     for config, is_active in zip(configs, active, strict=True):
         if is_active:
             value = config.get(p.name, p.absent)
             if value is MISSING:
-                raise InvalidSpace(f"{p.name!r} is missing from the configuration {dict(config)!r}. Give it a value.")
+                raise InvalidSpace(f"The configuration {dict(config)!r} has no {p.name!r}. Give it a value.")
             values.append(value)
         elif p.name in config:
             when = (f"{k!r} is {' or '.join(map(repr, v))}" for k, v in (p.domain.when or {}).items())
             raise InvalidSpace(
-                f"{p.name!r} is given as {config[p.name]!r}, but it is active only when "
-                f"{' and '.join(when)}. Leave it out of this configuration."
+                f"{p.name!r} is {config[p.name]!r}, but it is active only when "
+                f"{' and '.join(when)}. Remove it from this configuration."
             )
     return values
 
 
 def write_configs(layout: Layout, table: Table) -> list[Config]:
-    """A table to configurations, each with its active parameters in the order they were declared."""
     axes = {p.name: p.axis for p in layout.ordered}
     lists = [axes[name].write(table.columns[name]) for name in layout.names]
-    if all(mask.all() for mask in table.active.values()):
+    if np.all([*table.active.values()]):
         return [dict(zip(layout.names, row, strict=True)) for row in zip(*lists, strict=True)]
     masks = np.column_stack([table.active[name] for name in layout.names]).tolist()
     return [
@@ -628,28 +607,28 @@ def write_configs(layout: Layout, table: Table) -> list[Config]:
 
 
 def cube_points(u: ArrayLike, dim: int) -> Array:
-    """Points (n, dim), moved into the cube where they lie outside. Raises InvalidInput for other shapes and NaN."""
+    """Return points (n, dim), clipped to the unit cube. Raises InvalidInput for another shape or NaN."""
     points = np.asarray(u, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != dim:
-        raise InvalidInput(f"Points of this space have {dim} coordinates; got the shape {points.shape}.")
+        raise InvalidInput(f"Points of this space have {dim} coordinates; the shape given is {points.shape}.")
     if np.isnan(points).any():
-        raise InvalidInput("A point of the unit cube holds NaN. Coordinates are numbers from 0 to 1.")
+        raise InvalidInput("A point of the unit cube contains NaN. Use coordinates from 0 to 1.")
     return np.clip(points, 0.0, 1.0)
 
 
-# Listing a finite space, and a mesh over any.
+# Listing a finite space, and a mesh over any space.
 
 
 def configurations(layout: Layout) -> list[Config]:
-    """All configurations but for constraints, the last parameter fastest. Raises InvalidSpace if too many.
+    """Return all configurations without a check of constraints; the last parameter varies fastest.
 
-    The product of all values that the parameters could have is laid out as a table; kept are the rows whose active
-    values lie within their bounds, once for each setting of the inactive ones.
+    Raises InvalidSpace if there are too many. The table starts with the product of all values. It keeps each row whose
+    active values lie within their bounds, once for each setting of the inactive parameters.
     """
     size = layout.size
     if size is None or size > MOST_ROWS:
-        said = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
-        raise InvalidSpace(f"The space {said}; only up to {MOST_ROWS:,} can be listed. Use sample(n, rng) instead.")
+        found = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
+        raise InvalidSpace(f"Cannot list the space: it {found}; the limit is {MOST_ROWS:,}. Use sample(n, rng).")
     by_name = {p.name: p for p in layout.ordered}
     grids = np.unravel_index(np.arange(size), [by_name[name].count or 1 for name in layout.names])
     table, keep = Table(size), np.ones(size, dtype=np.bool_)
@@ -664,21 +643,21 @@ def configurations(layout: Layout) -> list[Config]:
 
 
 def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
-    """The nodes of a mesh along each design coordinate. Raises InvalidInput for levels < 2 and for too many nodes."""
+    """Return the mesh nodes along each design coordinate. Raises InvalidInput for levels < 2 or too many nodes."""
     if isinstance(levels, bool) or levels < 2:
-        raise InvalidInput(f"a mesh has 2 levels or more along each continuous parameter, not {levels!r}")
+        raise InvalidInput(f"levels={levels!r}: a mesh needs at least 2 levels for each continuous parameter")
     nodes = [
         levels if p.count is None else p.count if p.axis.width > 1 else min(p.count, levels) for p in layout.coordinates
     ]
     if math.prod(nodes) > most:
         raise InvalidInput(
-            f"a mesh of {' x '.join(map(str, nodes))} has {math.prod(nodes):,} nodes; at most {most:,} fit: use fewer"
+            f"a mesh of {' x '.join(map(str, nodes))} has {math.prod(nodes):,} nodes; the limit is {most:,}: use fewer"
         )
     found = []
     for p, number in zip(layout.coordinates, nodes, strict=True):
         if number != p.count:
             found.append(np.linspace(0.0, 1.0, number))
-        elif p.axis.width > 1:  # options without an order: a design coordinate picks one
+        elif p.axis.width > 1:  # unordered options: one design coordinate picks the option
             found.append((np.arange(number) + 0.5) / number)
         else:
             low, high = (np.full(number, end, dtype=p.axis.dtype) for end in p.hull)
@@ -686,14 +665,14 @@ def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
     return found
 
 
-# Widening: one layout contains another, so that a search can continue in it. A range may grow at both ends, a choice
-# gain options, a constant become a choice or a range that has it, and a condition gain values that its parent could not
-# have before. A parameter may be new where no configuration so far has it active, or as a constant. Kinds, scales, the
-# bounds that name parameters and the order of those that were there stay.
+# Widening: if a layout contains an older one, a search can continue in it. A range may grow at both ends. A choice may
+# gain options. A constant may become a choice or a range that contains it. A condition may gain values that its parent
+# could not have before. A new parameter must be inactive in every earlier configuration, or be a constant. The kind,
+# the scale, the bounds that name parameters and the order of the old parameters must not change.
 
 
 def widened(new: Layout, old: Layout) -> Layout:
-    """The layout with what configurations of another one, which it contains, need to keep their very values."""
+    """Return the new layout such that configurations of the old one, which it contains, keep their exact values."""
     before = {p.name: p for p in old.ordered}
     kept = []
     for p in new.ordered:
@@ -709,11 +688,11 @@ def widened(new: Layout, old: Layout) -> Layout:
 
 
 def lacking(new: Layout, old: Layout) -> list[str]:
-    """What keeps a layout from having every configuration of another one, as it is; nothing when it has."""
+    """Return the reasons why `new` does not contain `old`; empty if it does."""
     before, now = ({p.name: p for p in layout.ordered} for layout in (old, new))
 
     def could_hold(parent: str, value: Any) -> bool:
-        """Whether a condition on a parameter could hold in the older layout."""
+        """Return whether a condition on `parent` could hold in the old layout."""
         was, options = before[parent], isinstance(now[parent].domain, Choice | Constant)
         hull = (was.domain.value,) * 2 if isinstance(was.domain, Constant) else was.hull
         try:
@@ -723,14 +702,14 @@ def lacking(new: Layout, old: Layout) -> list[str]:
         return True
 
     def is_idle(name: str) -> bool:
-        """Whether a new parameter is active in no configuration of the older layout."""
+        """Return whether a new parameter is inactive in every configuration of the old layout."""
         return any(
             not any(could_hold(parent, value) for value in values) if parent in before else is_idle(parent)
             for parent, values in (now[name].domain.when or {}).items()
         )
 
     def keeps_condition(name: str) -> bool:
-        """Whether its condition has the same parents, and more values only where these could not have them before."""
+        """Return whether the condition keeps its parents, and gains only values that these could not have before."""
         was, is_now = before[name].domain.when or {}, now[name].domain.when or {}
         if was.keys() != is_now.keys():
             return False
@@ -741,23 +720,22 @@ def lacking(new: Layout, old: Layout) -> list[str]:
                 return False
         return True
 
-    said = [f"{name!r} is gone" for name in old.names if name not in now]
+    found = [f"{name!r} is missing" for name in old.names if name not in now]
     for name, p in now.items():
         if name not in before:
             if not isinstance(p.domain, Constant) and not is_idle(name):
-                said.append(
-                    f"{name!r} is new, and its value so far is unknown: open the study once with that value as a "
-                    "constant in its place, then with this"
+                found.append(
+                    f"{name!r} is new, and its earlier value is unknown: open the study once with a constant of that "
+                    "value in its place, then with this space"
                 )
         elif not _contains(p.domain, before[name].domain) or not keeps_condition(name):
-            said.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")
-    if not said and [n for n in new.names if n in before] != list(old.names):
-        said.append(f"the order was {', '.join(old.names)}")
-    return said
+            found.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")
+    if not found and [n for n in new.names if n in before] != list(old.names):
+        found.append(f"the order was {', '.join(old.names)}")
+    return found
 
 
 def _contains(new: Domain, old: Domain) -> bool:
-    """Whether a domain has the values of another, conditions aside."""
     if isinstance(new, Constant):
         return isinstance(old, Constant) and _text(new.value) == _text(old.value)
     if isinstance(new, Choice):
@@ -779,12 +757,12 @@ def _contains(new: Domain, old: Domain) -> bool:
 
 
 def _beyond(end: float | str, than: Any, sign: int) -> bool:
-    """Whether a bound lies no nearer; one that names a parameter stays."""
+    """Return whether `end` is at or beyond `than` in the direction of `sign`. A named bound must not change."""
     if isinstance(end, str) or isinstance(than, str):
         return bool(end == than)
     return bool(sign * end >= sign * than)
 
 
 def _text(value: Any) -> str:
-    """A value as a log has it: 1 is not 1.0 there, and a tuple no list."""
+    """Return the value as in a log, where 1 differs from 1.0 and a tuple differs from a list."""
     return repr(pack(value))

@@ -1,12 +1,12 @@
-"""Domains: what one parameter may be. `Float`, `Int`, `Choice` and `Constant` only declare and validate.
+"""Domains: the values that a parameter may have. `Float`, `Int`, `Choice` and `Constant` only declare and validate.
 
-`when={"kernel": "poly"}` makes a parameter conditional: it is active where every named parameter is active and has
-the value, or one of a list or set of values. If the named parameter is a number, a comparison may replace the value:
-`when={"layers": (">", 2)}`. A bound may be the name of another parameter: `Int(5, "k2")`. The space checks whether
-the names exist.
+`when={"kernel": "poly"}` makes a parameter conditional. It is active if every named parameter is active and has the
+value, or one value of a list or set. If the named parameter is a number, you can use a comparison instead of the value:
+`when={"layers": (">", 2)}`. A bound may be the name of another parameter: `Int(5, "k2")`. The space checks that the
+names exist.
 
-A choice, a constant and a condition hold plain values: None, bool, int, finite float, str, and lists and tuples of
-these. `True` and `1` are different values; `1` and `1.0` are the same one, because JSON does not keep them apart.
+A choice, a constant and a condition contain plain values: None, bool, int, finite float, str, and lists and tuples of
+these. `True` and `1` are different values. `1` and `1.0` are the same value, because JSON does not distinguish them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from haltune.errors import InvalidSpace
 from haltune.hints import KnowsArguments
 
 LARGEST_INT = 2**53
-_LARGEST_FLOAT = 1e300  # so that high - low is finite
-_LARGEST_COUNT = 2**50  # (index + 1/2) / count must differ from its neighbours in a double
-_LARGEST_LOG_INT = 2**40  # rounding exp(log v) must give v back
-_MOST_OPTIONS = 2000  # options that are not ordered: their coordinates take memory by the square
+_LARGEST_FLOAT = 1e300  # keeps high - low finite
+_LARGEST_COUNT = 2**50  # keeps (index + 1/2) / count distinct from its neighbours in a double
+_LARGEST_LOG_INT = 2**40  # rounding exp(log v) must return v
+_MOST_OPTIONS = 2000  # of an unordered choice: the memory of its coordinates grows with the square
 
 
 def plain_value(value: Any, where: str) -> Any:
-    """Return the value as plain Python, copied; `where` opens the error. Raises InvalidSpace for anything else."""
+    """Return the value as plain Python, copied. `where` starts the error. Raises InvalidSpace for anything else."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool):
@@ -46,13 +46,13 @@ def plain_value(value: Any, where: str) -> Any:
         items = (plain_value(item, where) for item in value)
         return list(items) if isinstance(value, list) else tuple(items)
     raise InvalidSpace(
-        f"{where} holds {value!r}, which JSON cannot keep. Allowed are None, bool, finite numbers, str, and "
-        f"lists or tuples of these: give objects a name and look them up in your own code."
+        f"{where} contains {value!r}, which JSON cannot store. Use None, bool, finite numbers, str, and "
+        f"lists or tuples of these. For an object, use a name and look it up in your own code."
     )
 
 
 def token(value: Any) -> str:
-    """Return one JSON text per plain value; equal for `1` and `1.0`, for a tuple and the list it becomes in JSON."""
+    """Return one JSON text per plain value. It is equal for `1` and `1.0`, and for a tuple and a list."""
 
     def levelled(value: Any) -> Any:
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -63,7 +63,7 @@ def token(value: Any) -> str:
 
 
 def as_float(number: Any) -> float:
-    """Return the number as a double; an int too large for one is infinite, to be refused like infinity."""
+    """Return the number as a double. An int that is too large becomes infinity, which callers reject."""
     try:
         return float(number)
     except OverflowError:
@@ -71,26 +71,25 @@ def as_float(number: Any) -> float:
 
 
 def pack(value: Any) -> Any:
-    """Return JSON that keeps tuples apart from lists."""
+    """Return JSON that distinguishes tuples from lists."""
     if isinstance(value, tuple):
         return {"tuple": [pack(item) for item in value]}
     return [pack(item) for item in value] if isinstance(value, list) else value
 
 
 def unpack(data: Any) -> Any:
-    """The inverse of `pack`."""
     if isinstance(data, dict):
         return tuple(unpack(item) for item in data["tuple"])
     return [unpack(item) for item in data] if isinstance(data, list) else data
 
 
 class _Declared(KnowsArguments):
-    """A domain: equality and text are by what was declared, so that Choice([1]) is not Choice([True])."""
+    """Domain that compares and prints what was declared, so that Choice([1]) differs from Choice([True])."""
 
     when: Mapping[str, Any] | None
 
     def spec(self) -> dict[str, Any]:
-        """JSON that `domain_from` reads back."""
+        """Return JSON that `domain_from` can read."""
         raise NotImplementedError
 
     def _with_when(self, **spec: Any) -> dict[str, Any]:
@@ -128,11 +127,10 @@ class _Range(_Declared):
         self.check(self.low, self.high)
 
     def spec(self) -> dict[str, Any]:
-        """JSON that `domain_from` reads back."""
         return self._with_when(type=type(self).__name__.lower(), low=self.low, high=self.high, log=self.log)
 
     def check(self, low: float | str, high: float | str) -> None:
-        """Check the two outermost bounds as far as they are numbers. Raises InvalidSpace."""
+        """Check the two outermost bounds, if they are numbers. Raises InvalidSpace."""
         whole = isinstance(self, Int)
         if self.log and not isinstance(low, str) and (low < whole or low == 0):
             least = "at least 1" if whole else "above 0"
@@ -142,10 +140,10 @@ class _Range(_Declared):
         if isinstance(low, str) or isinstance(high, str):
             return
         if low > high:
-            raise InvalidSpace(f"{self!r} has low = {low} above high = {high}. Swap them; equal bounds are allowed.")
+            raise InvalidSpace(f"{self!r} has low = {low} above high = {high}. Swap them. Equal bounds are allowed.")
         if whole and (high - low >= _LARGEST_COUNT or (self.log and high > _LARGEST_LOG_INT)):
             limit = "high up to 2**40" if self.log else "up to 2**50 values"
-            raise InvalidSpace(f"{self!r} is too wide to be exact: an Int like it may have {limit}. Use a Float.")
+            raise InvalidSpace(f"{self!r} is too wide to be exact. The limit is {limit}. Use a Float.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,14 +151,16 @@ class Float(_Range):
     """A real number between two bounds, both included.
 
     Args:
-        low: The least value, or the name of a parameter that gives it.
-        high: The greatest value, or such a name.
-        log: True spreads values evenly over magnitudes, as a learning rate needs it. Default: False.
-        when: Makes it conditional: {"other parameter": value}, one of a list of values, or a comparison, (">", 2).
-            Where the condition does not hold, configurations lack it. Default: None, it is always there.
+        low: The lowest value, or the name of a parameter that gives it.
+        high: The highest value, or the name of a parameter that gives it.
+        log: True spreads values evenly over magnitudes, which suits a learning rate. Default: False.
+        when: Makes the parameter conditional: {"other parameter": value}. Instead of one value, give a list of values
+            or a comparison, such as (">", 2). If the condition does not hold, configurations do not contain the
+            parameter. Default: None, always active.
 
     Raises:
-        InvalidSpace: For bounds that are not finite numbers or names, cross, or with `log` are not positive.
+        InvalidSpace: If a bound is not a finite number or a name, low is above high, or `log` is set and low is not
+            positive.
 
     Example:
         >>> Float(1e-4, 1e-1, log=True)
@@ -176,14 +176,15 @@ class Int(_Range):
     """A whole number between two bounds, both included.
 
     Args:
-        low: The least value, or the name of a parameter that gives it.
-        high: The greatest value, or such a name.
-        log: True makes each magnitude equally likely: v has the cell [v - 1/2, v + 1/2] of the axis from
-            log(low - 1/2) to log(high + 1/2). False, the default: each number.
-        when: As Float's. Default: None.
+        low: The lowest value, or the name of a parameter that gives it.
+        high: The highest value, or the name of a parameter that gives it.
+        log: True makes each magnitude equally likely: v has the cell [v - 1/2, v + 1/2] on the axis from
+            log(low - 1/2) to log(high + 1/2). Default: False, each number is equally likely.
+        when: As for `Float`. Default: None.
 
     Raises:
-        InvalidSpace: For bounds that are not ints or names, cross, are under 1 with `log`, or are too far apart.
+        InvalidSpace: If a bound is not an int or a name, low is above high, `log` is set and low is below 1, or the
+            bounds are too far apart.
 
     Example:
         >>> Int(1, 8, when={"layers": (">", 2)})
@@ -199,13 +200,14 @@ class Choice(_Declared):
     """One of several plain values.
 
     Args:
-        options: Texts, numbers, booleans or None, in an order that stays.
-        ordered: True where neighbours in the list are alike: the choice then has one coordinate instead of one per
+        options: Texts, numbers, booleans or None, in a fixed order.
+        ordered: True if neighbours in the list are similar. The choice then has one coordinate instead of one per
             option. Default: False.
-        when: As Float's. Default: None.
+        when: As for `Float`. Default: None.
 
     Raises:
-        InvalidSpace: For no options, a repeated one, one that JSON cannot keep, or more than 2,000 without `ordered`.
+        InvalidSpace: If there is no option, an option repeats, JSON cannot store an option, or there are more than
+            2,000 options without `ordered`.
 
     Example:
         >>> Choice(["small", "medium", "large"], ordered=True).options
@@ -223,20 +225,19 @@ class Choice(_Declared):
         object.__setattr__(self, "when", _alternatives(when))
 
     def spec(self) -> dict[str, Any]:
-        """JSON that `domain_from` reads back."""
         return self._with_when(type="choice", options=[pack(o) for o in self.options], ordered=self.ordered)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(_Declared):
-    """A value that every configuration carries; it takes no coordinate of the cube.
+    """A value that every configuration contains. It has no coordinate in the unit cube.
 
     Args:
         value: A text, a number, a boolean or None.
-        when: As Float's. Default: None.
+        when: As for `Float`. Default: None.
 
     Raises:
-        InvalidSpace: For a value that JSON cannot keep.
+        InvalidSpace: If JSON cannot store the value.
 
     Example:
         >>> Constant("adam").value
@@ -251,7 +252,6 @@ class Constant(_Declared):
         object.__setattr__(self, "when", _alternatives(self.when))
 
     def spec(self) -> dict[str, Any]:
-        """JSON that `domain_from` reads back."""
         return self._with_when(type="constant", value=pack(self.value))
 
 
@@ -260,7 +260,6 @@ Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 def domain_from(spec: Mapping[str, Any]) -> Domain:
-    """Return the domain whose `spec()` this is."""
     when = {parent: unpack(values) for parent, values in spec["when"].items()}
     if spec["type"] == "choice":
         return Choice([unpack(o) for o in spec["options"]], ordered=bool(spec["ordered"]), when=when)
@@ -271,21 +270,20 @@ def domain_from(spec: Mapping[str, Any]) -> Domain:
 
 
 def bounding(domain: Domain) -> tuple[str, ...]:
-    """Return the names of the parameters that are its bounds."""
     bounds = (domain.low, domain.high) if isinstance(domain, Float | Int) else ()
     return tuple(bound for bound in bounds if isinstance(bound, str))
 
 
 def domains_from(parameters: Parameters) -> dict[str, Domain]:
-    """Return the domains by name, checked one by one; a bare value is a constant. Raises InvalidSpace."""
+    """Return the domains by name. A bare value becomes a constant. Raises InvalidSpace."""
     pairs = list(parameters.items() if isinstance(parameters, Mapping) else parameters)
     found: dict[str, Domain] = {}
     for pair in pairs:
         name, value = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (pair, math.nan)
         if not isinstance(name, str) or not name or name != name.strip():
-            raise InvalidSpace(f"A space maps names (text without spaces around it) to domains; got {name!r}.")
+            raise InvalidSpace(f"A parameter's name must be text without spaces around it; got {name!r}.")
         if name in found:
-            raise InvalidSpace(f"The parameter {name!r} is given twice. Names must differ: rename or drop one.")
+            raise InvalidSpace(f"The parameter {name!r} is given twice. Rename or remove one.")
         found[name] = _as_domain(name, value)
     return found
 
@@ -296,43 +294,43 @@ def _as_domain(name: str, value: Any) -> Domain:
     try:
         constant = Constant(value)
     except InvalidSpace:
-        meant = "for one value a text that your code turns into it, because a log keeps plain values only"
+        meant = "a text for one value, which your code turns into the object, because a log stores only plain values"
     else:
         if not isinstance(value, list | tuple):
             return constant
         meant = f"Constant({value!r}) for the value itself"
     if isinstance(value, Mapping) and any(isinstance(v, _Declared) for v in value.values()):
         raise InvalidSpace(
-            f"The parameter {name!r} holds parameters, and spaces do not nest: give each a name of its own, such as "
+            f"The parameter {name!r} contains parameters, but spaces cannot nest. Give each its own name, such as "
             f"{f'{name}_{next(iter(value))}'!r}."
         )
     raise InvalidSpace(
-        f"The parameter {name!r} is given as {value!r}, which may mean several things. Write "
-        f"Choice([...]) for one of these, Float(low, high) or Int(low, high) for a range, or {meant}."
+        f"The parameter {name!r} is {value!r}, which can mean several things. Use Choice([...]) for one of several "
+        f"values, Float(low, high) or Int(low, high) for a range, or {meant}."
     )
 
 
 def _checked_options(options: Any, ordered: bool) -> tuple[Any, ...]:
     if isinstance(options, str | bytes | Mapping | set | frozenset) or not isinstance(options, Iterable):
-        raise InvalidSpace(f"Choice needs a list of options, in an order that stays; got {options!r}.")
+        raise InvalidSpace(f"Choice needs a list of options, because their order must not change; got {options!r}.")
     found = tuple(plain_value(option, "A Choice") for option in options)
     if not found:
-        raise InvalidSpace("Choice got no options. Give it at least one.")
+        raise InvalidSpace("Choice has no options. Give at least one.")
     if len(found) > _MOST_OPTIONS and not ordered:
         raise InvalidSpace(
-            f"Choice got {len(found)} options, and each is a coordinate of its own: {_MOST_OPTIONS} are the most. Use "
-            "Int(low, high) or Float(low, high) for numbers, Choice([...], ordered=True) if neighbours are alike."
+            f"Choice has {len(found)} options, each with its own coordinate; the limit is {_MOST_OPTIONS}. Use "
+            "Int(low, high) or Float(low, high) for numbers, or Choice([...], ordered=True) if neighbours are similar."
         )
     seen = set()
     for option in found:
         if (mark := token(option)) in seen:
-            raise InvalidSpace(f"Choice lists {option!r} twice (1 and 1.0 are one option). Remove one of them.")
+            raise InvalidSpace(f"Choice contains {option!r} twice (1 and 1.0 are the same option). Remove one of them.")
         seen.add(mark)
     return found
 
 
 def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """The values of each parent under which a parameter is active."""
+    """Return the values of each parent for which a parameter is active."""
     if when is not None and not isinstance(when, Mapping):
         raise InvalidSpace(f'when must map names to values, like when={{"kernel": "poly"}}; got {when!r}.')
     found: dict[str, list[Any]] = {}
@@ -341,28 +339,28 @@ def _alternatives(when: Mapping[str, Any] | None) -> dict[str, list[Any]]:
         where = f"The condition on {parent!r}"
         listed = [plain_value(value, where) for value in (values if several else [values])]
         if not listed:
-            raise InvalidSpace(f"{where} allows no value, so the parameter would never be active. Give it one.")
+            raise InvalidSpace(
+                f"{where} allows no value, so the parameter would never be active. Give at least one value."
+            )
         found[parent] = sorted(listed, key=token) if isinstance(values, set | frozenset) else listed
     return found
 
 
 def _flag(value: Any, name: str, domain: Domain | _Range) -> bool:
-    """True or False, also as numpy and files write them."""
     if isinstance(value, numbers.Integral | np.bool_) and value in (0, 1):
         return bool(value)
     kind = type(domain).__name__
-    raise InvalidSpace(f"{kind}({name}={value!r}): {name} is True or False, without quotation marks.")
+    raise InvalidSpace(f"{kind}({name}={value!r}) is not valid. Use True or False, without quotation marks.")
 
 
 def _bound(kind: str, bound: Any, end: str) -> float | str:
-    """A bound of a Float or an Int; a text names a parameter."""
     whole = kind == "Int"
     if isinstance(bound, str):
         try:
             float(bound)
         except ValueError:
             return bound
-        raise InvalidSpace(f"{end} = {bound!r} is a text: write the number, {bound.strip()}, without quotation marks.")
+        raise InvalidSpace(f"{end} = {bound!r} is text. Write the number {bound.strip()} without quotation marks.")
     kinds: Any = numbers.Integral if whole else numbers.Real
     if isinstance(bound, bool) or not isinstance(bound, kinds):
         advice = " Write it without a decimal point, or use Float." if isinstance(bound, float) else ""

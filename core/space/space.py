@@ -1,20 +1,20 @@
-"""Space: what can be configured, and its map to the unit cube and back, which is exact.
+"""Space: the parameters of a configuration, and their exact map to the unit cube and back.
 
     space = Space({
         "lr": Float(1e-4, 1e-1, log=True),
         "kernel": Choice(["rbf", "poly"]),
-        "degree": Int(2, 5, when={"kernel": "poly"}),   # only where kernel is "poly"
-        "k2": Int(5, 20), "k1": Int(5, "k2"),           # k1 up to k2
+        "degree": Int(2, 5, when={"kernel": "poly"}),   # only if kernel is "poly"
+        "k2": Int(5, 20), "k1": Int(5, "k2"),           # k1 is at most k2
         "optimizer": "adam",                            # a constant
     }, constraints=[lambda c: c["k1"] * c["k2"] < 200])
 
-A canonical configuration holds its active parameters, as plain Python values on the grids of the space (`cube`), in the
-order of the space. For these decode(encode(c)) == c. Every point of the cube decodes to one, except where bounds cross
-or a constraint fails; `contains` finds these.
+A canonical configuration contains its active parameters, as plain Python values on the grids of the space (`cube`), in
+the order of the space. For canonical configurations, decode(encode(c)) == c. Every point of the cube decodes to one,
+unless bounds cross or a constraint fails; `contains` detects these cases.
 
-Constraints are named predicates of a configuration, which a space can check but not solve. Samples are the points of a
-design that fills the unit cube, drawn in batches that stay balanced: `uniform`, independent points; `sobol`, scrambled
-Sobol points, where each batch continues the last one; `lhs`, one Latin hypercube per batch.
+Constraints are named predicates of a configuration. A space can check them but cannot solve them. Samples are points of
+a design that fills the unit cube, in balanced batches: `uniform`, independent points; `sobol`, scrambled Sobol points,
+where each batch continues the previous one; `lhs`, one Latin hypercube per batch.
 """
 
 from __future__ import annotations
@@ -55,30 +55,27 @@ Predicate = Callable[[Config], bool]
 Constraints = Iterable[Predicate | tuple[str, Predicate]] | Mapping[str, Predicate]
 DESIGNS = ("uniform", "sobol", "lhs")
 _LARGEST_BATCH = 16_384
-_TRIES = 100_000  # points tried for each configuration found, at least, before sampling gives up
+_TRIES = 100_000  # at least so many points are tried before sampling gives up
 _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
 class NamedPredicate:
-    """True for the configurations that are allowed; JSON keeps the name."""
-
     name: str
     predicate: Predicate
 
     def allows(self, config: Config) -> bool:
-        """Whether a canonical configuration passes. Raises InvalidSpace if the predicate raises."""
+        """Return whether a canonical configuration passes. Raises InvalidSpace if the predicate raises."""
         try:
             return bool(self.predicate(dict(config)))
         except Exception as error:
             raise InvalidSpace(
-                f"The constraint {self.name!r} raised {type(error).__name__}({error}) for {config!r}. It "
-                f"must answer for every configuration; an inactive parameter is absent: use config.get(name)."
+                f"The constraint {self.name!r} raised {type(error).__name__}({error}) for {config!r}. It must work for "
+                f"every configuration. An inactive parameter is absent: use config.get(name)."
             ) from error
 
 
 def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
-    """Name functions, (name, function) pairs or a mapping. Raises InvalidSpace for repeated names."""
     found: dict[str, NamedPredicate] = {}
     for item in given.items() if isinstance(given, Mapping) else given:
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and callable(item[1]):
@@ -87,11 +84,11 @@ def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
             constraint = NamedPredicate(getattr(item, "__qualname__", type(item).__qualname__), item)
         else:
             raise InvalidSpace(
-                f"A constraint is a function of a configuration, or a pair (name, function); got {item!r}."
+                f"A constraint must be a function of a configuration, or a pair (name, function); got {item!r}."
             )
         if constraint.name in found:
             raise InvalidSpace(
-                f"Two constraints are called {constraint.name!r}, and JSON keeps constraints by name. "
+                f"Two constraints have the name {constraint.name!r}, and JSON stores constraints by name. "
                 f"Name them: constraints=[('wide enough', function), ...]."
             )
         found[constraint.name] = constraint
@@ -99,16 +96,16 @@ def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
 
 
 def batches(design: str, n: int, width: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Yield endless batches of points, (size, width): the first at least n, the next as large as all before.
+    """Yield endless batches of points (size, width): the first has at least n, each next one doubles the total.
 
-    So the number of Sobol points stays a power of two; only then are they balanced. Batches grow up to 16,384.
+    The number of Sobol points stays a power of two, because only then they are balanced. Batches grow up to 16,384.
     Raises InvalidInput for an unknown design.
     """
     if design not in DESIGNS:
-        raise InvalidInput(f"The design {design!r} is unknown. Choose one of {', '.join(map(repr, DESIGNS))}.")
+        raise InvalidInput(f"The design {design!r} is unknown. Use one of {', '.join(map(repr, DESIGNS))}.")
     engine: Any = None
     if design != "uniform" and width:
-        from scipy.stats import qmc  # here: it takes half a second, and only designs need it
+        from scipy.stats import qmc  # imported here: it takes half a second, and only designs need it
 
         kind: Any = qmc.Sobol if design == "sobol" else qmc.LatinHypercube
         keyword = "rng" if "rng" in inspect.signature(kind).parameters else "seed"  # renamed in SciPy 1.15
@@ -122,16 +119,16 @@ def batches(design: str, n: int, width: int, rng: np.random.Generator) -> Iterat
 
 
 class Space(KnowsArguments):
-    """What can be configured: parameters by name, and predicates that configurations must pass.
+    """Search space: parameters by name, and constraints that configurations must satisfy.
 
     Args:
-        parameters: {name: domain}, or pairs of them. A plain value is a Constant.
-        constraints: Functions of a configuration that are true where it is allowed, {name: function}, or pairs
-            (name, function). A parameter that is not active is absent from what they are given. Default: none.
+        parameters: {name: domain}, or pairs. A plain value is a Constant.
+        constraints: Functions that return True for an allowed configuration, {name: function}, or pairs
+            (name, function). The configuration does not contain inactive parameters. Default: none.
 
     Raises:
-        InvalidSpace: When the parameters do not make a space, such as a bound that names no parameter, or two
-            constraints have one name.
+        InvalidSpace: If the parameters do not make a space. For example, a bound names no parameter, or two
+            constraints have the same name.
 
     Example:
         >>> space = Space({"lr": Float(1e-4, 1e-1, log=True), "layers": Int(1, 4), "act": Choice(["relu", "gelu"])})
@@ -148,35 +145,35 @@ class Space(KnowsArguments):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names, in the order given."""
+        """The names of the parameters, in the order given."""
         return self._layout.names
 
     @property
     def dim(self) -> int:
-        """Coordinates of the unit cube: one each for numbers and ordered choices, one an option else."""
+        """Number of coordinates: one per number or ordered choice, one per option of other choices."""
         return self._layout.dim
 
     @property
     def columns(self) -> dict[str, slice]:
-        """The coordinates of each parameter, as columns of points in the cube; none for constants."""
+        """The columns of each parameter in points of the cube; constants have none."""
         return {p.name: p.columns for p in self._layout.coordinates}
 
     @cached_property
     def continuous(self) -> Mask:
-        """(dim,) true for the coordinates of Floats; the others are steps."""
+        """(dim,) true for the coordinates of Floats; the others have steps."""
         flags = [np.full(p.axis.width, p.axis.continuous) for p in self._layout.coordinates]
         mask = np.concatenate([np.zeros(0, dtype=np.bool_), *flags])
         mask.flags.writeable = False
         return mask
 
     def canonical(self, config: Mapping[str, Any]) -> Config:
-        """The configuration in canonical form: floats on their grid, constants filled in, options as given.
+        """Return the canonical configuration: floats on their grid, constants filled in, options as declared.
 
         Args:
-            config: A value for each active parameter; others, and constants, may be left out.
+            config: A value for each active parameter. You may omit constants.
 
         Raises:
-            InvalidSpace: When it is not of the space. Constraints are left to `contains`.
+            InvalidSpace: If the configuration is not in the space. Constraints are not checked; see `contains`.
 
         Example:
             >>> Space({"lr": Float(1e-4, 1e-1, log=True), "optimizer": "adam"}).canonical({"lr": 0.01})
@@ -185,11 +182,11 @@ class Space(KnowsArguments):
         return self.canonical_many([config])[0]
 
     def canonical_many(self, configs: Sequence[Mapping[str, Any]]) -> list[Config]:
-        """`canonical` of each."""
+        """Return the canonical form of each configuration."""
         return write_configs(self._layout, read_configs(self._layout, configs))
 
     def contains(self, config: Mapping[str, Any]) -> bool:
-        """Whether a configuration, as `canonical` takes it, is of the space and passes its constraints."""
+        """Return whether a configuration is in the space and satisfies the constraints."""
         try:
             canonical = self.canonical(config)
         except InvalidSpace:
@@ -197,29 +194,29 @@ class Space(KnowsArguments):
         return self._allows(canonical)
 
     def key(self, config: Mapping[str, Any]) -> str:
-        """One text for each configuration: equal configurations, and only these, have equal keys."""
+        """Return a text that is equal for equal configurations and differs for different ones."""
         return self.keys([config])[0]
 
     @staticmethod
     def key_of_canonical(config: Mapping[str, Any]) -> str:
-        """`key` of a configuration that is known to be canonical, or was read from JSON: without the checks."""
+        """Return the key of a configuration that is already canonical or comes from JSON, without checks."""
         return _KEYS.encode(config)
 
     def keys(self, configs: Sequence[Mapping[str, Any]]) -> list[str]:
-        """`key` of each, much faster than one by one."""
+        """Return the key of each configuration, much faster than one by one."""
         return [self.key_of_canonical(c) for c in self.canonical_many(configs)]
 
     def encode(self, config: Mapping[str, Any]) -> Array:
-        """The point of a configuration in the unit cube; `decode` brings it back exactly.
+        """Return the point of a configuration in the unit cube. `decode` is the exact inverse.
 
         Args:
-            config: As `canonical` takes it.
+            config: A configuration as for `canonical`.
 
         Returns:
-            (dim,) coordinates from 0 to 1, inactive parameters in the middle.
+            (dim,) coordinates from 0 to 1, with inactive parameters in the middle.
 
         Raises:
-            InvalidSpace: When it is not of the space.
+            InvalidSpace: If the configuration is not in the space.
 
         Example:
             >>> Space({"dropout": Float(0.0, 0.5)}).encode({"dropout": 0.125}).tolist()
@@ -228,17 +225,17 @@ class Space(KnowsArguments):
         return self.encode_many([config]).reshape(self.dim)
 
     def encode_many(self, configs: Sequence[Mapping[str, Any]]) -> Array:
-        """(n, dim) `encode` of each."""
+        """Return the points (n, dim) of the configurations."""
         return write_cube(self._layout, read_configs(self._layout, configs))
 
     def decode(self, u: ArrayLike) -> Config:
-        """The configuration at a point of the unit cube.
+        """Return the configuration at a point of the unit cube.
 
         Args:
-            u: (dim,) coordinates; those outside [0, 1] are moved to the nearer end.
+            u: (dim,) coordinates, clipped to [0, 1].
 
         Raises:
-            InvalidInput: For another shape, or NaN.
+            InvalidInput: If the shape is wrong or a coordinate is NaN.
 
         Example:
             >>> Space({"layers": Int(1, 4), "act": Choice(["relu", "gelu"])}).decode([0.9, 0.2, 0.7])
@@ -247,21 +244,21 @@ class Space(KnowsArguments):
         return self.decode_many(np.asarray(u, dtype=np.float64)[None])[0]
 
     def decode_many(self, u: ArrayLike) -> list[Config]:
-        """`decode` of each row of (n, dim); coordinates outside [0, 1] are moved to the nearer end."""
+        """Return the configuration at each row of (n, dim), clipped to [0, 1]."""
         return write_configs(self._layout, read_cube(self._layout, cube_points(u, self.dim)))
 
     def sample(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
-        """Configurations spread over the unit cube; what a constraint or crossed bounds refuse is passed over.
+        """Return configurations spread over the unit cube, all valid: constraints hold and no bounds cross.
 
         Args:
-            n: How many.
-            rng: What draws them, such as np.random.default_rng(0).
-            design: "uniform", independent points; "sobol", that fill the space evenly; or "lhs", a Latin
+            n: Number of configurations.
+            rng: Random generator, such as np.random.default_rng(0).
+            design: "uniform", independent points; "sobol", points that fill the space evenly; or "lhs", a Latin
                 hypercube. Default: "uniform".
 
         Raises:
-            InvalidSpace: When too few points pass.
-            InvalidInput: For another design.
+            InvalidSpace: If too few points are valid.
+            InvalidInput: If the design is unknown.
 
         Example:
             >>> [c["layers"] for c in Space({"layers": Int(1, 4)}).sample(4, np.random.default_rng(0), "lhs")]
@@ -270,20 +267,20 @@ class Space(KnowsArguments):
         found, tried = self._drawn(n, rng, design, max(_TRIES, 100 * n))
         if len(found) < n:
             named = ", ".join(map(repr, self._named)) or "bounds that cross"
-            passed = "nothing" if not found else f"only {len(found):,} of {n:,} wanted"
+            passed = "none are" if not found else f"only {len(found):,} of {n:,} wanted are"
             raise InvalidSpace(
-                f"Of {tried:,} points of the space, {passed} passed ({named}). Loosen the constraint, or use bounds "
-                f"that name other parameters and conditions instead, which need no luck."
+                f"Of {tried:,} points of the space, {passed} valid ({named}). Loosen the constraint, or replace it by "
+                f"conditions and by bounds that name other parameters, which every point satisfies."
             )
         return found
 
     def sample_up_to(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
-        """`sample`, content with fewer where little passes: of some 20 n points, at least one configuration."""
+        """Return up to n configurations, but at least one, from about 20 n points: fewer if few points are valid."""
         return self._drawn(n, rng, design, 20 * n)[0] or self.sample(1, rng)
 
     @cached_property
     def size(self) -> int | None:
-        """The number of configurations, where finite and cheap to count, else None."""
+        """The number of configurations if it is finite and cheap to count, else None."""
         product = self._layout.size
         dependent = any(p.conditions or any(p.bounds) for p in self._layout.ordered)
         if product is None or not (dependent or self.constraints):
@@ -291,18 +288,21 @@ class Space(KnowsArguments):
         return len(self.enumerate()) if product <= MOST_ROWS else None
 
     def enumerate(self) -> list[Config]:
-        """Every configuration, the last parameter fastest. Raises InvalidSpace beyond 100,000 of them."""
+        """Return every configuration; the last parameter varies fastest. Raises InvalidSpace beyond 100,000."""
         return [config for config in configurations(self._layout) if self._allows(config)]
 
     def mesh(self, levels: int, most: int = MOST_ROWS) -> list[Config]:
-        """The configurations of a mesh, the last parameter fastest: of choices and short ranges all values.
+        """Return the configurations of a mesh; the last parameter varies fastest.
+
+        Choices and short ranges contribute all their values.
 
         Args:
-            levels: Values of each continuous parameter, along a log scale in equal ratios; at most as many of an Int.
-            most: Nodes that it may have. Default: 100,000.
+            levels: Values per continuous parameter, in equal ratios on a log scale. An Int contributes at most this
+                many.
+            most: Largest number of nodes. Default: 100,000.
 
         Raises:
-            InvalidInput: For levels < 2, and for more nodes.
+            InvalidInput: If levels < 2, or the mesh has too many nodes.
 
         Example:
             >>> [c["lr"] for c in Space({"lr": Float(0.01, 1.0, log=True)}).mesh(3)]
@@ -315,35 +315,35 @@ class Space(KnowsArguments):
         return list(found.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The space as JSON; constraints by their names."""
+        """Return the space as JSON, with the names of constraints."""
         parameters = [{"name": name, **domain.spec()} for name, domain in self.parameters.items()]
         return {"parameters": parameters, "constraints": [c.name for c in self.constraints]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], constraints: Mapping[str, Predicate] | None = None) -> Space:
-        """The inverse of `to_json`. Raises InvalidSpace unless its constraints are supplied."""
+        """Return the space of `to_json`. Raises InvalidSpace if its constraints are not supplied."""
         supplied = dict(constraints or {})
         if set(supplied) != set(data["constraints"]):
             raise InvalidSpace(
-                f"The space was recorded with the constraints {sorted(data['constraints'])}; supplied were "
-                f"{sorted(supplied)}. Functions are kept by name only: pass constraints={{name: function}}."
+                f"The space was recorded with the constraints {sorted(data['constraints'])}, but you supplied "
+                f"{sorted(supplied)}. A log stores only names of functions: pass constraints={{name: function}}."
             )
         pairs = [(spec["name"], domain_from(spec)) for spec in data["parameters"]]
         return cls(pairs, [(name, supplied[name]) for name in data["constraints"]])
 
     def lacking(self, older: Space) -> list[str]:
-        """What keeps a search in another space from going on in this one, in words; nothing when this contains it."""
+        """Return the reasons why a search in `older` cannot continue in this space; empty if it can."""
         same = [c.name for c in self.constraints] == [c.name for c in older.constraints]
-        return lacking(self._layout, older._layout) + ([] if same else ["the constraints are others"])
+        return lacking(self._layout, older._layout) + ([] if same else ["the constraints differ"])
 
     def widening(self, older: Space) -> Space:
-        """This space, which `older` was widened to: in it the configurations of that one keep their very values."""
+        """Return this space as a widening of `older`: configurations of `older` keep their exact values."""
         found = copy(self)
         found._layout = widened(self._layout, older._layout)
         return found
 
     def diff(self, other: Space) -> list[str]:
-        """How `other` differs from this space, a sentence for each difference; empty when they are equal."""
+        """Return how `other` differs from this space, one sentence per difference; empty if they are equal."""
         mine, theirs, old, new = self.parameters, other.parameters, self._named, other._named
         said = [f"The parameter {n!r} is gone; it was {mine[n]!r}." for n in mine if n not in theirs]
         said += [f"The parameter {n!r} is new: {theirs[n]!r}." for n in theirs if n not in mine]
@@ -380,7 +380,7 @@ class Space(KnowsArguments):
         return all(constraint.allows(canonical) for constraint in self.constraints)
 
     def _drawn(self, n: int, rng: np.random.Generator, design: str, most: int) -> tuple[list[Config], int]:
-        """At most n that pass, of `most` points or somewhat more; and the number of points tried."""
+        """Return at most n valid configurations from about `most` points, and the number of points tried."""
         found: list[Config] = []
         tried = 0
         for points in batches(design, n, len(self._layout.coordinates), rng):
@@ -391,21 +391,21 @@ class Space(KnowsArguments):
         return found[:n], tried
 
     def _passing(self, points: Array) -> list[Config]:
-        """One design coordinate a parameter, so that a one-hot choice is balanced too."""
+        """Return the valid configurations. Each parameter has one design coordinate, which balances one-hot choices."""
         parts = [p.axis.spread(points[:, i]) for i, p in enumerate(self._layout.coordinates)]
         table = read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))
         return [c for c in write_configs(self._layout, table.rows(table.valid)) if self._allows(c)]
 
 
 class Points:
-    """The points in the unit cube of a list of configurations that only grows, each encoded once."""
+    """Points in the unit cube of a list of configurations that only grows. Each is encoded once."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._known: Array = np.empty((0, space.dim))
 
     def upto(self, count: int, config: Callable[[int], Mapping[str, Any]]) -> Array:
-        """(count, dim), read-only; `config` gives those that are not known yet."""
+        """Return (count, dim), read-only. `config` returns the configurations that are not encoded yet."""
         if count > len(self._known):
             new = self._space.encode_many([config(i) for i in range(len(self._known), count)])
             self._known = np.vstack([self._known, new])

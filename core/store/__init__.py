@@ -1,4 +1,4 @@
-"""Where the log, the leases and the checkpoints are kept."""
+"""Storage of the log, the leases and the checkpoints."""
 
 from typing import TYPE_CHECKING
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from .memory import MemoryStore
     from .open import open_store
 
-_ROOMS = {
+_MODULES = {
     "base": ("CLAIM", "Conflict", "Lease", "Release", "Store"),
     "memory": ("MemoryStore",),
     "open": ("open_store",),
 }
-if not TYPE_CHECKING:  # who checks types hears of a name that is not there
-    __getattr__, __dir__ = shows(__name__, _ROOMS)
+if not TYPE_CHECKING:  # a type checker must see unknown names as errors
+    __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = ["CLAIM", "Conflict", "Lease", "MemoryStore", "Release", "Store", "open_store"]

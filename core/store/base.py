@@ -1,6 +1,6 @@
-"""The contract of a store, which holds the event logs and the leases. A store appends, reads and compares.
+"""Interface of a store, which contains the event logs and the leases. A store appends, reads and compares.
 
-An append succeeds only if no conflicting event was appended since the position at which it was decided.
+An append succeeds only if no conflicting event was appended after the position at which it was decided.
 `haltune.store.open` opens a store.
 """
 
@@ -19,20 +19,20 @@ from haltune.errors import StoreAway
 from haltune.log.events import Event
 
 T = TypeVar("T")
-CLAIM = -1  # instead of a trial's number: the lease of the worker that decides what to train next
+CLAIM = -1  # in place of a trial's number: the lease of the worker that decides what to train next
 
 
 class Conflict(Exception):
-    """A conflicting event was appended since: read it and decide again. Never reaches a user."""
+    """A conflicting event was appended: read it and decide again. Users never see this exception."""
 
 
 def settled(work: Callable[[], T]) -> T:
-    """Return what `work` returns. It is called again after each Conflict; between two calls signals are handled."""
+    """Return the result of `work`, which is called again after each Conflict. Signals are handled between calls."""
     while True:
         try:
             return work()
         except Conflict:
-            with undisturbed.heard:  # Ctrl-C ends it, however often it is called
+            with undisturbed.heard:  # Ctrl-C ends the loop
                 pass
 
 
@@ -44,7 +44,7 @@ _patience = _Patience()
 
 
 def seconds_left() -> float:
-    """Return the seconds after which the `retry` around this call gives up; infinity if there is none."""
+    """Return the seconds until the surrounding `retry` gives up; infinity without one."""
     return max(0.0, _patience.ends - time.monotonic())
 
 
@@ -54,18 +54,18 @@ def retry(
     sleep: Callable[[float], None] = time.sleep,
     tell: Callable[[str], None] = lambda text: None,
 ) -> T:
-    """Return what `work` returns; while the server is away, try again for up to `seconds`.
+    """Return the result of `work`. If the server is unavailable, try again for up to `seconds`.
 
-    tell: called with a message at the first wait. Raises StoreAway if the server is still away at the end.
+    tell: called with a message at the first wait. Raises StoreAway if the server is still unavailable at the end.
     """
     pause, waited = 0.1, 0.0
     while True:
-        began, around = time.monotonic(), _patience.ends
-        _patience.ends = min(around, began + seconds - waited)
+        started, around = time.monotonic(), _patience.ends
+        _patience.ends = min(around, started + seconds - waited)
         try:
             return work()
         except StoreAway as error:
-            first, waited = not waited, waited + time.monotonic() - began
+            first, waited = not waited, waited + time.monotonic() - started
             if waited >= seconds:
                 raise
             if first:
@@ -80,7 +80,7 @@ def retry(
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A running trial is held by one worker until `expires`, unless renewed."""
+    """A worker's right to train a trial, until `expires` unless it is renewed."""
 
     trial: int
     attempt: int
@@ -100,12 +100,12 @@ class Release:
 class Store(Protocol):
     """An append-only log of events for each study, and a small mutable table of leases."""
 
-    url: str  # for people: without a password
-    folder: Path | None  # for checkpoints, which need not exist; None: in the working directory
+    url: str  # to show to people, without a password
+    folder: Path | None  # for checkpoints; it may not exist. None: in the working directory
 
     @property
     def outages(self) -> int:
-        """Number of connections that a server closed: events that were read before may be lost."""
+        """Number of connections closed by a server: events that were read before may be lost."""
         ...
 
     def address(self) -> str:
@@ -113,7 +113,7 @@ class Store(Protocol):
         ...
 
     def now(self) -> float:
-        """Return the time of the store's clock, in seconds since the epoch."""
+        """Return the store's time, in seconds since the epoch."""
         ...
 
     def names(self) -> list[str]:
@@ -143,7 +143,7 @@ class Store(Protocol):
         ...
 
     def leases(self, name: str) -> list[Lease]:
-        """Return all leases of a study's trials, expired ones included."""
+        """Return all leases of a study's trials, also expired ones."""
         ...
 
     def claimed(self, name: str) -> Lease | None:
@@ -151,9 +151,9 @@ class Store(Protocol):
         ...
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
-        """Set or end the claim if it still is `instead_of`; return whether it was set."""
+        """Set or end the claim if it still equals `instead_of`; return whether that worked."""
         ...
 
     def renew(self, name: str, lease: Lease) -> None:
-        """Renew a lease without an event (a heartbeat), unless another attempt holds it."""
+        """Renew a lease without an event (a heartbeat), unless another attempt has it."""
         ...

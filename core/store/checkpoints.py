@@ -1,20 +1,20 @@
 """Checkpoint files of a study: written atomically, and deleted when they are no longer needed.
 
-    digits.checkpoints/study-5f0c9a31b2d4/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt     beside a SQLite file
-    haltune.checkpoints/NAME-IDENTITY/...                                   here, for a store on a server
+    digits.checkpoints/study-5f0c9a31b2d4/trial-7/attempt-1-epoch-12-9f3b61c4.ckpt     next to a SQLite file
+    haltune.checkpoints/NAME-IDENTITY/...                                   working directory, for a store on a server
     FOLDER/NAME-IDENTITY/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt       in Study(checkpoints=FOLDER)
 
 In a study of steps or tokens a name says step-1200, token-9437184; versions up to 0.3 said epoch-9.43718e+06.
 
-The identity is random and in the study's first event, so studies never share a folder, whatever their names. The log
-keeps paths relative to the study's folder, so both may move.
+The identity is random and part of the study's first event, so studies never share a folder, whatever their names. Paths
+in the log are relative to the study's folder, so you can move both.
 
-A checkpoint is written under a temporary name in its trial's folder, forced to the disk and renamed. It is valid once
-the log names it. Files that add an ending to its name (NAME.random) belong to it. "best-" is the state after the best
-epoch, if the goal counts that one.
+A checkpoint is written under a temporary name in its trial's folder, flushed to the disk and renamed. It is valid once
+the log contains its name. Files with an ending after its name (NAME.random) belong to it. "best-" is the state after
+the best epoch, if the goal counts that epoch.
 
-No name is used twice. So a superseded checkpoint can be deleted by its name at any later time, and an attempt never
-deletes what a later attempt saved. Other files in the folder are not counted, followed or deleted.
+No name is used twice. A superseded checkpoint can therefore be deleted by its name at any later time, and an attempt
+never deletes a later attempt's checkpoints. Other files in the folder are not counted, followed or deleted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from haltune.log.records import TrialRecord
 from .base import Store
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-_LONGEST_NAME = 60  # characters of a study's name in its folder's
-_PART = "part-"  # what is being written
+_LONGEST_NAME = 60  # characters of a study's name in the name of its folder
+_PART = "part-"  # prefix of a file that is being written
 _FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
 _FILE = re.compile(
     r"(?:part-)?(best-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-"
@@ -57,18 +57,19 @@ _FILE = re.compile(
 
 @dataclass(frozen=True)
 class Checkpointing(KnowsArguments):
-    """Where the checkpoints of a study are, which are kept, and how much space they may take.
+    """Location, number and size limit of a study's checkpoints.
 
     Args:
-        folder: The folder of the checkpoints; several studies may share one. Default: None, next to the store's file;
-            of a study in memory, a temporary folder that is deleted when the process ends.
-        keep: How many of the best finished trials keep their model, from the epoch whose value counts:
-            `study.best.checkpoint`. With several goals all trials on the Pareto front do, unless it is 0. Default: 1.
-        disk_quota: Bytes that the checkpoints may take, or a text such as "20GB". A trial that cannot be saved is not
-            paused. Default: None, no limit.
+        folder: Folder of the checkpoints; several studies may share one. Default: None, next to the store's file. For
+            a study in memory, a temporary folder that is deleted at the end of the process.
+        keep: Number of the best finished trials whose model is kept, from the epoch that counts:
+            `study.best.checkpoint`. With several goals, all trials on the Pareto front are kept unless it is 0.
+            Default: 1.
+        disk_quota: Largest total size of the checkpoints in bytes, or text such as "20GB". If a checkpoint would
+            exceed it, the trial is not paused. Default: None, no limit.
 
     Raises:
-        InvalidInput: For an invalid number or quota.
+        InvalidInput: If a number or the quota is invalid.
 
     Example:
         >>> kept = Checkpointing("models", keep=3, disk_quota="20GB")
@@ -79,7 +80,7 @@ class Checkpointing(KnowsArguments):
 
     folder: StrPath | None = None
     keep: int = 1
-    disk_quota: float | str | None = None  # bytes
+    disk_quota: float | str | None = None
 
     def __post_init__(self) -> None:
         pythonic(self)
@@ -88,17 +89,17 @@ class Checkpointing(KnowsArguments):
 
 
 def own_folder(store: Store, name: str, created: Created, shared: StrPath | None = None) -> Path:
-    """Return the folder of one study's checkpoints, which need not exist.
+    """Return the folder of one study's checkpoints, which may not exist.
 
-    created: its first event. shared: the folder that the user gave, or the study's own one; None: next to the store's
-    file, else in the working directory.
+    created: the study's first event. shared: the user's folder, or the study's own one. None: next to the store's file,
+    or in the working directory.
     """
     if shared is not None and (not isinstance(shared, str | os.PathLike) or "\0" in str(shared)):
-        raise InvalidInput(f"checkpoints={shared!r}: a folder's path, without the character 0")
+        raise InvalidInput(f"checkpoints={shared!r}: use the path of a folder, without the character 0")
     base = (store.folder or Path("haltune.checkpoints") if shared is None else Path(shared)).absolute()
     there = next(path for path in (base, *base.parents) if os.path.lexists(path))
     if shared is not None and not there.is_dir():
-        raise InvalidInput(f"checkpoints={str(shared)!r}: {there} is a file, not a folder; name a folder")
+        raise InvalidInput(f"checkpoints={str(shared)!r}: {there} is a file. Use the path of a folder")
     identity = created.id
     if not re.fullmatch("[0-9a-f]{1,64}", identity):
         text = json.dumps([name, to_json(created)], sort_keys=True)
@@ -106,7 +107,7 @@ def own_folder(store: Store, name: str, created: Created, shared: StrPath | None
     own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
     if base.name == own:
         return base
-    # of a version without identities: the folder that it had
+    # a study of an older version without identities keeps its folder
     before = base / quote(name, safe=" ", errors="replace") if shared is None else base
     old = not created.id and any(_FOLDER.fullmatch(path.name) for path in disk.listed(before))
     return before if old and not (base / own).is_dir() else base / own
@@ -116,22 +117,21 @@ class Checkpoints:
     """The checkpoint files of one study.
 
     Args:
-        folder: Created when the first checkpoint is written.
+        folder: Created with the first checkpoint.
         keep: Number of the best finished trials that keep their last checkpoint.
-        quota: Bytes for all checkpoints of the study, or a text such as "20GB". Default: no limit.
+        quota: Largest total size in bytes, or text such as "20GB". Default: no limit.
 
     Raises:
-        InvalidInput: For an invalid quota.
+        InvalidInput: If the quota is invalid.
     """
 
     def __init__(self, folder: StrPath, keep: int = 1, quota: float | str | None = None) -> None:
         self.keep, self.quota = keep, bytes_of(quota, "disk_quota")
         self.folder = Path(folder).absolute()
-        self.refused: dict[int, str] = {}  # trials whose states this process failed to save, and why
-        self._undecided: set[str] = set()  # names that this process is about to record
+        self.refused: dict[int, str] = {}  # trials that this process failed to save, and why
+        self._undecided: set[str] = set()  # names that this process is about to log
 
     def of(self, trial: int) -> Path:
-        """A trial's folder."""
         return self.folder / f"trial-{trial}"
 
     def temporary(
@@ -139,11 +139,11 @@ class Checkpoints:
     ) -> Path:
         """Create the trial's folder and return a path to write a checkpoint to. Raises OSError.
 
-        keep: for the state after the trial's best epoch, in addition to the one from which it continues.
+        keep: True for the state after the trial's best epoch, which is kept in addition to the state to continue from.
         unit: of `epoch`.
         """
         if os.path.basename(suffix) != suffix or "\0" in suffix:
-            raise InvalidInput(f"suffix={suffix!r}: the end of a file's name, such as '.ckpt'")
+            raise InvalidInput(f"suffix={suffix!r}: use the end of a file name, such as '.ckpt'")
         folder = self.of(trial)
         disk.make(folder)
         kind = "best-" if keep else ""
@@ -152,14 +152,14 @@ class Checkpoints:
         return folder / f"{_PART}{kind}attempt-{attempt}-{where}-{secrets.token_hex(4)}{suffix}"
 
     def publish(self, temporary: Path) -> Path:
-        """Force a checkpoint to the disk, rename it, and return its path.
+        """Flush a checkpoint to the disk, rename it, and return its path.
 
-        Raises NoRoom if the quota is exceeded, OSError if the disk fails; then the checkpoint is deleted.
+        If the quota is exceeded it raises NoRoom, if the disk fails OSError; then the checkpoint is deleted.
         """
         final = _final(temporary)
         try:
             self._within_quota(0)
-            for part in (*disk.beside(temporary), temporary):
+            for part in (*disk.siblings(temporary), temporary):
                 disk.force(part)
                 part.rename(final.with_name(final.name + part.name[len(temporary.name) :]))
             disk.force_folder(final.parent)
@@ -171,7 +171,7 @@ class Checkpoints:
 
     @contextmanager
     def undecided(self, temporary: Path) -> Iterator[None]:
-        """Inside the block another thread of this process does not supersede the checkpoint."""
+        """Prevent other threads of this process from superseding the checkpoint inside the block."""
         names = {temporary.name, _final(temporary).name}
         self._undecided |= names
         try:
@@ -182,14 +182,14 @@ class Checkpoints:
     def room_for(self, trial: int, size: int) -> None:
         """Raise NoRoom or OSError if a checkpoint of `size` bytes cannot be written now."""
         if trial in self.refused:
-            raise NoRoom(f"it failed before: {self.refused[trial]}")
+            raise NoRoom(f"saving it failed before: {self.refused[trial]}")
         probe = self.temporary(trial, 0, 0, ".probe")
         try:
             self._within_quota(size)
             free = shutil.disk_usage(probe.parent).free
             if free < size:
-                raise NoRoom(f"{probe.parent} has {readable(free)} left, a checkpoint takes {readable(size)}")
-            with probe.open("xb") as file:  # free space may not be usable: quotas of the disk
+                raise NoRoom(f"{probe.parent} has {readable(free)} left, but a checkpoint needs {readable(size)}")
+            with probe.open("xb") as file:  # a disk quota may forbid the use of free space
                 file.write(bytes(4096))
                 if size and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)
@@ -197,60 +197,56 @@ class Checkpoints:
             disk.discard(probe)
 
     def recorded(self, path: Path) -> str:
-        """Return a path as the log keeps it."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
-    def located(self, path: str | None) -> str | None:
-        """Return the full path of a checkpoint in the log, which may not exist (see `missing`)."""
-        return path if path is None or not self._is_ours(path) else str(self.folder / path)
+    def located(self, path: str) -> str:
+        """Return the full path of a logged checkpoint, which may be missing (see `missing`)."""
+        return str(self.folder / path) if self._is_ours(path) else path
 
     def missing(self, path: str | None) -> bool:
-        """Whether a checkpoint in this folder was deleted; paths of users are never missing."""
+        """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""
         return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
 
     def _is_ours(self, path: str) -> bool:
-        """Whether a path, absolute or as the log keeps it, is a checkpoint's of this folder."""
         where = self.folder / path
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
         return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0]))
 
     def supersede(self, latest: Path) -> None:
-        """Delete the trial's checkpoints of the same kind and of this or an earlier attempt, but `latest`."""
+        """Delete the trial's checkpoints of the same kind from this or earlier attempts, except `latest`."""
         trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
         if trial is None or found is None:
             return
-        spared = {latest.name, *self._undecided}
+        kept = {latest.name, *self._undecided}
         for folder in self._folders().get(int(trial[1]), []):
             for path, kind, attempt in _files(folder):
-                belongs = any(path.name == name or path.name.startswith(name + ".") for name in spared)
+                belongs = any(path.name == name or path.name.startswith(name + ".") for name in kept)
                 if kind == found[1] and attempt <= int(found[2]) and not belongs:
                     disk.delete(path)
 
     def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
         """Delete the checkpoints of trials that will not continue, except those of the best `keep`.
 
-        alive: paused trials that the policy may resume; None: all of them. for_good: False if a policy that ended the
-        search may continue it under a larger budget.
+        alive: paused trials that the policy may resume; None: all. for_good: False if a policy that ended the search
+        may continue it with a larger budget.
         """
-        spared = set(keepers(history, self.keep))
+        kept = set(keepers(history, self.keep))
 
         def continues(t: TrialRecord) -> bool:
             if t.status in OVER or (for_good and _is_over(history, t)):
                 return False
             return t.status is not Status.PAUSED or alive is None or t.id in alive
 
-        there = [n for n in self.trials() if n < len(history) and n not in spared]
+        there = [n for n in self.trials() if n < len(history) and n not in kept]
         self.forget(*(n for n in there if not continues(history.trial(n))))
-        for t in map(history.trial, spared):  # its worker may have been killed before it had superseded
+        for t in map(history.trial, kept):  # its worker may have been killed before it deleted older ones
             for path in filter(None, (t.checkpoint, t.kept)):
                 self.supersede(self.folder / path)
 
     def trials(self) -> list[int]:
-        """Return the trials that have checkpoints."""
         return sorted(self._folders())
 
     def forget(self, *trials: int) -> None:
-        """Delete all checkpoints of these trials."""
         found = self._folders() if trials else {}
         for folder in (folder for trial in trials for folder in found.get(trial, [])):
             for path, _, _ in _files(folder):
@@ -259,16 +255,13 @@ class Checkpoints:
                 folder.rmdir()
 
     def used(self) -> int:
-        """Return the bytes of all checkpoints."""
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        """Return the bytes of each checkpoint, including those that are being written."""
         folders = (folder for found in self._folders().values() for folder in found)
         return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
 
     def _folders(self) -> dict[int, list[Path]]:
-        """Return the folders of each trial, without links."""
         found: dict[int, list[Path]] = {}
         for path in disk.listed(self.folder):
             if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
@@ -277,7 +270,7 @@ class Checkpoints:
 
     def _within_quota(self, more: int) -> None:
         if self.quota is not None and (used := self.used() + more) > self.quota:
-            raise NoRoom(f"checkpoints would take {readable(used)}, and disk_quota allows {readable(self.quota)}")
+            raise NoRoom(f"checkpoints would take {readable(used)}, but disk_quota is {readable(self.quota)}")
 
 
 def _final(temporary: Path) -> Path:
@@ -285,7 +278,6 @@ def _final(temporary: Path) -> Path:
 
 
 def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
-    """Return path, kind and attempt of each file that haltune wrote into a trial's folder."""
     found = ((path, _FILE.fullmatch(path.name)) for path in disk.listed(folder))
     return [(path, match[1], int(match[2])) for path, match in found if match]
 
@@ -293,7 +285,7 @@ def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
 def keepers(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:
     """Return the `count` best finished trials; with several goals, all on the Pareto front.
 
-    also: a trial that is about to finish. cut: it is stopped or paused.
+    also: a trial that is about to finish. cut: it was stopped or paused.
     """
     if count == 0:
         return []
@@ -310,7 +302,7 @@ def _worked(t: TrialRecord) -> bool:
 
 
 def _is_over(history: History, t: TrialRecord) -> bool:
-    """Whether a trial will never continue: a policy that finished resumes none."""
+    """Return whether a trial will never continue: a policy that has finished resumes none."""
     return t.status in OVER or (history.finished is not None and t.status is not Status.RUNNING)
 
 
@@ -327,12 +319,11 @@ def bytes_of(quota: float | str | None, what: str) -> int | None:
         if not 0 < size < float("inf"):
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{what}={quota!r}: bytes, or a text such as '20GB' ({', '.join(_UNITS)})") from None
+        raise InvalidInput(f"{what}={quota!r}: use bytes, or text such as '20GB' ({', '.join(_UNITS)})") from None
     return int(size)
 
 
 def readable(size: float) -> str:
-    """Bytes in words."""
     for unit, factor in reversed(_UNITS.items()):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

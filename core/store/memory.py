@@ -17,24 +17,21 @@ from haltune.log.events import MOVES, Event, trial_of
 
 from .base import CLAIM, Conflict, Lease, Release
 
-_ELSEWHERE = (
-    "give the study a file, store='sqlite:///search.db', or train by a strategy that runs the script once for each "
-    "rank, such as 'ddp'"
-)
+_ELSEWHERE = "use a file, store='sqlite:///search.db', or a strategy that runs the script once per rank, such as 'ddp'"
 
 
 class MemoryStore:
-    """Event log in the memory of this process, which ends with it.
+    """Event log in the memory of this process. It is lost when the process ends.
 
     Args:
-        clock: Seconds since the epoch. Default: this machine's.
+        clock: Returns seconds since the epoch. Default: this machine's clock.
     """
 
     outages = 0
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.url = "memory"
-        self._clock = clock
+        self.now = clock
         self._logs: dict[str, list[Event]] = {}
         self._leases: dict[str, dict[int, Lease]] = {}
         self._lock = threading.RLock()
@@ -43,12 +40,7 @@ class MemoryStore:
         fork_handlers.add(self)
 
     def address(self) -> str:
-        raise NotSupported(
-            "a study in memory cannot be trained by other processes: give it a file, store='sqlite:///search.db'"
-        )
-
-    def now(self) -> float:
-        return self._clock()
+        raise NotSupported("other processes cannot train a study in memory. Use a file, store='sqlite:///search.db'")
 
     def names(self) -> list[str]:
         return list(self._logs)
@@ -114,7 +106,7 @@ class MemoryStore:
                 self._leases[name][lease.trial] = lease
 
     def after_fork(self) -> None:
-        """Take a new lock if another thread held it. The log is whole: an append extends it at once."""
+        """Create a new lock if another thread has it. The log is complete: an append extends it in one step."""
         if not is_free(self._lock):
             self._lock = threading.RLock()
 
@@ -124,13 +116,12 @@ class MemoryStore:
         return self._logs[name]
 
     def _locked(self) -> Any:
-        """Return the lock for writing. Raises NotSupported in a forked process."""
         if os.getpid() != self._pid:
             raise NotSupported(
-                "this process was forked from the one that made the study, and a store in memory is for one process: "
+                "This process was forked from the one with the study, but a store in memory works in one process: "
                 f"{_ELSEWHERE}"
             )
         return self._lock
 
     def __reduce__(self) -> str:
-        raise NotSupported(f"a store in memory cannot be sent to another process: {_ELSEWHERE}")
+        raise NotSupported(f"another process cannot use a store in memory: {_ELSEWHERE}")

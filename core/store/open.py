@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Storage(KnowsArguments):
-    """Where a study's log is, and what happens when a worker or the database server does not answer.
+    """Location of a study's log, and time limits for workers and the database server.
 
     Args:
         url: A path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). Default: None, memory.
-        lease: Seconds after which a silent worker counts as lost, at least five times the longest epoch.
+        lease: Seconds after which a silent worker counts as lost. Use at least five times the longest epoch.
             Default: 600.
-        max_retries: How often a trial is offered again after its worker was lost. Default: 2.
-        patience: Seconds to wait for a database server that does not answer, in asks and reports. Default: 600.
+        max_retries: Number of times a trial is offered again after its worker was lost. Default: 2.
+        patience: Seconds that asks and reports wait for a database server that does not answer. Default: 600.
 
     Raises:
-        InvalidInput: For a number out of its range.
+        InvalidInput: If a number is out of range.
 
     Example:
         >>> storage = Storage("search.db", lease=120, max_retries=20)
@@ -41,9 +41,9 @@ class Storage(KnowsArguments):
     """
 
     url: StrPath | Store | None = None
-    lease: float = 600.0  # seconds
+    lease: float = 600.0
     max_retries: int = 2
-    patience: float = 600.0  # seconds
+    patience: float = 600.0
 
     def __post_init__(self) -> None:
         pythonic(self)
@@ -52,23 +52,23 @@ class Storage(KnowsArguments):
         object.__setattr__(self, "lease", float(self.lease))
         object.__setattr__(self, "patience", number("patience", self.patience))
         if not self.patience >= 0.0:
-            raise InvalidInput(f"patience={self.patience!r}: seconds, 0 or more, to wait for a store that is away")
+            raise InvalidInput(f"patience={self.patience!r}: use the seconds to wait for a server, 0 or more")
 
 
 def open_store(where: StrPath | Store | Storage | None, *, reading: bool = False) -> Store:
     """Open a store from the argument `store` of a Study.
 
     Args:
-        where: A URL, "sqlite:///search.db" or "postgresql://..."; a path ending in .db or .sqlite; None, memory; a
-            Storage; or a store itself.
-        reading: Write, create and lock nothing; the store must exist. Default: False.
+        where: A URL, "sqlite:///search.db" or "postgresql://..."; a path that ends in .db or .sqlite; None for memory;
+            a Storage; or a store.
+        reading: If True, nothing is written, created or locked; the store must exist. Default: False.
 
     Returns:
         The store.
 
     Raises:
         InvalidInput: If it is none of these.
-        StoreError: If it cannot be opened.
+        StoreError: If the store cannot be opened.
 
     Example:
         >>> study = Study({"x": Float(0.0, 1.0)}, "acc", "search.db", max_epochs=1, seed=0, budget="1 trial")
@@ -84,22 +84,22 @@ def open_store(where: StrPath | Store | Storage | None, *, reading: bool = False
             if not url.endswith((".db", ".sqlite", ".sqlite3")) or "\0" in url:
                 memory = "" if reading else ", or None for memory"
                 raise InvalidInput(
-                    f"store={url!r}: a URL such as 'sqlite:///search.db', or a path ending in .db{memory}"
+                    f"store={url!r}: use a URL such as 'sqlite:///search.db', or a path that ends in .db{memory}"
                 )
             url = f"sqlite:///{url}"
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):
-        policy = "; give a policy by its name, policy=" if hasattr(where, "propose") else ""
-        policy = f"; give the number of epochs by its name, max_epochs={where}" if isinstance(where, int) else policy
-        raise InvalidInput(f"store={where!r}: a URL such as 'sqlite:///search.db', a path, or None for memory{policy}")
+        hint = ". To give a policy, use policy=" if hasattr(where, "propose") else ""
+        hint = f". To give the number of epochs, use max_epochs={where}" if isinstance(where, int) else hint
+        raise InvalidInput(f"store={where!r}: use a URL such as 'sqlite:///search.db', a path, or None{hint}")
     return where
 
 
 def open_sql(url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> SqlStore:
-    """Open a store in SQLite or PostgreSQL. clock: seconds since the epoch; None: the store's own."""
+    """Open a store in SQLite or PostgreSQL. clock: returns seconds since the epoch; None: the store's own clock."""
     match url.partition("://")[0]:
         case "sqlite" | "sqlite+pysqlite":
-            from .sqlite import SqliteStore  # SQLAlchemy: a study in memory does without
+            from .sqlite import SqliteStore  # imports SQLAlchemy, which a study in memory does not need
 
             return SqliteStore(url, clock, reading=reading)
         case "postgresql" | "postgresql+psycopg":
@@ -109,7 +109,7 @@ def open_sql(url: str, clock: Callable[[], float] | None = None, *, reading: boo
     from .sql import shown
 
     raise StoreError(
-        f"cannot open {shown(url)}: a study is kept in SQLite or PostgreSQL; write 'sqlite:///search.db', or "
+        f"cannot open {shown(url)}: the store must be SQLite or PostgreSQL. Use 'sqlite:///search.db' or "
         "'postgresql+psycopg://user:password@host/database'"
     )
 
@@ -120,8 +120,8 @@ def only_study(store: Store, name: str | None) -> str:
     if name in names or (name is None and len(names) == 1):
         return name or names[0]
     if not names:
-        raise StoreError(f"{store.url} holds no study yet: start the program that searches, or `haltune run`")
+        raise StoreError(f"{store.url} has no study yet. Start your program, or `haltune run`")
     listing = ", ".join(map(repr, names))
     if name is None:
-        raise StoreError(f"{store.url} holds {len(names)} studies: {listing}. Say which, with --name or name=")
-    raise StoreError(f"there is no study {name!r} in {store.url}: it holds {listing}. Say which, with --name or name=")
+        raise StoreError(f"{store.url} has {len(names)} studies: {listing}. Choose one with --name or name=")
+    raise StoreError(f"there is no study {name!r} in {store.url}: it has {listing}. Choose one with --name or name=")

@@ -1,9 +1,9 @@
 """Event log in a PostgreSQL server, for workers on many machines.
 
 An append is one round trip: it locks the study's row, compares, inserts and commits. If that transaction waited for the
-disk while it holds the row, a study could record one append per flush. So it commits without waiting, and a second
-transaction in the same message, which holds no lock, waits for the disk: one flush serves many workers. An append is
-acknowledged when both are done. Other workers may read it some milliseconds earlier; if a crash of the server loses
+disk while it locks the row, a study could log only one append per flush. Therefore it commits without waiting, and a
+second transaction in the same message, without a lock, waits for the disk: one flush serves many workers. An append is
+acknowledged when both are done. Other workers may read it some milliseconds earlier. If a crash of the server loses
 such an event, `Replica` detects it and reads the log again.
 """
 
@@ -34,13 +34,13 @@ T = TypeVar("T")
 _COLUMNS = [c for c in rows.events.columns if c.name not in ("study", "seq")]
 _ARRAYS = {"INTEGER": "int[]", "BIGINT": "bigint[]", "TEXT": "text[]", "DOUBLE": "float8[]"}
 _NAMES = ", ".join(f'"{c.name}"' for c in _COLUMNS)
-_UNNEST = (  # rows numbered from 1, out of one array a column
+_UNNEST = (  # rows numbered from 1, from one array per column
     "unnest(" + ", ".join(f"%(e_{c.name})s::{_ARRAYS[str(c.type)]}" for c in _COLUMNS)
     + f") WITH ORDINALITY AS u({_NAMES}, n)"
 )  # fmt: skip
 _TOUCHED = "e.trial = %(about)s"
 _MOVED = "e.kind IN (" + ", ".join(f"'{k.kind}'" for k in MOVES) + ")"
-_THERE = (  # the events that the caller knows: the log may have been deleted and created again
+_THERE = (  # check events known to the caller: the log may have been deleted and created again
     "NOT EXISTS (SELECT 1 FROM unnest(%(known)s::int[], %(checksums)s::bigint[]) AS k(seq, checksum) "
     "LEFT JOIN haltune_events e ON e.study = s.id AND e.seq = k.seq "
     "WHERE e.seq IS NULL OR e.checksum IS DISTINCT FROM k.checksum)"
@@ -68,14 +68,13 @@ _UNCLAIM = f"DELETE FROM haltune_leases l USING free WHERE l.study = free.id AND
 
 _NO_WAIT = "SET LOCAL synchronous_commit TO off"
 _LOCK = f"SELECT {_THERE} FROM haltune_studies s WHERE s.name = %(name)s FOR UPDATE"
-_FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the least that a commit has to flush
+_FLUSH = "SELECT pg_logical_emit_message(true, 'haltune', '')"  # the smallest commit that needs a flush
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 def statement(
     events: Sequence[Event], name: str, seen: int, about: int | None, lease: Lease | Release | None
 ) -> tuple[str, dict[str, Any]]:
-    """The one statement of an append, and its values."""
     added = [rows.row(event) for event in events]
     values: dict[str, Any] = {f"e_{c.name}": [row[c.name] for row in added] for c in _COLUMNS}
     values |= {"name": name, "seen": seen, "about": about}
@@ -96,16 +95,16 @@ def statement(
 
 # -- connections ----------------------------------------------------------------------------
 
-_CONNECTIONS = 8  # for one process, in addition to one that stays open: each is a process of the server
-_POOL_TIMEOUT = 0.1  # seconds that a thread waits for one of its connections before it asks again
-_SESSION = (  # settings that haltune needs, independent of the server, the database and the role
+_CONNECTIONS = 8  # per process, in addition to one that stays open: each is a process of the server
+_POOL_TIMEOUT = 0.1  # seconds that a thread waits for a free connection before it tries again
+_SESSION = (  # settings that haltune needs, whatever the server, the database and the role set
     "SET client_encoding = 'UTF8'; SET extra_float_digits = 3; SET default_transaction_isolation = 'read committed'; "
-    # no wait is endless, and the transaction of a stopped process ends
+    # no wait is endless, and a stopped process does not keep its transaction
     "SET lock_timeout = '3s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '10s'"
 )
-_CONNECTING, _LEAST_CONNECTING = (5, 2)  # seconds that a server may take to accept a connection; the driver's least
-_ANSWER, _LEAST_ANSWER = (30.0, 5.0)  # seconds that it may take to answer, locks included; if `patience` ends before
-_USUAL = {  # a server that vanished is noticed within half a minute; a URL may change this
+_CONNECTING, _LEAST_CONNECTING = (5, 2)  # seconds for a server to accept a connection; the driver's minimum
+_ANSWER, _LEAST_ANSWER = (30.0, 5.0)  # seconds for an answer, locks included; the minimum near the end of `patience`
+_USUAL = {  # a lost server is detected within half a minute; a URL may change these settings
     "connect_timeout": _CONNECTING, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }  # fmt: skip
@@ -117,10 +116,10 @@ _FOR_GOOD = ("authentication", "does not exist", "no password", "no pg_hba", "pe
 
 @cache
 def _impatient(driver: Any) -> Any:
-    """Return the driver's class of connections, closed by Ctrl-C and if the server does not answer in time.
+    """Return the driver's connection class, closed on Ctrl-C and if the server does not answer in time.
 
-    A server that is stopped, or whose packets are lost behind a proxy, keeps the connection open. The driver waits for
-    it without end, and after Ctrl-C for 10 s more, because it asks the same server to cancel.
+    If a server stops, or a proxy loses its packets, the connection stays open. The driver would wait forever, and for
+    10 s more after Ctrl-C, because it asks the same server to cancel.
     """
 
     class Impatient(driver.Connection):  # type: ignore[misc]
@@ -134,7 +133,7 @@ def _impatient(driver: Any) -> Any:
                 self.pgconn.finish()
                 raise driver.OperationalError(f"the server did not answer for {limit:.0f} s") from None
             except BaseException as error:
-                # an error of the driver's own, without a code of the server's: nothing more arrives here
+                # an error of the driver without a code of the server: this connection receives nothing more
                 own = type(error) is driver.OperationalError and getattr(error, "sqlstate", None) is None
                 if own or interrupts(error):
                     self.pgconn.finish()
@@ -144,7 +143,7 @@ def _impatient(driver: Any) -> Any:
 
 
 def _in_time(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """Do the steps of `gen`, which the driver calls every 0.1 s while nothing arrives. Raises TimeoutError."""
+    """Run `gen`, which the driver calls every 0.1 s while nothing arrives. Raises TimeoutError."""
     end = time.monotonic() + seconds
     try:
         wanted = next(gen)
@@ -159,10 +158,10 @@ def _in_time(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any,
 
 
 class ServerClock:
-    """The server's clock, which all workers share: the clocks of their machines may be minutes apart.
+    """The server's clock, shared by all workers: their machines' clocks may differ by minutes.
 
-    The server is asked once in `every` seconds; in between, and while it cannot be reached, this machine's monotonic
-    clock counts.
+    It asks the server once every `every` seconds. In between, and while the server is unavailable, this machine's
+    monotonic clock counts.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class ServerClock:
         self._asked = 0.0
 
     def __call__(self) -> float:
-        """Seconds since the epoch. Raises what `ask` raises when the server never answered yet."""
+        """Return seconds since the epoch. Raises the error of `ask` if the server has never answered."""
         before = self._tick()
         if self._ahead is None or before - self._asked > self._every:
             try:
@@ -188,9 +187,9 @@ class ServerClock:
 
 
 def _interruption(error: BaseException, around: BaseException | None) -> BaseException | None:
-    """Return Ctrl-C also if the driver, which could not tidy up after it, raised an error of its own instead.
+    """Return Ctrl-C, also if the driver failed to clean up after it and raised its own error instead.
 
-    around: the exception that was handled before, which does not count.
+    around: an exception that was handled before, which does not count.
     """
     found: BaseException | None = error
     while found is not None and found is not around and not interrupts(found):
@@ -203,8 +202,8 @@ class PostgresStore(sql.SqlStore):
 
     Args:
         url: "postgresql://user:password@host/database".
-        clock: Seconds since the epoch. Default: the server's clock.
-        reading: Write, create and lock nothing. Default: False.
+        clock: Returns seconds since the epoch. Default: the server's clock.
+        reading: If True, nothing is written, created or locked. Default: False.
 
     Raises:
         StoreError: If the database cannot be opened; StoreAway if the server cannot be reached.
@@ -230,7 +229,7 @@ class PostgresStore(sql.SqlStore):
 
         def work(c: sa.Connection) -> int | None:
             if self.outages != outages and seen < sql.LAST:
-                # the first try got no answer: look whether it was stored
+                # the first try had no answer: check whether it was stored
                 return self._stored(c, name, events, seen)
             before, last = self.outages, self._known(name)
             known = [mark for mark in (self._first.get(name), last) if mark is not None]
@@ -252,7 +251,7 @@ class PostgresStore(sql.SqlStore):
         self, c: sa.Connection, name: str, events: Sequence[Event], seen: int, about: int | None,
         lease: Lease | Release | None, known: Sequence[sql.Mark],
     ) -> tuple[bool | None, int | None, sql.Mark]:  # fmt: skip
-        """Return whether all `known` exist (None: no study), the first position (None: a conflict), the last mark."""
+        """Return whether all `known` exist (None: no study), the first position (None: conflict), and the last mark."""
         raw: Any = c.connection.driver_connection
         asked, values = statement(events, name, seen, about, lease)
         values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}
@@ -261,7 +260,7 @@ class PostgresStore(sql.SqlStore):
                 raw.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 raw.execute(_NO_WAIT)
                 locked = raw.execute(_LOCK, values)
-                added = raw.execute(asked, values)  # sees what was committed while it waited for the lock
+                added = raw.execute(asked, values)  # sees commits made while it waited for the lock
                 raw.execute("COMMIT")
                 raw.execute(_FLUSH)
             row, there = added.fetchone(), locked.fetchone()
@@ -323,13 +322,13 @@ class PostgresStore(sql.SqlStore):
         return engine
 
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """See SqlStore. Ctrl-C ends the wait for the server, and closes the connection.
+        """See SqlStore. Ctrl-C ends the wait for the server and closes the connection.
 
-        Signals are deferred while SQLAlchemy's pool hands out or takes back a connection: it would lose it.
+        Signals are deferred while SQLAlchemy's pool gives or takes a connection, because it would lose the connection.
         """
         around = sys.exc_info()[1]
         with undisturbed, self.engine.connect() as c:
-            if not write:  # one statement, or a log that only grows: no transaction is needed
+            if not write:  # one statement, or a log that only grows, needs no transaction
                 c.execution_options(isolation_level="AUTOCOMMIT")
             try:
                 with undisturbed.heard:

@@ -1,11 +1,11 @@
 """Tables of a SQL database; conversion of events to rows and back, with checksums.
 
-A report is one row of typed columns; every other event is JSON in `body`. Rows are checked when they are read: their
-checksum, JSON, and the ranges of fields. The fold of the log relies on it.
+A report is one row of typed columns; every other event is JSON in `body`. Rows are checked when they are read: the
+checksum, the JSON, and the ranges of fields. The fold of the log depends on these checks.
 
 A checksum is a CRC-32 of a row's values and of a report's other metrics: numbers as 64 bits, little-endian, NULL as
-NaN; texts in UTF-8. It detects every change of up to 32 adjacent bits, and all but one in 4 billion others. Positions
-are not part of it, because they have no gaps. Rows of older versions have no checksum.
+NaN; text in UTF-8. It detects every change of up to 32 adjacent bits, and all but one in 4 billion other changes.
+Positions are not included, because they have no gaps. Rows of older versions have no checksum.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ READ = (
     "validation",
     "cost",
     "deciding",
-)  # fmt: skip  (the columns that `event` takes)
+)  # fmt: skip  (the columns that `event` needs)
 
 # -- from an event to its row ---------------------------------------------------------------
 
@@ -105,7 +105,6 @@ _BLANK: dict[str, Any] = dict.fromkeys(events.columns.keys())
 
 
 def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
-    """Return the columns of one event."""
     filled = _BLANK | {"study": study, "seq": seq, "kind": event.kind, "at": event.at}
     if not isinstance(event, ev.Reported):
         body = json.dumps(to_json(event))
@@ -129,7 +128,6 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
 
 
 def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[dict[str, Any]]:
-    """Return rows for the other metrics of reports. seq: position of the first event."""
     return [
         {"study": study, "seq": at, "name": stored(name), "value": None if math.isnan(value) else value}
         for at, event in enumerate(batch, seq)
@@ -138,7 +136,7 @@ def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[di
     ]
 
 
-_NUMBERS = struct.Struct("<dqqdddqdddd").pack  # raises struct.error for values of other types
+_NUMBERS = struct.Struct("<dqqdddqdddd").pack  # raises struct.error for other types
 _NUMBER = struct.Struct("<d").pack
 
 
@@ -147,7 +145,7 @@ def _checksum_of_report(
     validation: float | None, cost: float | None, deciding: float, until: float | None,
     texts: tuple[str, str, str], measured: Mapping[str, float | None],
 ) -> int:  # fmt: skip
-    """texts: action, reason, body; measured: by stored names. Raises struct.error, TypeError."""
+    """Return the checksum. texts: action, reason, body; measured: by stored names. Raises struct.error, TypeError."""
     nan = math.nan
     total = crc32(
         _NUMBERS(
@@ -163,7 +161,7 @@ def _checksum_of_report(
             deciding,
             nan if until is None else until,
         )
-    )  # fmt: skip  (SQLite keeps -0.0 as 0.0, and so does + 0.0)
+    )  # fmt: skip  (SQLite stores -0.0 as 0.0; + 0.0 does the same)
     total = crc32("\0".join(texts).encode(), total)
     for name in sorted(measured) if measured else ():
         number: Any = measured[name]
@@ -176,9 +174,9 @@ def _checksum_of_text(kind: str, body: str) -> int:
     return crc32(f"{kind}\0{body}".encode())
 
 
-# -- and back -------------------------------------------------------------------------------
+# -- from a row to its event ----------------------------------------------------------------
 
-_CHANGED = "it is not what was written: its checksum disagrees"
+_CHANGED = "it was changed after it was written: its checksum differs"
 _ACTIONS = {str(a): a for a in Action}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PUT = [getattr(ev.Reported, f.name).__set__ for f in fields(ev.Reported)]
@@ -186,7 +184,6 @@ _INF = math.inf
 
 
 def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -> Event:
-    """Return the event of one row of READ and its metrics. Raises InvalidInput."""
     _, kind, action, reason, until, body, checksum, *values = row
     if kind != "reported":
         return _other(kind, body, checksum, values[1])
@@ -197,30 +194,30 @@ def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -
             at, trial, attempt, epoch, value, seconds, seen, validation, cost, deciding, until, texts, measured
         )
     except (TypeError, ValueError, struct.error, AttributeError) as error:
-        raise InvalidInput(f"a report's numbers and texts are of other types: {error}") from error
+        raise InvalidInput(f"a report's numbers or texts have wrong types: {error}") from error
     if checksum is not None and checksum != found:
         raise InvalidInput(_CHANGED)
     if action not in _ACTIONS or (body and not (body[0] == "{" and body[-1] == "}")):
-        raise InvalidInput(f"action = {action!r:.80}, evidence = {body!r:.80}: a verdict, and a table of its numbers")
+        raise InvalidInput(f"action = {action!r:.80}, evidence = {body!r:.80}: expected an action and numbers")
     verdict = Verdict(_ACTIONS[action], restored(reason), _LazyNumbers(body) if body else _NOTHING, until)
     scalars = {restored(name): math.nan if v is None else v for name, v in measured.items()}
-    report = object.__new__(ev.Reported)  # its own __init__, frozen, takes twice as long: a fifth of a load
-    told = (at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict, seen, validation,
+    report = object.__new__(ev.Reported)  # the frozen __init__ takes twice as long, 20% of loading a log
+    ordered = (at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict, seen, validation,
             cost, deciding, scalars)  # fmt: skip
-    for put, field in zip(_PUT, told, strict=True):
+    for put, field in zip(_PUT, ordered, strict=True):
         put(report, field)
     if not (
         trial >= 0 and attempt >= 1 and 0.0 < epoch < _INF and 0.0 <= seconds < _INF and -_INF < at < _INF
         and 0.0 <= deciding < _INF and seen >= 0 and (validation is None or 0.0 <= validation < _INF)
         and (cost is None or 0.0 <= cost < _INF) and (until is None or until > 0.0)
     ):  # fmt: skip
-        check(report)  # says which
+        check(report)  # names the field
     return report
 
 
 def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
     if not (isinstance(kind, str) and isinstance(body, str)):
-        raise InvalidInput(f"kind = {kind!r:.80}, body = {body!r:.80}: texts")
+        raise InvalidInput(f"kind = {kind!r:.80}, body = {body!r:.80}: expected texts")
     if checksum is not None and checksum != _checksum_of_text(kind, body):
         raise InvalidInput(_CHANGED)
     try:
@@ -228,7 +225,7 @@ def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
     except (json.JSONDecodeError, RecursionError) as error:
         raise InvalidInput(f"its JSON cannot be read ({error}): {body[:80]!r}") from error
     if found.kind != kind or ev.trial_of(found) != trial:
-        raise InvalidInput(f"kind {kind!r:.80} and trial {trial!r} of the row are not those of its JSON: {body[:80]!r}")
+        raise InvalidInput(f"kind {kind!r:.80} and trial {trial!r} of the row differ from its JSON: {body[:80]!r}")
     return found
 
 
@@ -247,7 +244,7 @@ class _LazyNumbers(Mapping[str, Any]):
                 self._parsed = dict(json.loads(self._text))
             except (ValueError, TypeError, RecursionError) as error:
                 raise StoreError(
-                    f"the numbers of a verdict cannot be read ({error}): {self._text[:80]!r}. {ADVICE}"
+                    f"cannot read the numbers of a verdict ({error}): {self._text[:80]!r}. {ADVICE}"
                 ) from error
         return self._parsed
 
@@ -271,12 +268,11 @@ _ESCAPED = re.compile("\x1b(?:[0e]|u[0-9a-f]{4})")
 
 
 def stored(text: str) -> str:
-    """Escape what a database cannot hold: the character 0 and lone surrogates."""
+    """Escape characters that a database cannot store: the character 0 and lone surrogates."""
     return _UNHELD.sub(lambda m: {"\x00": "\x1b0", "\x1b": "\x1be"}.get(m[0]) or f"\x1bu{ord(m[0]):04x}", text)
 
 
 def restored(text: str) -> str:
-    """The inverse of `stored`."""
     if "\x1b" not in text:
         return text
     return _ESCAPED.sub(lambda m: {"0": "\x00", "e": "\x1b"}.get(m[0][1:]) or chr(int(m[0][2:], 16)), text)

@@ -1,10 +1,9 @@
-"""Event log in a SQL database, through SQLAlchemy Core: what SQLite and PostgreSQL have in common.
+"""Event log in a SQL database, through SQLAlchemy Core: the common part of SQLite and PostgreSQL.
 
-One append-only table holds the events of all studies of a database; only leases and names change. Transactions are
-short. While another transaction is in the way they are tried again, for BUSY_TIMEOUT seconds.
+One append-only table contains the events of all studies of a database; only leases and names change. Transactions are
+short. While another transaction blocks one, it is tried again, for BUSY_TIMEOUT seconds.
 
 In statements, `of_study` and `of_trial` select rows; other names are columns to set. Statements are built once, because
-SQLAlchemy takes longer to build an expression than to run it.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from . import rows
 from .base import CLAIM, Lease, Release
 
 T = TypeVar("T")
-Mark = tuple[int, int | None]  # position and checksum of an event: they differ in another log
+Mark = tuple[int, int | None]  # position and checksum of an event; another log has different ones
 
-BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another's
-LAST = 2**31 - 1  # no position is larger
+BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another one
+LAST = 2**31 - 1  # the largest position
 _PAUSE = 0.05  # seconds between tries, at most
-_SILENCE = 5.0  # seconds of waiting before it is logged
+_SILENCE = 5.0  # seconds of waiting before a warning
 _OPTUNAS = {"studies", "trials", "version_info"}  # tables
 
 _log = logging.getLogger("haltune")
@@ -51,7 +50,7 @@ _LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "hol
 
 
 def _reading(with_checksums: bool) -> sa.Select[Any]:
-    none = sa.null().label("checksum")  # tables of an older version that nobody may change
+    none = sa.null().label("checksum")  # tables of an older version that are read-only
     columns = [none if n == "checksum" and not with_checksums else _events.c[n] for n in rows.READ]
     return sa.select(*columns).where(_since, _events.c.seq < sa.bindparam("stop")).order_by(_events.c.seq)
 
@@ -93,7 +92,6 @@ _DROP_LEASE = _leases.delete().where(_held)
 
 
 def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
-    """Do what an append does to the lease of its trial."""
     if lease is None:
         return
     if isinstance(lease, Release):
@@ -108,27 +106,27 @@ def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> No
 # -- errors ---------------------------------------------------------------------------------
 
 _BUSY = ("database is locked", "database table is locked", "already exists", "pg_type_typname_nsp_index")
-_LOCKED = "another process keeps it locked: is one stopped, or the file on a network drive? SQLite needs a local disk"
+_LOCKED = "Another process keeps it locked. Check for a stopped process; keep SQLite files on a local disk"
 _ADVICE = {
     "database is locked": _LOCKED,
     "database table is locked": _LOCKED,
-    "lock timeout": "another session keeps the study locked: pg_stat_activity on the server shows which",
-    'relation "haltune_': "a table of haltune's was dropped, or the database was created again, while this program "
-    "used it: bring back a backup of all its tables, or drop the others too and begin another study",
-    "disk is full": "make room, then continue: nothing recorded is lost",
-    "No space left": "make room on the server's disk, then continue: nothing recorded is lost",
-    "disk I/O error": "is the disk full or gone? Nothing recorded is lost",
-    "readonly": "haltune needs to write there; check the permissions of the file and its folder",
-    "read-only": "haltune needs to write there; is the server a standby, or the user allowed to read only?",
+    "lock timeout": "Another session keeps the study locked. Find it in pg_stat_activity on the server",
+    'relation "haltune_': "A table of haltune was dropped, or the database was created again, while this program used "
+    "it. Restore a backup of all its tables, or drop the other tables too and start another study",
+    "disk is full": "Free some space, then continue: nothing recorded is lost",
+    "No space left": "Free some space on the server's disk, then continue: nothing recorded is lost",
+    "disk I/O error": "Check whether the disk is full or missing. Nothing recorded is lost",
+    "readonly": "haltune needs to write there. Check the permissions of the file and its folder",
+    "read-only": "haltune needs to write there. Check whether the server is a standby or the user is read-only",
     "permission denied": "haltune needs to create its tables and to write there",
-    "no schema has been selected": "let the role's search_path name a schema that exists",
-    "has no equivalent in encoding": "create the database with ENCODING 'UTF8', which has all characters",
-    "unable to open": "does the folder exist, and may this user write there?",
-    "not a database": "the file was written by something else; give the study a file of its own",
-    "codec can't decode": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
-    "malformed": "the file is damaged; bring back a copy of it (with its -wal file), or begin another",
-    "prepared statement": "a pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
-    '"checksum"': "let the owner of the tables open a study once with this version, which adds a column",
+    "no schema has been selected": "Set the role's search_path to an existing schema",
+    "has no equivalent in encoding": "Create the database with ENCODING 'UTF8', which has all characters",
+    "unable to open": "Check that the folder exists and that this user may write there",
+    "not a database": "Another program wrote the file. Use another file for the study",
+    "codec can't decode": "The file is damaged. Restore a copy of it (with its -wal file), or start another study",
+    "malformed": "The file is damaged. Restore a copy of it (with its -wal file), or start another study",
+    "prepared statement": "A pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
+    '"checksum"': "The owner of the tables must open a study once with this version, which adds a column",
 }
 _PASSWORD = re.compile(r"(://[^:/?#@]*:).*(?=@)", re.DOTALL)
 _SECRET = re.compile(r"([?&][^?&=]*(?:password|passwd|secret|token)[^?&=]*=)[^&]*", re.IGNORECASE)
@@ -139,54 +137,55 @@ def shown(address: str) -> str:
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", address))
 
 
-def said(error: Exception) -> str:
-    """Return the database's message, without the statement that PostgreSQL shows."""
+def message_of(error: Exception) -> str:
+    """Return the database's message, without the statement that PostgreSQL adds."""
     text = str(error.orig if isinstance(error, StatementError) and error.orig else error)
     return text.partition("\nLINE ")[0].partition("\nCONTEXT: ")[0].strip()
 
 
 def explained(url: str, error: Exception, away: bool = False) -> StoreError:
-    """Return the error for users: the database's message, and what to do. away: a server cannot be reached."""
-    text = said(error)
+    """Return the error for users: the database's message and advice. away: the server cannot be reached."""
+    text = message_of(error)
     if away:
-        return StoreAway(f"{url}: {text}; does the server run, and can this machine reach it?")
+        return StoreAway(f"{url}: {text}. Check that the server runs and that this machine can reach it")
     advice = [advice for sign, advice in _ADVICE.items() if sign in text]
     kind = StoreReadOnly if "readonly" in text or "read-only" in text else StoreError
-    return kind(f"{url}: " + "; ".join([text, *advice[:1]]))
+    return kind(f"{url}: " + ". ".join([text, *advice[:1]]))
 
 
 # -- the store ------------------------------------------------------------------------------
 
 
 class SqlStore(ABC):
-    """Event log in a database, for many threads and processes at once.
+    """Event log in a database, for many threads and processes.
 
     Args:
-        address: Its URL, with the password.
-        clock: Seconds since the epoch.
-        reading: Write, create and lock nothing.
+        address: URL, with the password.
+        clock: Returns seconds since the epoch.
+        reading: If True, nothing is written, created or locked.
 
     Raises:
         StoreError: If the database cannot be opened.
     """
 
     folder: Path | None = None
-    _page_size: ClassVar[int]  # events read at a time
-    _asks_checksums: ClassVar[str]  # SQL; a row where the table of events has checksums
+    _page_size: ClassVar[int]  # events per read
+    _asks_checksums: ClassVar[str]  # SQL; returns a row if the table of events has checksums
     _adds_checksums: ClassVar[str]  # SQL
-    _hurry: ClassVar[str] = ""  # SQL: do not wait for the disk; a lease that a crash loses is renewed later
+    _hurry: ClassVar[str] = ""  # SQL: do not wait for the disk. If a crash loses a lease, it is renewed later
 
     def __init__(self, address: str, clock: Callable[[], float], reading: bool) -> None:
-        self._address, self._clock, self._reading = address, clock, reading
+        self._address, self._reading = address, reading
+        self.now = clock  # that all workers share: this machine's with a file, the server's with PostgreSQL
         self.url = shown(address)
-        self.outages = 0  # connections that a server has ended: what was read before may be lost
+        self.outages = 0  # connections closed by a server: events that were read before may be lost
         self._ids: dict[str, int] = {}
-        self._first: dict[str, Mark] = {}  # study -> its first event, which stays
-        self._last: dict[str, tuple[Mark, int]] = {}  # the last event seen here, and `outages` before
+        self._first: dict[str, Mark] = {}  # study -> its first event, which never changes
+        self._last: dict[str, tuple[Mark, int]] = {}  # study -> the last event seen here, and `outages` before it
         try:
             self.engine = self._new_engine()
         except (SQLAlchemyError, ImportError) as error:
-            raise StoreError(f"cannot open {self.url}: {error}; install the driver that it names") from error
+            raise StoreError(f"cannot open {self.url}: {error}. Install this driver") from error
         fork_handlers.add(self)
         self._events = self._prepared()
 
@@ -197,10 +196,6 @@ class SqlStore(ABC):
     def address(self) -> str:
         return self._address
 
-    def now(self) -> float:
-        """The clock that all workers share: this machine's with a file, the server's with PostgreSQL."""
-        return self._clock()
-
     def names(self) -> list[str]:
         return self._run(lambda c: list(c.scalars(_NAMES)), write=False)
 
@@ -208,7 +203,7 @@ class SqlStore(ABC):
         def exists(c: sa.Connection) -> bool:
             return c.scalar(_ID, {"of_name": name}) is not None
 
-        if self._run(exists, write=False):  # which needs no lock
+        if self._run(exists, write=False):  # needs no lock
             return False
         self._keep_checksums()
         try:
@@ -219,7 +214,7 @@ class SqlStore(ABC):
             raise
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
-        """See Store. The new study has another number, so processes that have the old one open cannot write to it."""
+        """See Store. The new study has another number, so processes with the old one cannot write to the new one."""
         self._keep_checksums()
 
         def work(c: sa.Connection) -> int | None:
@@ -246,7 +241,7 @@ class SqlStore(ABC):
         return int(key[0])
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        """See Store. Reads page by page, up to the end of the log at the last page."""
+        """See Store. Reads page by page, to the end of the log at the last page."""
         end = LAST if stop is None else stop
         while start < end:
             page = self._run(lambda c, start=start: self._page(c, name, start, end), write=False)  # type: ignore[misc]
@@ -259,7 +254,7 @@ class SqlStore(ABC):
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
-        """See Store. Each kind of database has statements of its own for it."""
+        """See Store. Each database has its own statements for this."""
 
     def leases(self, name: str) -> list[Lease]:
         return [lease for lease in self._leases_of(name) if lease.trial != CLAIM]
@@ -276,7 +271,7 @@ class SqlStore(ABC):
             fine = isinstance(one.trial, int) and isinstance(one.attempt, int) and isinstance(one.holder, str)
             times = (one.expires, one.renewed)
             if not (fine and all(isinstance(t, (int, float)) and math.isfinite(t) for t in times)):
-                raise StoreError(f"a lease of {self._whose(name)} is none: {one!r:.200}. {ADVICE}")
+                raise StoreError(f"a lease of {self._whose(name)} is invalid: {one!r:.200}. {ADVICE}")
         return found
 
     def renew(self, name: str, lease: Lease) -> None:
@@ -304,7 +299,6 @@ class SqlStore(ABC):
         return self._run(work)
 
     def close(self) -> None:
-        """Close all connections."""
         self.engine.dispose()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -320,46 +314,45 @@ class SqlStore(ABC):
 
         Raises StoreError; StoreAway if the server cannot be reached.
         """
-        began, lost, told = time.monotonic(), False, False
+        started, lost, warned = time.monotonic(), False, False
         while True:
             try:
                 return self._transact(work, write)
             except (SQLAlchemyError, OSError, UnicodeError) as error:  # UnicodeError: a damaged file's text
                 if isinstance(error, OSError) and error.errno is None:
-                    raise  # by a user's signal handler
-                away, waited = self._is_away(error), time.monotonic() - began
+                    raise  # from a user's signal handler
+                away, waited = self._is_away(error), time.monotonic() - started
                 self.outages += away
                 # a restarted server has closed all connections: one more try opens new ones
                 cut = away and not lost and getattr(error, "connection_invalidated", False)
                 lost = lost or away
                 if not (self._is_busy(error) or cut) or waited >= BUSY_TIMEOUT:
                     raise explained(self.url, error, away) from error
-                if waited > _SILENCE and not told:
-                    told = True
+                if waited > _SILENCE and not warned:
+                    warned = True
                     _log.warning("waiting: %s", explained(self.url, error, away))
             with undisturbed.heard:
                 time.sleep(random.uniform(0.0, _PAUSE))
 
     @abstractmethod
     def _new_engine(self) -> sa.Engine:
-        """An engine."""
+        """Return an engine."""
 
     @abstractmethod
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
         """Run `work` with a connection in one transaction, and commit. After Ctrl-C no lock remains."""
 
     def _is_busy(self, error: Exception) -> bool:
-        """Whether another process caused the error, so that the transaction may be tried again."""
-        return any(sign in said(error) for sign in _BUSY)
+        """Return whether another process caused the error, so that the transaction may be tried again."""
+        return any(sign in message_of(error) for sign in _BUSY)
 
     def _is_away(self, error: Exception) -> bool:
-        """Whether a server cannot be reached, or closed the connection."""
         return False
 
     # -- tables -------------------------------------------------------------------------------
 
     def _prepared(self) -> sa.Select[Any]:
-        """Return the statement that reads events. Create the tables if there are none, which alone needs a lock."""
+        """Return the statement that reads events. Create missing tables; only that needs a lock."""
 
         def look(c: sa.Connection) -> list[str] | sa.Select[Any]:
             inspected = sa.inspect(c)
@@ -376,29 +369,28 @@ class SqlStore(ABC):
             self._run(lambda c: rows.meta.create_all(c, checkfirst=True))
             return EVENTS
         holds = ", ".join(names[:9]) + ", ..." * (len(names) > 9) or "nothing"
-        said = f"{self.url} is no store of haltune's: it holds {holds}"
+        text = f"{self.url} is not a store of haltune: it contains {holds}"
         if not names and a_file:
-            said += "; if it is a copy of one, its -wal file was left behind"
+            text += ". If it is a copy of one, its -wal file is missing"
         if optunas:
-            said += ". It is Optuna's: haltune.optuna.from_study(study) reads its studies"
-        raise StoreError(said if self._reading else f"{said}. Give the search another file or database")
+            text += ". It belongs to Optuna: haltune.optuna.from_study(study) reads its studies"
+        raise StoreError(text if self._reading else f"{text}. Use another file or database for the search")
 
     def _has_checksums(self, c: sa.Connection) -> bool:
-        """Whether the tables have checksums; those of older versions have none."""
         return c.exec_driver_sql(self._asks_checksums).first() is not None
 
     def _keep_checksums(self) -> None:
-        """Add the column to tables of an older version, before events are written to them."""
+        """Add the column to tables of an older version, before new events are written."""
         if self._events is not EVENTS:
-            # another process may add it, too
+            # another process may also add it
             self._run(lambda c: self._has_checksums(c) or c.exec_driver_sql(self._adds_checksums))
             self._events = EVENTS
 
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
-        """Return up to one page of events from position `start`. The event before them must be the one seen before."""
+        """Return up to one page of events from `start`. The event before them must be the one seen earlier."""
         outages, known = self.outages, self._known(name)
         before = known if known is not None and known[0] == start - 1 else None
-        # positions have no gaps: without this bound PostgreSQL may sort all that follows for each page
+        # positions have no gaps. Without this bound PostgreSQL may sort all later events for each page
         bounds = {"of_study": self._id(c, name), "start": start, "stop": min(stop, start + self._page_size)}
         found = c.execute(self._events, bounds | {"start": start - (before is not None)}).fetchall()
         if before is not None:
@@ -413,7 +405,7 @@ class SqlStore(ABC):
         page = []
         for position, row in enumerate(found, start):
             if row[0] != position:
-                raise self._damaged(position, name, f"it is not there; the next is event {row[0]}")
+                raise self._damaged(position, name, f"it is missing; the next is event {row[0]}")
             try:
                 page.append(rows.event(row, measured.get(position, {})))
             except InvalidInput as error:
@@ -434,12 +426,10 @@ class SqlStore(ABC):
             self._last[name] = last, outages
 
     def _gone(self, known: Mark, name: str) -> StoreError:
-        """Return the error for a log without an event that this process read or wrote."""
         return StoreError(
-            f"event {known[0]} of {self._whose(name)} was there before and is not there any more: while this program "
-            "used the study, it was deleted, created again, or overwritten by an older copy. Nothing more is written "
-            "to it. End all programs that use it, restore the right log, and start them again; or open the study "
-            "again, Study(...)"
+            f"event {known[0]} of {self._whose(name)} is missing: while this program used the study, the study was "
+            "deleted, created again, or overwritten by an older copy. haltune writes no more to it. Stop all programs "
+            "that use it, restore the right log, and start them again. Or open the study again with Study(...)"
         )
 
     def _damaged(self, position: int, name: str, what: str) -> StoreError:
@@ -454,7 +444,7 @@ class SqlStore(ABC):
         return self._ids[name]
 
     def _key(self, c: sa.Connection, name: str, statement: sa.Select[Any] = _ID_LOCKED) -> int:
-        """Return a study's number; by default lock its row until the transaction ends (SQLite locks the file)."""
+        """Return a study's number. By default lock its row until the transaction ends (SQLite locks the file)."""
         study = c.scalar(statement, {"of_name": name})
         if study is None:
             raise self._unknown(name)

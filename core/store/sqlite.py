@@ -1,6 +1,6 @@
 """Event log in a SQLite file, for processes on one machine.
 
-The file is in WAL mode: readers never wait, and a writer takes the lock when its transaction begins. SQLite itself
+The file is in WAL mode: readers never wait, and a writer locks the file when its transaction starts. SQLite itself
 waits for a lock only briefly, because Ctrl-C cannot interrupt it; then `SqlStore` tries again.
 """
 
@@ -26,32 +26,31 @@ from . import rows, sql
 from .base import Conflict, Lease, Release
 
 T = TypeVar("T")
-_READS = 10  # of a file that is written meanwhile, at most
-_STEP = 0.1  # seconds that SQLite waits for a lock by itself
+_READS = 10  # tries to read a file while it is written
+_STEP = 0.1  # seconds that SQLite itself waits for a lock
 _MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? ORDER BY seq LIMIT 2"
 
 
 def path_at(address: str) -> str:
-    """Return the path in a SQLite URL. Raises InvalidInput for a database in memory and for options."""
     path = address.partition("://")[2].removeprefix("/")
     if path in ("", ":memory:") or path.startswith("file:"):
         raise InvalidInput(
-            f"store={address!r} names no file, and in memory each thread would see another database: write store=None "
-            "to keep the study in memory, or name a file, 'sqlite:///search.db'"
+            f"store={address!r} names no file, and in memory each thread would have its own database. Use store=None "
+            "for a study in memory, or a file, 'sqlite:///search.db'"
         )
     if "?" in path:
-        raise InvalidInput(f"store={address!r}: a SQLite URL takes no options; write 'sqlite:///search.db'")
+        raise InvalidInput(f"store={address!r}: a SQLite URL has no options. Use 'sqlite:///search.db'")
     return path
 
 
 def need_file(path: str, give: str) -> None:
-    """Raise StoreError if a file does not exist or cannot be read. give: what to name instead."""
+    """Raise StoreError if a file does not exist or cannot be read. give: advice for a missing file."""
     shut = [folder for folder in Path(path).absolute().parents if folder.is_dir() and not os.access(folder, os.X_OK)]
     if shut or (os.path.exists(path) and not os.access(path, os.R_OK)):
         why = f"enter the folder {shut[-1]}" if shut else f"read {path}"
-        raise StoreError(f"{path} cannot be read: this user may not {why}. Let it, or copy the file to where it may")
+        raise StoreError(f"{path} cannot be read: this user may not {why}. Change the permissions, or copy the file")
     if not os.path.exists(path):
-        raise StoreError(f"there is no file {path}: give {give}")
+        raise StoreError(f"there is no file {path}. Give {give}")
 
 
 class SqliteStore(sql.SqlStore):
@@ -59,30 +58,30 @@ class SqliteStore(sql.SqlStore):
 
     Args:
         url: "sqlite:///" and a path.
-        clock: Seconds since the epoch. Default: this machine's clock.
-        reading: Write, create and lock nothing. Default: False.
+        clock: Returns seconds since the epoch. Default: this machine's clock.
+        reading: If True, nothing is written, created or locked. Default: False.
 
     Raises:
-        InvalidInput: If the URL names no file.
+        InvalidInput: If the URL has no file.
         StoreError: If the file cannot be opened.
     """
 
-    _page_size = 150  # with more of them alive the garbage collector runs, a fifth of a load
+    _page_size = 150  # with larger pages the garbage collector runs, which takes 20% of loading a log
     _asks_checksums = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
     _adds_checksums = "ALTER TABLE haltune_events ADD checksum BIGINT"
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
         path = path_at(url)
         if reading:
-            need_file(path, "the database that a search was recorded in, or its URL")
+            need_file(path, "the database of the search, or its URL")
         try:
-            self._path = os.path.abspath(path)  # a training may change its folder
+            self._path = os.path.abspath(path)  # the training code may change the working directory
         except FileNotFoundError as error:
             raise StoreError(
-                f"{url}: the folder that this process is in was deleted: name the whole path of the database"
+                f"{url}: the working directory of this process was deleted. Give the full path of the database"
             ) from error
         self.folder = Path(self._path).with_suffix(".checkpoints")
-        self._inode: tuple[int, int] | None = None  # device and number of the file, once it is there
+        self._inode: tuple[int, int] | None = None  # device and number of the file, once it exists
         self._immutable = False  # True if the last connection reads a file that has no journal
         try:
             super().__init__(f"sqlite:///{self._path}", clock or time.time, reading)
@@ -131,13 +130,13 @@ class SqliteStore(sql.SqlStore):
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
         known = self._last.get(name, (None, 0))[0]
-        # asked before each report, and most often there is nothing new: this costs a quarter of the transaction
+        # called before each report, usually without new events: this takes a quarter of a transaction's time
         if known is not None and known[0] == start - 1 and self._marks(name, known[0]) == [known]:
             return iter(())
         return super().read(name, start, stop)
 
     def _marks(self, name: str, start: int) -> list[sql.Mark]:
-        """Return up to two marks from a position on; none if there is an error, which the transaction then raises."""
+        """Return up to two marks from `start` on; none after an error, which the next transaction raises."""
         try:
             with undisturbed, forks.held_off:
                 raw = self.engine.raw_connection()
@@ -158,13 +157,13 @@ class SqliteStore(sql.SqlStore):
                 c.execute("PRAGMA synchronous=NORMAL")
                 c.execute("PRAGMA journal_size_limit=0")  # after a checkpoint the journal is short
                 return c
-            # without a journal nobody uses the file: immutable, or SQLite creates files next to it
+            # without a journal no process uses the file: with immutable, SQLite creates no files next to it
             self._immutable = not self._journal_size()
             how = "immutable=1" if self._immutable else "mode=ro"
             c = sqlite3.connect(f"{Path(self._path).as_uri()}?{how}", uri=True, **options)
             return c
 
-        # a search may start or end while it is read, so each connection decides again
+        # a search may start or end between reads, so each connection checks again
         pool = sa.NullPool if self._reading else sa.QueuePool
         engine = sa.create_engine("sqlite://", creator=connect, poolclass=pool)
 
@@ -172,7 +171,7 @@ class SqliteStore(sql.SqlStore):
         return engine
 
     def _transact(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """See SqlStore. What is read while a search starts or ends is read again: no lock keeps the file as it is."""
+        """See SqlStore. If a search starts or ends during a read, the read is repeated: no lock protects the file."""
         for _ in range(_READS if self._reading else 0):
             before = self._written()
             try:
@@ -186,7 +185,7 @@ class SqliteStore(sql.SqlStore):
         return self._in_one(work, write)
 
     def _written(self) -> tuple[int, int, int]:
-        """Return what changes if the file is written: time and size, and the size of the journal."""
+        """Return values that change if the file is written: time, size, and size of the journal."""
         try:
             status = os.stat(self._path)
         except OSError:
@@ -197,25 +196,24 @@ class SqliteStore(sql.SqlStore):
         with undisturbed, forks.held_off:
             if self._inode is not None:
                 self._need_same_file()
-            with self.engine.connect() as c:  # which rolls back what is not committed
-                # IMMEDIATE: a transaction that reads first and then writes fails if another one wrote in between
+            with self.engine.connect() as c:  # rolls back if there is no commit
+                # IMMEDIATE: a transaction that reads and then writes fails if another one writes in between
                 c.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
                 found = work(c)
                 c.commit()
                 return found
 
     def _need_same_file(self) -> None:
-        """Raise StoreError if the file was deleted or replaced: SQLite would keep writing to the unlinked file."""
+        """Raise StoreError if the file was deleted or replaced: SQLite would still write to the deleted file."""
         with suppress(OSError):
             status = os.stat(self._path)
             if (status.st_dev, status.st_ino) == self._inode:
                 return
         raise StoreError(
-            f"{self.url}: the file was deleted or replaced while it was in use; put it back, or open the study again"
+            f"{self.url}: the file was deleted or replaced while it was in use. Put it back, or open the study again"
         )
 
     def _journal_size(self) -> int:
-        """Return the size of the -wal file in bytes; 0 if there is none."""
         try:
             return os.path.getsize(f"{self._path}-wal")
         except OSError:
@@ -224,8 +222,8 @@ class SqliteStore(sql.SqlStore):
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         found = super()._page(c, name, start, stop)
         end = start + len(found)
-        if len(found) < min(self._page_size, stop - start):  # a server looks after its pages itself
+        if len(found) < min(self._page_size, stop - start):  # a server checks its own pages
             head = c.scalar(sql.HEAD, {"of_study": self._id(c, name)})
             if head is not None and end <= head < stop:
-                raise self._damaged(end, name, f"it is not there, and the log continues to event {head}")
+                raise self._damaged(end, name, f"it is missing, but the log continues to event {head}")
         return found

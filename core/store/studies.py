@@ -1,6 +1,6 @@
-"""A study in a store: how it is made or found, its problem, what holds it, and what users ask of it while it runs.
+"""A study in a store: create or open it, read its problem, pause it, and record users' requests while it runs.
 
-While it is held nobody begins a trial, and those that train are saved at their next report, on all machines.
+While the search is paused no trial starts, and running trials are saved at their next report, on all machines.
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ from haltune.old_names import differences, renamed
 from .base import Store
 
 _log = logging.getLogger("haltune")
-_ANY = 2**31 - 1  # a position beyond every log: the event conflicts with nothing
-# without a report nothing was learnt
+_ANY = 2**31 - 1  # a position beyond every log: the event conflicts with none
+# a log with only these events has no reports
 _UNREPORTED = (Created, Budgeted, Started, Resumed, Slept, Ended, Expired, Finished)
 
 
 def recorded_problem(created: Created) -> Problem:
-    """The problem of a log. Its constraints, functions of which only the names are kept, allow everything.
+    """Return the problem of a log. Its constraints allow everything, because the log has only their names.
 
-    Raises StoreError when it is none.
+    Raises StoreError if the log has no valid problem.
     """
     try:
         names: list[str] = created.problem["space"]["constraints"]
         return Problem.from_json(created.problem, dict.fromkeys(names, lambda config: True))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise StoreError(f"the problem in the log is none, {one_line(error)}. {ADVICE}") from error
+        raise StoreError(f"the problem in the log is invalid, {one_line(error)}. {ADVICE}") from error
 
 
 def make(store: Store, name: str, created: Created, seed: int | None, given: Problem, policy: Policy[Any]) -> Created:
-    """The first event of a study, which is `created` if there is none yet, or none but one without a report.
+    """Return the first event of a study: `created` if there is no study, or only one without a report.
 
-    Raises StudyMismatch for a study that was made with other settings, but for its space, of which the whole log says
-    what it is; seed: None is any. given, policy: what `created` tells of; what the policy was taught when the study was
-    made stays.
+    given, policy: the problem and the policy of `created`. The policy keeps the prior studies of its first start.
+    Raises StudyMismatch if the study was created with other settings. The space may be wider than the recorded one.
+    seed: None accepts any seed.
     """
     if store.create(name, created):
         return created
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
-        raise StoreError(f"event 0 of the study {name!r} in {store.url} does not make it. {ADVICE}")
+        raise StoreError(f"event 0 of the study {name!r} in {store.url} does not create it. {ADVICE}")
     found = differences(renamed(first.policy), plain(policy.as_recorded(first.policy).spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
     if not differs:
-        with suppress(StudyMismatch):  # its space lacks some of the one recorded first
+        with suppress(StudyMismatch):  # the given space lacks a part of the first recorded one
             widens(store, name, given, recorded_problem(first))
             return first
     found = differences(first.problem, created.problem) + found
     if (length := _length_of_nothing(store, name)) and store.replace(name, created, length):
         _log.info(
-            "the study %r in %s is made anew, for nothing was ever reported to it: %s",
+            "the study %r in %s is created again, because it had no report: %s",
             name, store.url, "; ".join(found),
         )  # fmt: skip
         return created
@@ -91,30 +91,30 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
 
 
 def _length_of_nothing(store: Store, name: str) -> int:
-    """How many events a log has that nobody can miss; 0 for one that has others, or a worker who may live."""
+    """Return the length of a log without reports; 0 if it has reports or its worker may be alive."""
     length = 0
     for event in store.read(name):
         if not isinstance(event, _UNREPORTED):
             return 0
         if isinstance(event, Started | Resumed):
             mine = checkable(event.worker) and event.worker.split("/")[3] == str(os.getpid())
-            if not (mine or surely_gone(event.worker)):  # this process begins again
+            if not (mine or surely_gone(event.worker)):  # the same process starts again
                 return 0
         length += 1
     return length
 
 
 def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
-    """Whether the space given has more than the one that the study has by now.
+    """Return whether the given space is wider than the study's current space.
 
-    Raises StudyMismatch when it lacks some of that, and for other configurations to start with.
+    Raises StudyMismatch if it lacks a part of that space, or if `start` has other configurations.
     """
-    if given.of_log:  # whatever the log says is meant
+    if given.of_log:  # accepts the space of the log
         return False
-    found = [f"space: {said}" for said in given.space.lacking(now.space)]
+    found = [f"space: {lacks}" for lacks in given.space.lacking(now.space)]
     if not found:
-        begun = replace(now, space=given.space.widening(now.space)).start
-        wider = list(given.space.canonical_many(begun))
+        start = replace(now, space=given.space.widening(now.space)).start
+        wider = list(given.space.canonical_many(start))
         found = differences({"start": wider} if wider else {}, {"start": list(given.start)} if given.start else {})
     if found:
         raise _mismatch(store, name, found)
@@ -122,7 +122,7 @@ def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
 
 
 def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a problem stays, however its space is widened."""
+    """Return the parts of a problem that do not change when its space is widened."""
     space = problem.get("space")
     named = space.get("constraints") if isinstance(space, Mapping) else space
     return {**problem, "space": named, "start": None}
@@ -130,24 +130,22 @@ def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
     listing = "\n  - ".join(found)
-    begin = (
-        f"; it may begin with what {name!r} found, start=[load_study(...).best_params]. A space that contains the "
-        "recorded one is taken: the search continues in it"
+    hint = (
+        f". It may start with the result of {name!r}: start=[load_study(...).best_params]. If your space contains the "
+        "recorded one, the same study continues in it"
     )
     return StudyMismatch(
-        f"{store.url} already holds a study {name!r} with other settings:\n  - {listing}\n"
-        "Open it with the settings it was recorded with, or give the new one another name= or store="
-        + (begin if any(text.startswith("space") for text in found) else "")
+        f"{store.url} already has a study {name!r} with other settings:\n  - {listing}\n"
+        "Open it with the recorded settings, or use another name= or store= for the new study"
+        + (hint if any(text.startswith("space") for text in found) else "")
     )
 
 
 def hold(store: Store, name: str, reason: str) -> None:
-    """Hold the search until `lift`. Raises StoreError for an unknown name."""
     store.append(name, [Held(at=store.now(), reason=reason)], seen=_ANY, about=None)
 
 
 def lift(store: Store, name: str, history: History) -> bool:
-    """Let a held search go on; False when nobody held it."""
     if history.held is None:
         return False
     store.append(name, [Held(at=store.now(), reason=None)], seen=_ANY, about=None)
@@ -155,17 +153,17 @@ def lift(store: Store, name: str, history: History) -> bool:
 
 
 def ask_of(store: Store, name: str, history: History, trial: int, wish: str, reason: str) -> None:
-    """Have one run stopped, or set aside ("pause"), at its next report, or let it continue.
+    """Ask a trial to stop or pause at its next report, or to continue.
 
-    Raises InvalidInput for a run that this cannot be asked of, StoreError for an unknown name.
+    Raises InvalidInput if the trial cannot do this, StoreError for an unknown name.
     """
     r = history.trial(trial)
     if r.status in OVER:
-        raise InvalidInput(f"trial {trial} is over, {r.status}: nothing can be asked of it")
+        raise InvalidInput(f"trial {trial} has ended ({r.status}), so it cannot {wish}")
     if r.status is Status.PAUSED:
-        raise InvalidInput(f"trial {trial} is paused: whether it continues, the policy decides")
+        raise InvalidInput(f"trial {trial} is paused, so the policy decides whether it continues")
     if wish == "continue" and trial not in history.wishes.runs:
-        raise InvalidInput(f"nothing was asked of trial {trial}: it is {r.status}")
+        raise InvalidInput(f"trial {trial} has no request to withdraw; it is {r.status}")
     asked = Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
     store.append(name, [asked], seen=_ANY, about=None)
 
@@ -173,43 +171,44 @@ def ask_of(store: Store, name: str, history: History, trial: int, wish: str, rea
 def enqueued(
     history: History, policy: Policy[Any], config: Mapping[str, Any], again: bool, now: float
 ) -> Enqueued | None:
-    """What makes a configuration wait; None where it was begun or waits. Raises InvalidInput after the policy's end."""
+    """Return the event that enqueues a configuration; None if it was started or enqueued. Raises InvalidInput."""
     key = history.problem.space.key_of_canonical
     if not again and (key(config) in history.tried or key(config) in map(key, history.queue)):
         return None
     if history.finished is not None and not policy.plans:
         raise InvalidInput(
-            f"the policy has ended this search for good, so that nothing more is begun: {history.finished}. "
-            "Give a new search another name="
+            f"the policy has finished this search, so no new trial can start: {history.finished}. "
+            "Start a new search with another name="
         )
     return Enqueued(at=now, config=plain(config))
 
 
 def if_allowed(problem: Problem) -> str:
-    """To be added to what waits, said by who has a log alone: it does not hold the constraints."""
+    """Return words to add if constraints are unknown to a reader of the log: ", if 'small' allows it"."""
     named = " and ".join(repr(c.name) for c in problem.space.constraints)
     return named and f", if {named} {'allow' if len(problem.space.constraints) > 1 else 'allows'} it"
 
 
 def raise_limits(store: Store, name: str, history: History, limits: dict[str, Any]) -> Budget:
-    """Raise limits of the budget, for all workers; what it is then, as far as the log tells.
+    """Raise limits of the budget for all workers; return the new budget as far as it is logged.
 
-    Raises InvalidInput for limits that are none, or that do not raise any, StoreError for an unknown name.
+    Raises InvalidInput for invalid limits or if no limit is raised, StoreError for an unknown name.
     """
     now = history.wishes.extended(history.recorded)
     try:
         given = Budget(**limits, price=now.price).to_json()
     except TypeError:
-        raise InvalidInput(f"limits of a budget: {', '.join(now.to_json()) or 'none was given'}") from None
+        raise InvalidInput(
+            f"unknown limit. The limits of this budget are: {', '.join(now.to_json()) or 'none'}"
+        ) from None
     given.pop("price", None)
     larger = {n: limit for n, limit in given.items() if (getattr(now, n) or limit) < limit}
     if not larger:
-        raise InvalidInput(f"nothing is raised: the budget is {limits_of(now) or 'without a limit'}")
+        raise InvalidInput(f"no limit is raised. The budget is {limits_of(now) or 'unlimited'}")
     store.append(name, [Raised(at=store.now(), budget=larger)], seen=_ANY, about=None)
     history.wishes.limits.update(larger)
     return history.wishes.extended(now)
 
 
 def limits_of(budget: Budget) -> str:
-    """Its limits in words, "" without one."""
     return ", ".join(f"{n} {limit:g}" for n, limit in budget.to_json().items() if n != "price")

@@ -47,11 +47,12 @@ def claimed(replica: Replica) -> Iterator[None]:
 
     Raises Elsewhere while another worker decides, Conflict when one has moved since the last sync.
     """
-    store, name, me = replica.store, replica.name, replica.holder()
-    moves, deciding, moved = replica.history.moves, replica.history.deciding, False
+    history = replica.history
+    moves, deciding, moved = history.moves, history.deciding, False
     if deciding < WORTH:
         yield
         return
+    store, name, me = replica.store, replica.name, replica.holder()
     found, now = store.claimed(name), replica.now()
     if found is not None and found.holder != me and found.expires >= now and not surely_gone(found.holder):
         raise Elsewhere
@@ -59,8 +60,7 @@ def claimed(replica: Replica) -> Iterator[None]:
     if not store.claim(name, mine, found):
         raise Elsewhere
     try:
-        replica.sync()  # a move that was made before the claim
-        if replica.history.moves != moves:
+        if replica.sync().moves != moves:  # a move that was made before the claim
             raise Conflict
         yield
         moved = replica.history.moves != moves
@@ -82,10 +82,9 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     the append and what it read after; Elsewhere while another worker decides; InvalidInput for a move that makes no
     sense.
     """
-    if not replica.history.spent.epochs > 0.0:  # until the first report another program may make it anew
+    if not replica.history.reports:  # until the first report another program may make it anew
         replica.need_own()
-    replica.sync()
-    budget = replica.history.wishes.extended(budget)
+    budget = replica.sync().wishes.extended(budget)
     if replica.expire(max_retries) or replica.rescale() or _refuse(replica):
         raise Conflict
     if budget.money is not None and budget.price is None and replica.price is None:
@@ -97,10 +96,11 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     history = replica.history
     if (over := outcome(replica, budget)).over:
         return Finish(over.reason)
-    _heed_costs(replica, budget)
-    full = _full(replica, budget)
-    if history.interrupted:
-        found: Taken | Wait | Finish = _offer_again(replica, history.interrupted[0])
+    if budget.cost is not None:
+        _heed_costs(replica, history, budget.cost)
+    full = _full(replica, history, budget)
+    if interrupted := history.interrupted:
+        found: Taken | Wait | Finish = _offer_again(replica, interrupted[0])
     elif full is not None and not _may_go_on(replica):
         found = Wait(f"{full}; other workers still train")
     else:
@@ -143,16 +143,15 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     return move
 
 
-def _heed_costs(replica: Replica, budget: Budget) -> None:
+def _heed_costs(replica: Replica, history: History, limit: float) -> None:
     """Warn of a budget that nothing is ever charged to."""
-    history = replica.history
-    if budget.cost is None or history.spent.cost > 0.0:
+    if history.spent.cost > 0.0:
         return
     ended = (id for id in range(len(history)) if history.trial(id).status is Status.COMPLETED)
     free = next((id for id in ended if history.cost(id) is None), None)  # a trial may well cost 0
     if free is not None:
         replica.warn_once(
-            f"Budget(cost={budget.cost:g}) limits what trials report as their cost, and trial {free} reported none: "
+            f"Budget(cost={limit:g}) limits what trials report as their cost, and trial {free} reported none: "
             "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
             about="cost",
         )
@@ -161,9 +160,10 @@ def _heed_costs(replica: Replica, budget: Budget) -> None:
 def propose(log: Decides) -> Move:
     """The next move: the policy's; a new configuration of its own makes way for the first that the user enqueued."""
     history = log.judged
-    with one_thread(), undisturbed.heard:
+    with undisturbed, one_thread, undisturbed.heard:
         move = log.policy.propose(log.state, history, history.rng("propose", history.moves))
-    move = move_in_unit(move, history.problem.grid)
+    if (grid := history.problem.grid) is not None:
+        move = move_in_unit(move, grid)
     if not history.queue or not isinstance(move, Start) or move.repeats:
         return move
     reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
@@ -175,9 +175,9 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
-    ended = None if log.policy.plans and history.asks_anew(budget, log.told) else history.finished
+    ended = None if log.policy.plans and history.has_new_budget(budget, log.told) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
-    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _goes_on(log):
+    if not (ended or limit or unfinished) and (full := _full(log, history, budget)) and not _goes_on(log):
         limit = full
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
@@ -188,9 +188,9 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     return Outcome(False, f"the search continues{trained}")
 
 
-def _full(log: Log, budget: Budget) -> str | None:
+def _full(log: Log, history: History, budget: Budget) -> str | None:
     """Why no trial is begun any more, or None: those that began may still go on."""
-    spent, said = log.history.spent, log.history.budget
+    spent, said = history.spent, history.budget
     full = spent.starts_no_more(budget)
     if full is None and said is not None and log.told == budget:  # another worker has said less since
         full = spent.starts_no_more(said)
@@ -228,13 +228,14 @@ def _goes_on(log: Log) -> bool:
 
 
 def _start(replica: Replica, move: Start, deciding: float) -> Taken:
-    problem, id = replica.problem, len(replica.history)
+    history = replica.history
+    problem, id = history.problem, len(history)
     lease = replica.lease(id, 1)
     event = ev.Started(
-        at=replica.now(), trial=id, config=plain(problem.space.canonical(move.config)),
+        at=lease.renewed, trial=id, config=plain(problem.space.canonical(move.config)),
         until=_float(problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
-        seen=replica.history.position, deciding=deciding, worker=lease.holder,
+        seen=history.position, deciding=deciding, worker=lease.holder,
         partial=move.partial, price=replica.price,
     )  # fmt: skip
     replica.append(event, None, lease)
@@ -249,12 +250,11 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
     anew = replica.checkpoints.missing(gone)
     if anew:  # unless another worker went on with the trial meanwhile, and superseded what the log here names
         position = replica.history.position
-        replica.sync()
-        if replica.history.position != position:
+        if replica.sync().position != position:
             raise Conflict
     lease = replica.lease(r.id, r.attempt + 1)
     event = ev.Resumed(
-        at=replica.now(), trial=r.id, attempt=r.attempt + 1,
+        at=lease.renewed, trial=r.id, attempt=r.attempt + 1,
         until=_float(replica.problem.max_epochs if move.until is None else move.until),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
@@ -285,8 +285,7 @@ def _offer_again(replica: Replica, id: int) -> Taken:
 
 def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
     """See Study.enqueue. config: in canonical form."""
-    replica.sync()
-    event = enqueued(replica.history, replica.policy, config, again, replica.now())
+    event = enqueued(replica.sync(), replica.policy, config, again, replica.now())
     if event is not None:
         replica.append(event, None)
     return event is not None
@@ -294,7 +293,8 @@ def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
 
 def _refuse(replica: Replica) -> bool:
     """Log that the first of the queue is not begun, where a constraint forbids it; True when one does."""
-    queue, problem = replica.history.queue, replica.problem
+    history = replica.history
+    queue, problem = history.queue, history.problem
     if not queue or not problem.space.constraints:
         return False
     try:

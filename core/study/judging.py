@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +33,8 @@ def record(
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report. Raises Conflict, to be called again."""
     now = replica.wake(attempt.id, attempt.attempt, report.seconds)
-    replica.sync()
-    history, last = replica.history, attempt.verdict
+    history, last = replica.sync(), attempt.verdict
+    stopped = last.action if last is not None and last.stops else None  # the first STOP or PAUSE stays
     r = history.trial(attempt.id)
     if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
         return _record_late(replica, attempt, report)
@@ -47,7 +48,7 @@ def record(
         raise Conflict
     began, broken = clock(), None
     try:
-        verdict = _verdict(replica, budget, attempt, r, report, judged, now)
+        verdict = _verdict(replica, history, budget, stopped, r, report, judged, now)
     except Exception as error:  # a policy's bug must not cost the report
         verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
     if verdict.evidence:
@@ -57,15 +58,16 @@ def record(
         seen=history.position, deciding=clock() - began, **vars(report),
     )  # fmt: skip
     replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds, now))
-    stopped = last is not None and last.stops  # the first STOP or PAUSE stays
-    if last is not None and stopped and judged and replica.first_time("trains on", advice=True):
+    if stopped and judged and replica.first_time("trains on", advice=True):
         _log.warning(
             "trial %d was told to %s after %s and trains on: a loop ends where trial.report(value).stops",
-            attempt.id, last.action, history.problem.at(attempt.epoch),
+            attempt.id, stopped, history.problem.at(attempt.epoch),
         )  # fmt: skip
     if broken is None and not stopped:
         attempt.verdict = verdict
-    attempt.until, attempt.epoch = replica.history.trial(attempt.id).until, epoch_number(report.epoch)
+    if verdict.until is not None and not verdict.stops:
+        attempt.until = verdict.until
+    attempt.epoch = epoch_number(report.epoch)
     _look_at(replica, history.problem, r, report, verdict)
     if broken is not None:
         raise broken
@@ -73,13 +75,13 @@ def record(
 
 
 def _verdict(
-    replica: Replica, budget: Budget, attempt: Attempt, r: TrialRecord, report: Report, judged: bool, now: float
-) -> Verdict:
+    replica: Replica, history: History, budget: Budget, stopped: Action | None, r: TrialRecord, report: Report,
+    judged: bool, now: float,
+) -> Verdict:  # fmt: skip
     """The first answer of those that have one: nobody is asked, the horizon, a wish, a limit, the policy."""
-    history, epoch = replica.history, report.epoch
-    horizon = history.problem.max_epochs
-    if attempt.verdict is not None and attempt.verdict.stops:
-        return Verdict(Action.UNJUDGED, f"reported after the verdict {attempt.verdict.action}")
+    epoch, horizon = report.epoch, history.problem.max_epochs
+    if stopped:
+        return Verdict(Action.UNJUDGED, f"reported after the verdict {stopped}")
     if not judged:
         return Verdict(Action.UNJUDGED, "delivered late")
     if horizon is not None and epoch >= horizon:
@@ -89,7 +91,7 @@ def _verdict(
         return go_on(f"{history.problem.unit} {history.problem.reached(epoch)}: {arrived}")
     if history.held is not None:
         return stop(history.held, **{CUT: "not asked", WISH: "hold"})
-    if (leaves := replica.leaving()) is not None:
+    if replica.leaving is not None and (leaves := replica.leaving()) is not None:
         return stop(leaves, **{CUT: "not asked"})
     if (asked := history.wishes.runs.get(r.id)) is not None:
         aside = {CUT: "not asked", WISH: "pause"}
@@ -116,8 +118,9 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
         if (why := _diverged(problem, goal.metric, trial, column)) is not None:
             return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
-    with one_thread(), undisturbed.heard:
-        return verdict_in_unit(log.policy.judge(log.state, history, trial, rng), problem.grid)
+    with undisturbed, one_thread, undisturbed.heard:
+        verdict = log.policy.judge(log.state, history, trial, rng)
+    return verdict if problem.grid is None else verdict_in_unit(verdict, problem.grid)
 
 
 def as_judged(log: Decides, id: int, report: Report | ev.Reported) -> TrialRecord:
@@ -145,19 +148,16 @@ def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) 
     """The record with one report more."""
     scale, value = history.scale_of(r.id), report.value
     score = float(scale.score(value)) if scale else math.nan
-    names = [*r.metrics, *(n for n in report.metrics if n not in r.metrics)]
-    blank = np.full(len(r.epochs), math.nan)
-    metrics = {n: _longer(r.metrics.get(n, blank), report.metrics.get(n, math.nan)) for n in names}
-    return replace(
-        r, epochs=_longer(r.epochs, report.epoch), values=_longer(r.values, value),
-        scores=_longer(r.scores, score), seconds=_longer(r.seconds, report.seconds), metrics=metrics,
-    )  # fmt: skip
-
-
-def _longer(column: Array, last: float) -> Array:
-    longer = np.append(column, last)
-    longer.flags.writeable = False
-    return longer
+    names, blank = [*{**r.metrics, **report.metrics}], [math.nan] * len(r.epochs)
+    pairs: list[tuple[Any, float]]  # of each column what there is and what is new
+    pairs = [(r.epochs, report.epoch), (r.values, value), (r.scores, score), (r.seconds, report.seconds)]
+    pairs += [(r.metrics.get(n, blank), report.metrics.get(n, math.nan)) for n in names]
+    table = np.empty((len(pairs), len(r.epochs) + 1))
+    table[:, :-1], table[:, -1] = zip(*pairs, strict=True)
+    table.flags.writeable = False
+    epochs, values, scores, seconds, *others = table
+    metrics = dict(zip(names, others, strict=True))
+    return replace(r, epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=metrics)
 
 
 def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report, verdict: Verdict) -> None:

@@ -198,9 +198,9 @@ def current_trial(
 
 def told(study: Study, trial: Trial, marker: Path) -> str:
     """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
-    settings = study.settings
+    settings = study._settings
     return json.dumps({
-        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study.session.holder,
+        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study._session.holder,
         "marker": str(marker), "budget": asdict(study.budget), "max_failures": settings.max_failures,
         "store": vars(settings.store) | {"url": study.store.address()}, "checkpoints": vars(settings.checkpoints),
     })  # fmt: skip
@@ -277,4 +277,4 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         verbose=0,
     )  # fmt: skip
     leaving = leave_when(Path(told["marker"]), told["holder"])
-    return study.take(told["trial"], told["attempt"], told["holder"], leaving)
+    return study._take(told["trial"], told["attempt"], told["holder"], leaving)

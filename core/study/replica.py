@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from haltune._utils.checks import number
 from haltune._utils.forks import fork_handlers
-from haltune._utils.process import lives_beside, new_holder, surely_gone
+from haltune._utils.process import is_other_alive, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import InvalidInput, StudyMismatch, warn
 from haltune.log import events as ev
@@ -116,6 +116,9 @@ _of_this_process: WeakSet[Replica] = WeakSet()
 class Replica:
     """A study's history and its policy's state at one log position, and the store behind them."""
 
+    fold: Fold
+    _torn: bool  # the log is to be read from its beginning
+
     def __init__(
         self,
         problem: Problem,
@@ -142,7 +145,7 @@ class Replica:
         _of_this_process.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
         self.told: Budget | None = None  # the budget that this process told the log last
-        self.leaving: Callable[[], str | None] = lambda: None  # why this process should let go of its trials
+        self.leaving: Callable[[], str | None] | None = None  # why this process should let go of its trials
         self.speaks = True  # advice is welcome
         self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
         self._warned: set[str] = set()
@@ -150,17 +153,20 @@ class Replica:
         self._outages = 0
         self._widen()
 
-    def sync(self) -> None:
-        """Fold what was appended since, by whomever. The lock is held."""
-        if self._torn or self.fold.torn:
-            self._begin()
-        self._read()
-        while (outages := self.store.outages) != self._outages:
+    def sync(self) -> History:
+        """Fold what was appended since, by whomever, and return the history. The lock is held."""
+        while True:
+            if self._torn or self.fold.torn:
+                self._begin()
+            with undisturbed.heard if self._torn else nullcontext():  # all of a log may be long
+                self.fold.read(self.store.read(self.name, self.fold.history.position))
+            self._torn = False
+            if (outages := self.store.outages) == self._outages:
+                return self.fold.history
             self.need_own()  # it may be deleted, or made anew
             self._outages = outages
             if self.fold.last is not None and not self._is_in_log(self.fold.last):
                 self._begin()  # a crash of the server took back what it had shown
-            self._read()
 
     def need_own(self) -> None:
         """Raises StudyMismatch when somebody has made the study anew."""
@@ -176,15 +182,14 @@ class Replica:
 
     def synced(self, trial: int) -> TrialRecord:
         """A trial as the log has it now."""
-        self.sync()
-        return self.history.trial(trial)
+        return self.sync().trial(trial)
 
     def append(
         self, events: ev.Event | Sequence[ev.Event], about: int | None, lease: Lease | Release | None = None
     ) -> None:
         """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
         batch = [events] if isinstance(events, ev.Event) else events
-        seen = self.history.position
+        seen = self.fold.history.position
         if self.store.append(self.name, batch, seen=seen, about=about, lease=lease) != seen:
             self.sync()
             return
@@ -221,9 +226,9 @@ class Replica:
         """
         now = self.now()
         if self._watch.jumps and (jumps := self.jumps(trial, attempt)):
-            self.sync()
+            history = self.sync()
             # since its last sign of life
-            silent = self.history.spent_at(trial, now, 0.0).worker_time - self.history.spent.worker_time
+            silent = history.spent_at(trial, now, 0.0).worker_time - history.spent.worker_time
             if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
                 event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
                 if self.append_if_held(event, self.lease(trial, attempt)):
@@ -283,8 +288,7 @@ class Replica:
         for lease in self.store.leases(self.name):
             if lease.trial >= len(self.history):
                 position = self.history.position
-                self.sync()
-                if self.history.position != position:  # started since the last sync
+                if self.sync().position != position:  # started since the last sync
                     raise Conflict
                 self.warn_once(
                     f"{self._whose} has a lease for trial {lease.trial}, but its log has no such trial. The lease is "
@@ -311,7 +315,7 @@ class Replica:
         if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
             return False
         # who opens a study right after the machine slept finds all leases expired, and their processes awake
-        return not (lives_beside(lease.holder) and self._watch.age() < self.term / 4.0)
+        return not (is_other_alive(lease.holder) and self._watch.age() < self.term / 4.0)
 
     def _spares(self, lease: Lease, now: float) -> bool:
         """True when a trial of this study holds that lease, and the lease lasts by what its watch saw of the clock."""
@@ -337,14 +341,14 @@ class Replica:
 
     def rescale(self) -> bool:
         """Log a new learnt scale when the old one no longer fits; True when it did."""
-        if (found := self.history.outgrown(self.now())) is None:
+        if (found := self.history.outgrown(self.now)) is None:
             return False
         self.append(found, None)
         return True
 
     def budget(self, budget: Budget) -> None:
         """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
-        plans = self.policy.plans and self.history.asks_anew(budget, self.told)
+        plans = self.policy.plans and self.history.has_new_budget(budget, self.told)
         known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
         if plans or not (known or self.history.finished):
             told = plain(budget.to_json())
@@ -364,14 +368,9 @@ class Replica:
 
     def _begin(self) -> None:
         """Nothing is read yet."""
-        self._torn = True  # until it is
+        self._torn = True
         self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
         self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located
-
-    def _read(self) -> None:
-        with undisturbed.heard if self._torn else nullcontext():  # all of a log may be long
-            self.fold.read(self.store.read(self.name, self.fold.history.position))
-        self._torn = False
 
     def _is_in_log(self, last: ev.Event) -> bool:
         """True when the log still has at our position what we read there."""
@@ -390,11 +389,11 @@ class Replica:
         """Log that the space is wider from here on, where the one given is."""
 
         def once() -> None:
-            self.sync()
-            if widens(self.store, self.name, self._given, self.problem):
-                told = " ".join(self.problem.space.diff(self._given.space))
+            history = self.sync()
+            if widens(self.store, self.name, self._given, history.problem):
+                told = " ".join(history.problem.space.diff(self._given.space))
                 event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
-                self.fold.under(self.history.problem_from(event))  # raises what the policy has against it
+                self.fold.under(history.problem_from(event))  # raises what the policy has against it
                 self.append(event, None)
                 _log.info("the space of the study %r is wider from here on: %s", self.name, told)
 

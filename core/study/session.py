@@ -128,7 +128,7 @@ class Session:
 
         def news() -> Line:
             """How far the log is read, and the events of one that only this process has."""
-            position = found.history.position
+            position = found.fold.history.position
             if not isinstance(store, MemoryStore):
                 return {"position": position}
             start, self._told = self._told, max(self._told, position)
@@ -314,7 +314,7 @@ class Session:
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """Append a report with its verdict; see Trial.report."""
         verdict = self._do(
-            f"{attempt._label} reports {self.log.problem.at(report.epoch)}",
+            f"{attempt._label} reports {attempt.unit} {report.epoch:.12g}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
             _verdict_converts, verdict_from_json, attempt, attempt._patient,
         )  # fmt: skip

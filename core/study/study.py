@@ -205,7 +205,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             self._asked, self.policy, storage, name, budget_of(budget, self._asked), max_failures, checkpoints, verbose
         )
         opens = partial(Session, seed=seed)
-        self._session: Session | None = None
+        self._opened: Session | None = None
         self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
         if not isinstance(problem, Problem) and waits(self.policy, self._asked):
             self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self._asked)))
@@ -213,7 +213,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             self._begin(opens(settings))
 
     def _begin(self, session: Session) -> None:
-        self._session, self._in_one_epoch = session, None
+        self._opened, self._in_one_epoch = session, None
         given, self.policy = self.policy, session.log.policy
         if not session.acts:
             return
@@ -229,10 +229,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
-        self.session.pass_over()
+        self._session.pass_over()
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
-                self.session.wait(pause, answer.reason if pause == _PAUSES[0] else None)
+                self._session.wait(pause, answer.reason if pause == _PAUSES[0] else None)
                 pause = min(2 * pause, longest)
                 continue
             pause = _PAUSES[0]
@@ -245,7 +245,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                     _log.warning("trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
-            self.session.pass_over()
+            self._session.pass_over()
 
     def ask(self) -> Trial | Wait | Finish:
         """What this worker does next: a trial to train, wait for others, or the end.
@@ -267,12 +267,13 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             >>> trial.reason  # a Finish
             'the budget of 3 trials is spent: 3 trials begun, 3 trained in full'
         """
-        if self.budget.unlimited and self.policy.endless:
+        session = self._session
+        if session.budget.unlimited and self.policy.endless:
             raise InvalidInput(
                 f"the study has no budget, and its policy, {called(self.policy)}, never ends by itself: write "
                 "budget='2h' or budget='50 trials'"
             )
-        return self.session.ask(partial(Trial, self.session))
+        return session.ask(partial(Trial, session))
 
     @answering
     def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:
@@ -309,7 +310,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if self._in_one_epoch is not None:
             self._begin(self._in_one_epoch())
             _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")
-        self.session.set_price(price)
+        self._session.set_price(price)
         if workers > 1:
             run = above("run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)")
             run(self, reporting, workers=workers)
@@ -349,7 +350,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         """
         if not isinstance(trial, Trial):
             raise InvalidInput(f"tell(trial, value) takes a trial as study.ask() answers it, not {trial!r}")
-        mine, whose = self.session.log, trial._session.log
+        mine, whose = self._session.log, trial._session.log
         if mine is not whose and next(mine.events()) != next(whose.events()):  # which has the study's id
             raise InvalidInput(
                 f"trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
@@ -390,56 +391,56 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             >>> study.ask().config
             {'lr': 0.003}
         """
-        return self.session.enqueue(self.problem.checked(config, "enqueue(config)"), again)
+        return self._session.enqueue(self.problem.checked(config, "enqueue(config)"), again)
 
-    def take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
+    def _take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
         """A trial that a launcher holds and has this process train; `leaving` says why it should let go, or None.
 
         Raises LeaseLost when that attempt is over.
         """
-        return self.session.take(id, attempt, holder, leaving, partial(Trial, self.session))
+        return self._session.take(id, attempt, holder, leaving, partial(Trial, self._session))
 
     def sync(self) -> None:
         """Read what other workers appended since."""
-        self.session.sync()
+        self._session.sync()
 
     @property
     def problem(self) -> Problem:
         """What is searched, in the space that the log says."""
-        return self._asked if self._session is None else self._log.problem
+        return self._asked if self._opened is None else self._log.problem
 
     @property
-    def session(self) -> Session:
+    def _session(self) -> Session:
         """What this process does for the study. Raises InvalidInput while nobody has said how long a training is."""
-        if self._session is None:
+        if self._opened is None:
             raise InvalidInput(
                 "how many epochs has a full training? Study(space, 'val_acc', max_epochs=30); for a function that "
                 "returns one value study.optimize(train), or max_epochs=1"
             )
-        return self._session
+        return self._opened
 
     def __repr__(self) -> str:
-        if self._session is None:
+        if self._opened is None:
             return f"Study({self.name!r}, not begun: it lacks max_epochs)"
         return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
     def _repr_html_(self) -> str:
-        return preformatted(repr(self)) if self._session is None else super()._repr_html_()
+        return preformatted(repr(self)) if self._opened is None else super()._repr_html_()
 
     @property
     def _log(self) -> Log:
-        return self.session.log
+        return self._session.log
 
     @property
     def budget(self) -> Budget:
         """When the search ends at the latest; another takes effect at the next ask."""
-        return self.session.budget
+        return self._session.budget
 
     @budget.setter
     def budget(self, budget: Budget | str | None) -> None:
-        self.session.budget = budget_of(budget, self.problem)
+        self._session.budget = budget_of(budget, self.problem)
 
     @property
-    def settings(self) -> Settings:
-        """What opens this study again in another process: Study(**vars(study.settings))."""
-        return self.session.settings
+    def _settings(self) -> Settings:
+        """What opens this study again in another process: Study(**vars(study._settings))."""
+        return self._session.settings

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from haltune._utils.checks import number, timed
-from haltune._utils.disk import beside, discard
+from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune._utils.signals import interrupts
 from haltune.above import above
@@ -106,7 +106,7 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def level(self) -> str | None:
-        """How to measure, where the policy chooses: the name of a haltune.Level."""
+        """How to measure, where the policy chooses: the name of a haltune.policies.Level."""
         return self.tags.get("level")
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class Trial(Attempt, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
-        value, metrics = self._measures.told(value, metrics)
+        value, metrics = self._measures.split(value, metrics)
         if step is not None or tokens is not None:
             epoch = self._position(epoch, {"step": step, "token": tokens})
         self._doubt_order(value, epoch)
@@ -628,7 +628,7 @@ def check_written(path: Path) -> None:
     """Raises InvalidInput where nothing lies at the path of a state, though its folder is there."""
     if os.path.lexists(path) or not path.parent.is_dir():
         return
-    if appended := [part.name[len(path.name) :] for part in beside(path)]:
+    if appended := [part.name[len(path.name) :] for part in siblings(path)]:
         raise InvalidInput(
             f"the state was not written to the path that was given, but to that with {appended[0]!r} behind it, as "
             f"np.save does: ask for a path that ends so, suffix={appended[0]!r}"

@@ -115,12 +115,12 @@ class StudyView(ABC):
         return outcome(self._log, self.budget)
 
     @property
-    def lost(self) -> Set[int]:
+    def _lost(self) -> Set[int]:
         """The trials that are running by the log although their workers are gone. A process that trains knows none."""
         return frozenset()
 
     @property
-    def idle(self) -> bool:
+    def _idle(self) -> bool:
         """Whether the search is not over and no worker trains."""
         return False
 
@@ -515,12 +515,12 @@ class RecordedStudy(StudyView):
         return None
 
     @property
-    def lost(self) -> Set[int]:
+    def _lost(self) -> Set[int]:
         running = {t.id for t in self.history.with_status(Status.RUNNING)}
         return running.intersection(w.trial for w in self.store.leases(self.name) if not self._alive(w))
 
     @property
-    def idle(self) -> bool:
+    def _idle(self) -> bool:
         return not self.attended and not self.outcome.over and self._doubt() is None
 
     @property
@@ -528,7 +528,7 @@ class RecordedStudy(StudyView):
         """Whether a worker trains, or decides what to train next; if the view follows, also between two trials."""
         if any(map(self._alive, self.store.leases(self.name))):
             return True
-        return self._follow and not self.lost and self.store.now() < self.history.now + _BETWEEN
+        return self._follow and not self._lost and self.store.now() < self.history.now + _BETWEEN
 
     def _alive(self, worker: Lease) -> bool:
         return worker.expires >= self.store.now() and not surely_gone(worker.holder)
@@ -546,10 +546,8 @@ class RecordedStudy(StudyView):
 
         return settled(once)
 
-    def _locate(self, path: str | None) -> str | None:
+    def _locate(self, path: str) -> str | None:
         """Where a checkpoint of the log is; None if it was deleted."""
-        if path is None:
-            return None
         found = Path(os.path.abspath(self.checkpoints.folder / path))
         return None if is_gone(found) else str(found)
 

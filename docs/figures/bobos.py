@@ -6,7 +6,7 @@ python docs/figures/bobos.py
 import numpy as np
 from drawing import Sheet
 
-from haltune import OptimalStopping
+from haltune.policies import OptimalStopping
 from haltune.policies.bobos.curves import conditional_paths
 
 HORIZON, FIRST, INCUMBENT = 50, 8, 0.15  # epochs; the error to beat

@@ -62,11 +62,11 @@ for curve, place, title, name in ((early, 46, "Early epochs tell", "one"), (late
         "trials,",
         sum(t.epoch == EPOCHS for t in study.trials),
         "in full",
-        kernel.foretells.round(2),
+        kernel.correlations.round(2),
     )
 right = sheet.panel(546, 200, (1, EPOCHS), (0, 1), log_x=True)
 right.axes("What rungs tell of the end", "rung, epochs", "correlation", (1, 3, 9, 27, 81), (0, 0.5, 1))
 for kernel, name, _ in found:
-    right.line(kernel.stages.epochs, kernel.foretells, name, 2)
-    right.dots(kernel.stages.epochs, kernel.foretells, name)
+    right.line(kernel.stages.epochs, kernel.correlations, name, 2)
+    right.dots(kernel.stages.epochs, kernel.correlations, name)
 sheet.write()

@@ -6,7 +6,7 @@ python docs/figures/stopping.py
 import numpy as np
 from drawing import Sheet
 
-from haltune import OptimalStopping
+from haltune.policies import OptimalStopping
 from haltune.policies.bobos.curves import ReferenceCurves
 
 HORIZON, NOW, INCUMBENT = 50, 12, 0.08  # epochs; the error to beat

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 # -- score against cost --------------------------------------------------------------------
 
-_TOO_EARLY = "Its first trainings teach how scores and costs spread: nothing is weighed yet"
+_TOO_EARLY = "The first trainings measure the spread of scores and costs. No decision was made yet"
 _LINE, _SURFACE = 41, 21  # values of a parameter
 _LABELLED = 16  # points, at most, beside which their numbers are written
 _BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
@@ -141,7 +142,7 @@ def beliefs_of(study: StudyView) -> Beliefs | None:
         fold.take(event)
         if isinstance(event, ev.Started) and "value" in event.evidence and TAG in event.tags:
             weighed[event.tags[TAG]] = Weighing(event.evidence["value"], event.evidence.get("last"))
-    with one_thread():  # the same bits as in the search
+    with undisturbed, one_thread, undisturbed.heard:  # the same bits as in the search
         history = fold.judged
         assessment = policy.assess(history, fold.state)
         if assessment is None:
@@ -163,7 +164,7 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     across = across or names[0]
     along = next(n for n in names if n != across) if len(names) == 2 else None
     view, now = _Landscape(found, across, along), found.now
-    worth = f"going on is worth {short(float(found.raw(now.going)[0]))} of {metric}"
+    worth = f"another training is worth {short(float(found.raw(now.going)[0]))} of {metric}"
     told = f"Before the first training {worth}."
     if now.last is not None:
         pays = "no better than the" if now.stops else "better than the"
@@ -173,7 +174,7 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     where = along_one if len(names) > 2 else "Of each configuration"
     takes = "cost of a training" if view.unit[1] == "cost" else f"{view.unit[1]} of a training"
     axes: dict[str, Any] = {}
-    titles = (f"{view.metric} expected", takes, f"{view.metric}, the price of more counted")
+    titles = (f"{view.metric} expected", takes, f"{view.metric}, less the price of a training")
     for n, title in zip(("", "2", "3"), titles, strict=True):
         over = {} if along is None else scale_of(space, along)
         title += "" if along is None else f", over {plotly_text(along)}"
@@ -187,9 +188,9 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
         "data": [*view.traces(), *view.path()],
         "layout": layout(
             "Score against cost", told, order=11, wide=True, height=300,
-            note=f"{told} {where}: what is expected, give or take a deviation; what a training takes; and what it is "
-            "worth to train it next, the price counted. Rings are those that do not pay: where all are, the search "
-            "ends. Numbers are trainings in their order.",
+            note=f"{told} {where}: the expected {view.metric} ± one standard deviation; the {takes}; what the next "
+            "training is worth, its price included. Rings do not pay: if all points are rings, the search ends. "
+            "Numbers are trainings in their order.",
             **axes,
         ),
     }  # fmt: skip
@@ -271,7 +272,7 @@ class _Landscape:
             traces.append({
                 "type": "heatmap", "x": [on_axis(x) for x in xs], "y": [on_axis(y) for y in ys],
                 "z": z.reshape(len(ys), -1).tolist(), "colorscale": scale, "showscale": False, "showlegend": False,
-                "text": [[f"give or take {short(s, 2)}" for s in row] for row in spreads],
+                "text": [[f"± {short(s, 2)}" for s in row] for row in spreads],
                 "hovertemplate": f"{said}<br>%{{text}}<extra></extra>", **on(n),
             })  # fmt: skip
             traces.append(self._trainings(places, n))

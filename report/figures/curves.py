@@ -207,16 +207,16 @@ def _note(facts: Digest) -> str:
     """What the marks mean, and which trials are shown."""
     audited, count = bool(would_be_stops(facts)), len(facts.rows)
     if any(row.record.status is Status.STOPPED for row in facts.rows):
-        note = "A line is a trial and a cross is where it was stopped; point at one for the reason."
-        note += " A circled cross is where an audited run would have been." * audited
+        note = "Each line is a trial; a cross marks where it was stopped. Point at one to see the reason."
+        note += " A circled cross marks where an audited trial would have been stopped." * audited
     elif audited:
-        note = "A line is a trial; a circled cross is where an audited run would have been stopped."
+        note = "Each line is a trial; a circled cross marks where an audited trial would have been stopped."
     else:
-        note = "A line is a trial; point at one for its numbers."
+        note = "Each line is a trial. Point at one to see its numbers."
     if count < facts.trials:
         note += (
-            f" Of {facts.trials:,} trials {count:,} are shown: the best {MOST_TRIALS // 2:,}, and of all others as "
-            "many spread over their numbers. Totals are of all."
+            f" {count:,} of {facts.trials:,} trials are shown: the best {MOST_TRIALS // 2:,}, and as many of the "
+            "others, spread over their numbers. Totals count all trials."
         )
     return note
 
@@ -307,6 +307,6 @@ def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
             "line": {"color": COOL, "width": 1.4, "dash": "dot"}, "meta": [plotly_text(facts.problem.goal.metric)],
             "customdata": [[f.trial, low, high] for low, high in zip(f.low, f.high, strict=True)],
             "hovertemplate": f"<b>Trial %{{customdata[0]}}</b>, forecast<br>{at_point(facts.problem)}"
-            "<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g} in eight cases of ten<extra></extra>",
+            "<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g} with 80% probability<extra></extra>",
         })  # fmt: skip
     return traces

@@ -66,7 +66,7 @@ class RungEntry:
 
 
 def rungs(study: StudyView) -> go.Figure:
-    """The ladder of a search that compares runs at rungs: who went on from each, who waits there, who was left.
+    """The rungs of a search: which trials continued from each rung, which wait there, and which did not continue.
 
     Args:
         study: A Study, or one opened to look at. It is read up to its newest event.
@@ -115,17 +115,17 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
          "font": {"color": MUTED, "size": 12}}
         for k, step in enumerate(steps)
     ]  # fmt: skip
-    none = "No run has come to a rung yet"
+    none = "No trial has reached a rung yet"
     problem = facts.problem
     told = ", ".join(f"after {problem.amount(step)} {counts[step]}" for step in steps)
     return {
         "data": data,
         "layout": layout(
-            "Rungs", f"Of the runs that came to each rung so many continued: {told}." if found else f"{none}.",
+            "Rungs", f"Trials that continued at each rung: {told}." if found else f"{none}.",
             order=15, wide=True,
-            note="A column is a rung, where runs are compared, the best on its left; above it stands how many of those "
-            "that came to it continued. A line is a run that did."
-            + f" {plural(later, 'run was', 'runs were')} compared first at a later rung than the others." * (later > 0),
+            note=f"Each column is a rung: {problem.units} at which trials are compared. The best trial is on the left; "
+            "the label counts how many continued. Each line is a trial that continued."
+            + f" {plural(later, 'trial was', 'trials were')} first compared at a later rung." * (later > 0),
             annotations=heads if data else [nothing(none)],
             xaxis=axis(problem.units, range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
                        ticktext=[numeral(s) for s in steps]),
@@ -220,7 +220,7 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], proble
 
 _PATHS = 40  # drawn
 _LEVELS = 40  # of the mean
-_NO_CHANCES = "Nothing was decided by the chance to win yet"
+_NO_CHANCES = "No decision by optimal stopping yet"
 _SCALE = [(0.0, FAINT), (0.5, RULE), (1.0, COOL_SOFT)]  # stop, go on, a winner
 
 
@@ -324,14 +324,13 @@ def decisions_spec(found: Decided | None, problem: Problem) -> Spec:
     return {
         "data": data,
         "layout": layout(
-            f"Why trial {trial} was {'stopped' if found.event.verdict.stops else 'let go on'}",
-            f"The curve of trial {trial} after {problem.amount(found.event.epoch)}, {_PATHS} curves that it may "
-            f"follow, {float(wins.mean()):.0%} of which beat the best {problem.goal.metric}, and where the mean so far "
-            "decides to stop.",
+            f"Why trial {trial} was {'stopped' if found.event.verdict.stops else 'continued'}",
+            f"The curve of trial {trial} after {problem.amount(found.event.epoch)}, {_PATHS} possible curves, of "
+            f"which {int(wins.sum())} beat the best {problem.goal.metric}, and the means at which it stops.",
             order=12, wide=True, showlegend=False, height=320,
-            note=f"{reason[:1].upper()}{reason[1:]}. Left: what it might become, blue where it beats the "
-            f"{incumbent:.4g} of the line. Right: the mean so far, by which it is decided: grey is to stop, blue a "
-            "winner, between them to go on.",
+            note=f"{reason[:1].upper()}{reason[1:]}. Left: possible curves, blue if they beat the line at "
+            f"{incumbent:.4g}. Right: the mean so far, which decides. In the grey region the trial stops, in the blue "
+            "region it wins, between them it continues.",
             shapes=[{"type": "line", "x0": span[0], "x1": span[1], "y0": incumbent, "y1": incumbent,
                      "line": {"color": ACCENT, "width": 1.5}}],
             xaxis=axis(unit, range=span, anchor="y"), yaxis=axis(metric, range=shown, anchor="x"),
@@ -409,7 +408,7 @@ def _regions(found: Decided) -> Trace:
 # -- are the chances right? ------------------------------------------------------------------
 
 _EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0)  # of the chances that are told apart
-_NO_AUDIT = "No audited run has come to its end: BOBOS(audit=0.1), Halting(policy, audit=0.1)"
+_NO_AUDIT = "No audited trial has ended yet. Set BOBOS(audit=0.1) or Halting(policy, audit=0.1)."
 
 
 @dataclass(frozen=True)
@@ -447,8 +446,8 @@ def calibration_spec(story: Story, history: History) -> Spec:
     dots = {
         "type": "scatter", "mode": "markers", "name": "runs", "x": [g.stated for g in groups],
         "y": [g.won.value for g in groups], "marker": {"size": 9, "color": COOL},
-        "customdata": [[plural(g.won.of, "run"), g.won.count, *g.won.interval] for g in groups],
-        "hovertemplate": "<b>P(beats) %{x:.2~g} was stated of %{customdata[0]}</b><br>%{customdata[1]} won: %{y:.0%}, "
+        "customdata": [[plural(g.won.of, "trial"), g.won.count, *g.won.interval] for g in groups],
+        "hovertemplate": "<b>Stated P(beats) %{x:.2~g}: %{customdata[0]}</b><br>%{customdata[1]} won: %{y:.0%}, "
         "between %{customdata[2]:.0%} and %{customdata[3]:.0%} with 95% confidence<extra></extra>",
     }  # fmt: skip
     spans = [
@@ -461,12 +460,12 @@ def calibration_spec(story: Story, history: History) -> Spec:
     return {
         "data": [ideal, dots] if groups else [],
         "layout": layout(
-            "Are the chances right?", f"Chances to win as they were stated of audited runs: {told or 'none yet'}.",
+            "Calibration", f"Stated probabilities to beat the best, in audited trials: {told or 'none yet'}.",
             order=90, showlegend=False, shapes=spans,
-            note="Of audited runs: the chance to win that was stated, and the share that won, with its interval. On "
-            "the dashed line what was said is what came.",
+            note="Audited trials: the stated probability to beat the best trial, and the share that did, with its 95% "
+            "interval. On the dashed line both are equal.",
             annotations=[] if groups else [nothing(_NO_AUDIT)],
-            xaxis=axis("P(beats) as stated", **ticks), yaxis=axis("share that won", **ticks),
+            xaxis=axis("stated P(beats)", **ticks), yaxis=axis("share that won", **ticks),
         ),
     }  # fmt: skip
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SLICES = 6  # parameters
-_TOO_FEW = f"At least {FEWEST_TRIALS} trials with different values tell it"
+_TOO_FEW = f"This needs at least {FEWEST_TRIALS} trials with different values"
 _PARAMETERS = 5  # of which any two are shown: ten pairs
 _LEVELS = 12  # of each: ten pairs are to be made in half a second
 _DOTS = 200  # trials that are shown where there are several pairs
@@ -87,8 +87,8 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
             "Importance",
             f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences between configurations.",
             order=30,
-            note="The share of the differences that a parameter takes part in: total effects in the Gaussian process "
-            f"of {plural(model.trials, 'trial')}. The lines are 80% intervals.",
+            note="The share of the differences between configurations in which a parameter takes part (total effects, "
+            f"by a Gaussian process of {plural(model.trials, 'trial')}). Lines are 80% intervals.",
             height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
             xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
         ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
@@ -126,9 +126,9 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
         "layout": layout(
             "Slices", f"The {facts.problem.goal.metric} expected along {', '.join(names) or 'no parameter yet'}.",
             order=60, wide=True,
-            note="The metric expected of a full training along one parameter, with the others averaged, and its 90% "
-            "interval. Where the band is wide, the trials do not show the metric. Dots are trials; an open one was "
-            f"stopped, and stands at its last value.{_floor(model)}",
+            note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
+            "interval. Where the band is wide, the trials show little. Dots are trials; an open dot is a stopped trial "
+            f"at its last value.{_floor(model)}",
             annotations=[] if data else [nothing(_TOO_FEW)], **axes,
         ),
     }  # fmt: skip
@@ -214,7 +214,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         facts = replace(facts, rows=tuple(row for row in facts.rows if row.record.id in shown))
     if model is None or not pairs:
         alone = model is not None and len(known) < 2
-        return empty(title, "There is one parameter alone" if alone else _TOO_FEW, order=35)
+        return empty(title, "The space has only one parameter" if alone else _TOO_FEW, order=35)
     rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
     buttons = [_pair(facts, model, *pair) for pair in pairs if any(has >= {*pair} for has in rows)]
     if not buttons:
@@ -235,9 +235,9 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "data": [heat, trial_dots(facts, across, along, metric)],
         "layout": layout(
             title, laid["meta.alt"], order=35, showlegend=False,
-            note=f"The {goal.metric} expected of a full training, by two parameters, with the others averaged: the "
-            f"bluer, the better.{' The two that matter most come first.' * (len(buttons) > 1)} A cell is empty if one "
-            f"of them has no value there, or if its 90% interval covers all that the map shows.{_floor(model)}",
+            note=f"The expected {goal.metric} of a full training over two parameters, averaged over the others; bluer "
+            f"is better.{' The most important pair is first.' * (len(buttons) > 1)} A cell is empty if one of the "
+            f"parameters has no value there, or if its 90% interval covers the whole range of the map.{_floor(model)}",
             xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
             yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
             updatemenus=[menu] if len(buttons) > 1 else [],
@@ -324,10 +324,11 @@ def parallel_spec(facts: Digest) -> Spec:
     return {
         "data": [trace] if rows and names else [],
         "layout": layout(
-            "Parameters", f"Parallel coordinates of {len(rows)} trials over {', '.join(names)} and {goal.metric}.",
+            "Parameters",
+            f"Parallel coordinates of {plural(len(rows), 'trial')}: {', '.join(names)} and {goal.metric}.",
             order=40, wide=True,
-            note="A line is a trial, the best in colour. Drag along an axis, or press arrow keys on it, to see only "
-            f"the trials there.{f' The first {_AXES} parameters.' * (len(varying) > len(names))}",
+            note="Each line is a trial, the best in colour. To filter the page, drag along an axis or press arrow keys "
+            f"on it.{f' The first {_AXES} parameters are shown.' * (len(varying) > len(names))}",
             annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
         ) | {"margin": {"l": 68, "r": 68, "t": 80, "b": 30}},
     }  # fmt: skip

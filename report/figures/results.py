@@ -111,7 +111,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata[1]}<extra></extra>",
     }  # fmt: skip
     results = {
-        "type": "scatter", "mode": "markers", "name": "a run", "x": xs[0][0], "y": [_value(row) for row in came],
+        "type": "scatter", "mode": "markers", "name": "a trial", "x": xs[0][0], "y": [_value(row) for row in came],
         **explained(came, metric),
         "marker": {"size": 5, "color": SOFT,
                    "symbol": ["circle" if row.record.complete else "circle-open" for row in came]},
@@ -122,17 +122,19 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     ]
     told = "No value yet."
     if steps:
-        led_times = plural(sum(a.trial != b.trial for a, b in pairwise(steps)), "time")
-        told = (
-            f"The best {metric} went from {short(steps[0].value)} to {short(steps[-1].value)}; another run took the "
-            f"lead {led_times}, and nothing is better since {problem.amount(steps[-1].epochs)} of training."
+        changes = sum(a.trial != b.trial for a, b in pairwise(steps))
+        told = f"The best {metric} is {short(steps[-1].value)}, found after {problem.amount(steps[-1].epochs)}"
+        told += (
+            f"; it began at {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}."
+            if changes
+            else "."
         )
     return {
         "data": [results, line, dots] if steps else [],
         "layout": layout(
             "Best so far", told, order=20, showlegend=False,
-            note="The line is the best as it would have been told at the time, of full trainings once there is one; at "
-            "a large dot another run took the lead. Small dots are what each run came to, hollow where it was cut.",
+            note="The line is the best value at that time; once a trial is complete, only complete trials count. A "
+            "large dot marks a new leader. Small dots are final values of trials, hollow for trials that were cut.",
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
@@ -154,10 +156,10 @@ def _value(row: Row) -> float:
 
 
 def edf(study: Source) -> go.Figure:
-    """The empirical distribution of what runs came to: the share of them whose value is at most so much.
+    """The empirical distribution of final values (EDF): the share of trials with at most this value.
 
-    A line of all runs that ended with a value, and one of those that haltune did not cut where that are others. Of two
-    searches the better one's line lies to the right where larger is better, to the left where smaller is.
+    One line is of all trials that ended with a value; stopped trials count with their last one. If there are stopped
+    trials, a second line is of the others. Of two searches, the better one's line is further right if larger is better.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event. Of several goals, the first is drawn.
@@ -184,8 +186,8 @@ def edf_spec(facts: Digest) -> Spec:
     goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
     came = sorted(_ended(facts), key=_value)
     full, values = [row for row in came if row.record.complete], [_value(row) for row in came]
-    groups = [(came, "all runs", SOFT, "dot")] if len(full) < len(came) else []
-    groups += [(full, "runs in full", INK, "solid")] if full else []
+    groups = [(came, "all trials", SOFT, "dot")] if len(full) < len(came) else []
+    groups += [(full, "trained in full", INK, "solid")] if full else []
     lines = [
         {
             "type": "scatter", "mode": "lines+markers", "name": name, "x": [_value(row) for row in rows],
@@ -194,21 +196,20 @@ def edf_spec(facts: Digest) -> Spec:
         }
         for rows, name, colour, dash in groups
     ]  # fmt: skip
-    told = "No run has ended with a finite value yet"
+    told = "No trial has ended with a finite value yet"
     if came:
         heights = goal.sign * np.array(values)
         half, tenth = (short(float(goal.sign * np.quantile(heights, q, method="lower"))) for q in (0.5, 0.9))
-        half_of = f"Half of {plural(len(came), 'run')} came to {goal.metric} {half} or better"
-        told = f"{half_of}, the best tenth to {tenth} or better"
-    cut = ", cut ones by their last; in full, those that were not cut" * (len(lines) > 1)
+        trials = f"{plural(len(came), 'trial')} have a final {goal.metric} of {half}"
+        told = f"Half of {trials} or better, the best tenth {tenth} or better" if values[0] < values[-1] else trials
+    cut = "; stopped trials count with their last value. The second line is of the others" * (len(lines) > 1)
     return {
         "data": lines,
         "layout": layout(
-            "What runs came to", f"{told}.", order=26,
-            note=f"The share of runs with a value of at most so much{cut}.",
+            "Final values", f"{told}.", order=26, note=f"The share of trials with at most this value{cut}.",
             annotations=[] if came else [nothing(told)],
             xaxis=axis(metric, range=first_view(values, goal.sign)),
-            yaxis=axis("share of runs", range=[0.0, 1.03], **SHARES),
+            yaxis=axis("share of trials", range=[0.0, 1.03], **SHARES),
         ),
     }  # fmt: skip
 
@@ -217,7 +218,7 @@ def edf_spec(facts: Digest) -> Spec:
 
 
 def front(study: Source) -> go.Figure:
-    """What every run came to in the first goal, against each other goal; those on the front in colour.
+    """The final value of every trial in the first goal, against each other goal; the Pareto front in colour.
 
     Args:
         study: A Study for several goals, or its history. A study is read up to its newest event.
@@ -234,7 +235,7 @@ def front(study: Source) -> go.Figure:
         ...     width = trial.config["width"]
         ...     verdict = trial.report({"acc": 1 - 1 / width, "ms": 3 * width})
         >>> [trace.name for trace in front(study).data]
-        ['other runs', 'the front']
+        ['other trials', 'the front']
     """
     facts = digest(study, MOST_TRIALS)
     if not facts.problem.further:
@@ -258,7 +259,7 @@ def front_spec(facts: Digest) -> Spec:
         rest = [p for p in found if not p[0].leads]
         for name, kept, colour, size in (
             ("not trained in full", [p for p in rest if not p[0].record.complete], FAINT, 6),
-            ("other runs", [p for p in rest if p[0].record.complete], MUTED, 6),
+            ("other trials", [p for p in rest if p[0].record.complete], MUTED, 6),
             ("the front", leading, ACCENT, 9),
         ):
             joined = name == "the front" and not others[1:]
@@ -277,11 +278,11 @@ def front_spec(facts: Digest) -> Spec:
     return {
         "data": data,
         "layout": layout(
-            "The front", f"{plural(len(facts.front), 'run')} on the front of {plotly_text(' against '.join(names))}.",
-            order=5, wide=True,
-            note="A point is what a run came to by its last epoch. Nothing betters those on the front in all goals; "
-            "runs that were not trained in full, or are beyond a constraint, are not on it, wherever they lie.",
-            annotations=[] if found else [nothing("No run has a value in every goal yet")],
+            "Goals against each other", f"{plural(len(facts.front), 'trial')} on the Pareto front of "
+            f"{plotly_text(' against '.join(names))}.", order=5, wide=True,
+            note="Each point is a trial at its last report. No trial is better in all goals than one on the front. "
+            "Trials that were not trained in full, or that violate a constraint, are not on the front.",
+            annotations=[] if found else [nothing("No trial has a value in every goal yet")],
             **axes,
         ),
     }  # fmt: skip
@@ -301,7 +302,7 @@ _NO_METRIC = "No trial has reported another metric"
 
 
 def metrics(study: Source) -> go.Figure:
-    """The curves of the metrics that trials reported beside the goal's, a pair of axes each.
+    """The curves of the other metrics that trials reported, a pair of axes each.
 
     The first six metrics, of the best forty trials and of those that run.
 
@@ -347,7 +348,7 @@ def metrics_spec(facts: Digest) -> Spec:
     place = {"x": 1, "y": 1.12, "xanchor": "right"}
     menu = {"type": "buttons", "direction": "right", "buttons": buttons, **place}
     some = len(rows) < len(facts.rows)
-    of = f"of the best {_TRIALS} trials and those that run" if some else "of all trials"
+    of = f"of the best {_TRIALS} trials and of running ones" if some else "of all trials"
     more = len(names) - _PANELS
     left = f"; {plural(more, 'metric')} more are in `haltune export`" if more > 0 else ""
     shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
@@ -356,7 +357,7 @@ def metrics_spec(facts: Digest) -> Spec:
         "data": data,
         "layout": layout(
             "Other metrics", told, order=18, wide=True, height=280, showlegend=False,
-            note=f"What runs reported beside {own}, {of}{left}. A line is a trial." if names else "",
+            note=f"Other metrics that were reported, {of}{left}. Each line is a trial." if names else "",
             annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=[menu] if linear else [], **axes,
         ),
     }  # fmt: skip
@@ -432,7 +433,7 @@ def budget_spec(facts: Digest) -> Spec:
         n = "2" if known else ""
         data += [{**t, **on(n)} for t in bars]
         across = [0.4, max(len(bars[0]["x"]), _ROOM) + 0.6]
-        axes[f"xaxis{n}"] = axis(f"trials, by their {problem.units}", anchor=f"y{n}", tickvals=[], range=across)
+        axes[f"xaxis{n}"] = axis(f"trials, sorted by {problem.units}", anchor=f"y{n}", tickvals=[], range=across)
         axes[f"yaxis{n}"] = axis(problem.units, anchor=f"x{n}", rangemode="tozero")
     texts = [  # on the bars: they are longer than the axis has room for
         {"x": 0.0, "y": words, "text": words, "showarrow": False, "xanchor": "left", "xshift": 8,
@@ -442,16 +443,16 @@ def budget_spec(facts: Digest) -> Spec:
     savings, spent = facts.savings, ", ".join(words for _, words in known)
     full = sum(r.record.complete for r in facts.rows)
     got = f"{problem.amount(facts.trained)} trained in {plural(facts.trials, 'trial')}, {full} in full"
-    saved = f"{savings.most}{problem.amount(savings.epochs)} saved"
-    light = " Light is what stopping saved of full trainings." * bool(savings.epochs)
+    saved = f"; {savings.most}{problem.amount(savings.epochs)} saved" * bool(savings.epochs)
+    light = f" Light: {problem.units} that stopping saved." * bool(savings.epochs)
     return {
         "data": data,
         "layout": layout(
-            "Budget", f"Spent: {spent or 'no limit was given'}. {got}; {saved}.", order=25, showlegend=False,
+            "Budget", f"{f'Spent: {spent}. ' if spent else ''}{got}{saved}.", order=25, showlegend=False,
             barmode="overlay", heights={"x": 44 + 36 * len(known)} if known and bars else None,
-            note=f"{'What is spent of each limit; and the' if known else 'The'} {problem.units} of each trial, those "
-            f"with most first.{light}",
-            annotations=texts if data else [nothing("No trial has begun yet")],
+            note=f"{'How much of each limit is spent, and the' if known else 'The'} {problem.units} of each trial, the "
+            f"longest first.{light}",
+            annotations=texts if data else [nothing("No trial has started yet")],
             **axes,
         ),
     }  # fmt: skip
@@ -511,13 +512,13 @@ def _epoch_bars(facts: Digest) -> list[Trace]:
 
 _MOST_STRETCHES = 3000  # stretches that are drawn, the newest
 _OUTCOMES = {  # how an attempt ended -> what is said, and its colour
-    "running": ("runs", COOL), "completed": ("trained to its end", MUTED), "stopped": ("stopped early", FAINT),
+    "running": ("running", COOL), "completed": ("completed", MUTED), "stopped": ("stopped early", FAINT),
     "paused": ("paused", COOL_SOFT), "failed": ("failed", ACCENT), "interrupted": ("interrupted", SOFT),
     "lost": ("its worker was lost", ACCENT),
 }  # fmt: skip
 _PARTS = {  # of the time of workers
     "training": "training", "validation": "validation", "checkpoint": "saving", "deciding": "deciding",
-    "other": "starting up and the rest", "lost": "lost", "idle": "idle",
+    "other": "start-up and other", "lost": "lost", "idle": "idle",
 }  # fmt: skip
 _Line = tuple[str, int]  # a holder, and which of those that it holds trials on at a time
 
@@ -544,24 +545,25 @@ def timeline_spec(story: Story) -> Spec:
     unit, word = time_unit(span)
     data = []
     for fate, (words, colour) in _OUTCOMES.items():
-        if mine := [s for s in stretches if s.fate == fate]:
+        mine = [s for s in stretches if s.fate == fate]
+        if mine or fate == "running":  # it has its place when none runs: a page that follows gets less
             data.append({
                 "type": "bar", "orientation": "h", "name": words, "y": [name_of[id(s)] for s in mine],
                 "base": [(s.start - story.begun) / unit for s in mine], "x": [(s.end - s.start) / unit for s in mine],
-                "marker": {"color": colour, "line": {"width": 0}}, "width": 0.7,
+                "marker": {"color": colour, "line": {"width": 0}}, "width": 0.7, "showlegend": bool(mine),
                 "ids": [f"trial-{s.trial}" for s in mine], "customdata": [_explained(problem, s, words) for s in mine],
                 "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
             })  # fmt: skip
-    spoken = ", ".join(_percent(story))
+    shared = f": {', '.join(percents)}" if (percents := _percent(story)) else ""
     left = len(story.stretches) > _MOST_STRETCHES
-    more = f" The newest {_MOST_STRETCHES:,} of {len(story.stretches):,} stretches." if left else ""
+    more = f" The newest {_MOST_STRETCHES:,} of {len(story.stretches):,} are shown." if left else ""
     return {
         "data": data,
         "layout": layout(
-            "Workers", f"{plural(len(workers), 'worker')} in {duration(span)}: {spoken}.", order=80, wide=True,
-            note=f"A bar is a stretch of training. Of the workers' time: {spoken or 'nothing yet'}.{more}",
+            "Workers", f"{plural(len(workers), 'worker')}{f' in {duration(span)}' * (span >= 0.05)}{shared}.", order=80,
+            wide=True, note=f"Each bar is a stretch of training{shared and f'. Shares of the time{shared}'}.{more}",
             height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
-            annotations=[] if data else [nothing("No trial has begun yet")],
+            annotations=[] if stretches else [nothing("No trial has started yet")],
             xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
             yaxis=axis(type="category", autorange="reversed", automargin=True, categoryarray=list(names.values())),
         ) | {"margin": {"l": 140, "r": 24, "t": 46, "b": 56}},
@@ -632,7 +634,7 @@ def _names(lines: list[_Line]) -> dict[_Line, str]:
 def _explained(problem: Problem, s: Stretch, words: str) -> list[str]:
     parts = [
         (s.training, "training"), (s.validation, "validation"), (s.checkpoint, "saving"), (s.judging, "deciding"),
-        (s.slept, "asleep"), (s.other, "starting up and the rest"),
+        (s.slept, "asleep"), (s.other, "start-up and other"),
     ]  # fmt: skip
     told = ", ".join(f"{duration(seconds)} {word}" for seconds, word in parts if seconds >= 0.05)
     before = f", after {duration(s.choosing)} deciding" if s.choosing >= 0.05 else ""

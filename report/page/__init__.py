@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -63,6 +64,11 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
             name = Path(url.removeprefix("sqlite:///")).stem
         title = re.sub(r"[^\w. -]+", "_", name).strip(". ") or _DEFAULT
         path = f"{title[:100]}.html"
+    return keep_page(lambda: page(study), path)
+
+
+def keep_page(make: Callable[[], str], path: str | os.PathLike[str]) -> Path:
+    """Write a page at once, over an older page or where nothing is. Raises InvalidInput over any other file."""
     target = Path(path).absolute()
     need_folder(target)  # before the page is made
     with suppress(OSError), target.open("rb") as file:  # else writing says what there is to say
@@ -71,22 +77,34 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
                 f"{target} is there already, and is no page of haltune's: name another file, -o page.html or "
                 "report(path), or move it away"
             )
-    return keep(page(study), target)
+    return keep(make(), target)
 
 
 def page(source: Source) -> str:
     """The page as HTML, all in one file."""
     told = ToldSearch(source)
-    return shell(told.facts, told.items(), f"<style>{style()}</style>", f"<script>{script()}</script>")
+    return shell(told.facts, told.items())
 
 
-def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> str:
+def shell(facts: Digest, items: Items, head: str = "", foot: str = "", bar: str = "") -> str:
     """The page of items, with what it is given for its head, its end and its bar."""
     placed = {key: text for key, text in items.items() if "/" not in key}
     drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/", "order/"))}
     table = words.table(facts, [items[f"row/trial-{id}"] for id in items["order/"]])
-    title = f"{escaped(facts.name)}: {escaped(facts.problem.goal.metric)}"
-    embedded = picture_json({"colours": COLOURS, "items": drawn})
+    main = f"""<header id="head">{placed["head"]}</header>
+<div id="stats">{placed["stats"]}</div>
+<div id="outlook">{placed["outlook"]}</div>
+<section id="best">{placed["best"]}</section>
+<div class="figures" id="figures"></div>
+<section id="audit">{placed["audit"]}</section>
+{table}
+<footer><div id="foot">{placed["foot"]}</div><div id="about">{placed["about"]}</div></footer>"""
+    return document(f"{facts.name}: {facts.problem.goal.metric}", main, drawn, head, foot, bar)
+
+
+def document(title: str, main: str, items: Items, head: str = "", foot: str = "", bar: str = "") -> str:
+    """A page with these items, that are drawn, embedded. head, foot: default, style and script within the page."""
+    embedded = picture_json({"colours": COLOURS, "items": items})
     # JSON that may stand within a script element
     for letter, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         embedded = embedded.replace(letter, code)
@@ -96,24 +114,17 @@ def shell(facts: Digest, items: Items, head: str, foot: str, bar: str = "") -> s
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {_MARK}
-<title>{title}</title>
-{head}
+<title>{escaped(title)}</title>
+{head or f"<style>{style()}</style>"}
 </head>
 <body>
 <main>
 <div class="bar">{bar}<button type="button" id="theme" hidden>Dark</button></div>
-<header id="head">{placed["head"]}</header>
-<div id="stats">{placed["stats"]}</div>
-<div id="outlook">{placed["outlook"]}</div>
-<section id="best">{placed["best"]}</section>
-<div class="figures" id="figures"></div>
-<noscript><p>The figures need JavaScript; all else is here without it.</p></noscript>
-<section id="audit">{placed["audit"]}</section>
-{table}
-<footer><div id="foot">{placed["foot"]}</div><div id="about">{placed["about"]}</div></footer>
+{main}
+<noscript><p>The figures need JavaScript; the rest of the page does not.</p></noscript>
 </main>
 <script type="application/json" id="items">{embedded}</script>
-{foot}
+{foot or f"<script>{script()}</script>"}
 </body>
 </html>
 """

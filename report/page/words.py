@@ -5,16 +5,19 @@ Whatever a user typed (names, the metric, configurations, errors) is escaped on 
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from haltune.display import clipped, duration, escaped, numeral, plural, settings, short
+from haltune.display import clipped, duration, escaped, numeral, plural, settings, short, visible
 from haltune.errors import InvalidInput
+from haltune.log.events import plain
 from haltune.log.outcomes import OUTCOMES
 from haltune.log.policy import Policy
 from haltune.policies.multifidelity.policy import MultiFidelity
@@ -25,7 +28,7 @@ from haltune.study.messages import shared_error
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
 from ..story import Story
-from ..summary import IDLE, kept, trained_again_line, why_left
+from ..summary import IDLE, MEANS, kept, saved_share, trained_again_line, why_left, within
 
 _LISTED = 50  # runs of a front, would-be stops of an audit
 _COLUMNS = 8  # parameters with a column of their own; more are written as one text
@@ -42,8 +45,8 @@ def head(facts: Digest) -> str:
             after = f", of trial {facts.best.trial}{after}"
     aim = "highest" if facts.problem.goal.sign > 0 else "lowest"
     if facts.problem.further:
-        found = f"<b>{plural(len(facts.front), 'run')}</b>" if facts.front else "no run yet"
-        aim, after = "on the front of", ""
+        found = f"<b>{plural(len(facts.front), 'trial')}</b>" if facts.front else "no trial yet"
+        aim, after = "on the Pareto front of", ""
     *before, last = (goal.metric for goal in facts.problem.goals)
     metrics = f"{', '.join(before)} and {last}" if before else last
     state = "The search is over" if facts.over else "The search continues"
@@ -65,12 +68,13 @@ def stats(facts: Digest) -> str:
     savings, trained = facts.savings, facts.problem.amount(facts.trained)
     found = [
         (plural(facts.trials, "trial"), facts.states or "none yet"),
-        (trained, f"trained in {duration(facts.seconds)}{trained_again_line(facts)}"),
+        (trained, f"trained{within(facts.seconds)}{trained_again_line(facts)}"),
     ]
     told = []
     if savings.epochs:
-        found.append((f"{savings.most}{facts.saved_share:.0%} saved", f"of the {facts.problem.units} of full training"))
-        found.append((f"{savings.most or 'about '}{duration(savings.seconds)}", "of training saved"))
+        found.append((f"{savings.most}{saved_share(facts)} saved", f"of the {facts.problem.units} of full training"))
+        if savings.seconds >= MEANS:
+            found.append((f"{savings.most or 'about '}{duration(savings.seconds)}", "of training saved"))
         told.append(f"{savings.most}{facts.problem.amount(savings.epochs)} saved")
     if savings.itself > 0:
         told.append(savings.left)
@@ -114,23 +118,23 @@ def best(facts: Digest) -> str:
         return (
             f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
             f"at {facts.problem.at(facts.best.epoch)}</small></h2>\n"
-            f"<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>"
+            f"<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>{copied(facts.best.config) * bool(items)}"
         )
     if not facts.front:
         return ""
     names = [*facts.front[0].values]
     heads = "".join(f"<th>{escaped(name)}</th>" for name in ("trial", *names, "configuration"))
     rows = "".join(
-        f'<tr data-trial="trial-{run.trial}"><td>{run.trial}</td>'
-        + "".join(f"<td>{short(run.values[name])}</td>" for name in names)
-        + f'<td class="long">{escaped(clipped(settings(run.config)))}</td></tr>'
+        f'<tr data-trial="trial-{run.trial}"><td data-of="trial">{run.trial}</td>'
+        + "".join(f'<td data-of="{escaped(name)}">{short(run.values[name])}</td>' for name in names)
+        + f"<td>{escaped(clipped(settings(run.config)))}</td></tr>"
         for run in facts.front[:_LISTED]
     )
     more = len(facts.front) - _LISTED
     rest = f'<p class="quiet">and {plural(more, "other")}</p>' if more > 0 else ""
     return (
-        '<h2>Runs on the front <small class="quiet">nothing betters them in all goals</small></h2>\n'
-        f'<div class="front wide-table"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
+        '<h2>Pareto front <small class="quiet">no trial is better in all goals</small></h2>\n'
+        f'<div class="rows wide-table"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
     )
 
 
@@ -172,10 +176,11 @@ def foot(facts: Digest) -> str:
     told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
     if not facts.savings.epochs:
         return told
-    most = " At most so much: where some ended by themselves before that, those that were stopped might have, too."
+    most = " At most: some trials ended by themselves before full training, and stopped trials might have, too."
+    full = numeral(facts.problem.max_epochs or 0)
     return told + (
-        f"Saved: {units} of the full {numeral(facts.problem.max_epochs or 0)} that stopped and left trials did not "
-        f"train. Their time: at the median time of each trial's own {units}.{most * bool(facts.savings.most)}"
+        f"Saved {units}: those that stopped or paused trials did not train, of {full} each. Saved time: their number "
+        f"times the trial's median time of one.{most * bool(facts.savings.most)}"
     )
 
 
@@ -193,7 +198,7 @@ def table(facts: Digest, rows: Sequence[str]) -> str:
         f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
         '<button type="button" data-table="reasons" aria-pressed="true" hidden>Reasons</button>'
         '<button type="button" data-table="save" hidden>Save as CSV</button>'
-        "<output></output></div>\n"
+        '<output></output></div>\n<p class="hint" role="status"></p>'
         f'<div class="wide-table"><table>\n<thead><tr id="heads">{heads(facts)}</tr></thead>\n<tbody>\n'
         + "\n".join(rows)
         + '\n</tbody></table></div>\n<button type="button" class="more" hidden></button>\n</section>'
@@ -269,13 +274,27 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     more += [("metric", name, _plain(last)) for name, last in lasts if name not in facts.problem.measured]
     if len(t.seconds):
         more.append(("", "seconds", _plain(float(f"{float(t.seconds.sum()):.4g}"))))
-    found = escaped(json.dumps(more, separators=(",", ":"), ensure_ascii=False))
     leads = ' class="best"' if row.leads else ""
     return (
-        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more="{found}">{"".join(cells)}</tr>\n'
+        f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more={_json(more)}>{"".join(cells)}</tr>\n'
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
-        f'<div class="because">{because}</div><pre>{escaped(receipt)}</pre></td></tr>'
+        f'<div class="because">{because}</div><pre>{escaped(receipt)}</pre>{copied(t.config)}</td></tr>'
     )
+
+
+def copied(config: Mapping[str, Any]) -> str:
+    """The place of the buttons that copy a configuration."""
+    written = _json({name: plain(value) for name, value in config.items()}, ", ", ": ")
+    return f'<div class="copy" data-config={written}></div>'
+
+
+def _json(value: object, comma: str = ",", colon: str = ":") -> str:
+    """JSON as the value of an attribute, its quotes as they are: escaped they would weigh six bytes each."""
+    text = json.dumps(value, separators=(comma, colon), ensure_ascii=False)
+    text = re.sub(
+        "[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text
+    )  # `visible` writes \\x7f, which is no JSON
+    return "'" + html.escape(visible(text), quote=False).replace("'", "&#x27;") + "'"
 
 
 def _plain(value: object) -> object:

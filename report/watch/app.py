@@ -118,7 +118,7 @@ def _best(history: History) -> str:
 
 def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Hold the search: runs finish their epochs and are saved."""
-    training = study.history.running > len(study.lost)
+    training = study.history.running > len(study._lost)
     if study.outcome.over and not training:
         return f"nothing is left to stop: {study.outcome.reason}"
     why = "stopped on its page; Resume there or `haltune resume` lets it continue"
@@ -158,7 +158,7 @@ def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -
     if not isinstance(limits, dict):
         raise InvalidInput('{"limits": {"trials": 80}}: limits of the budget, by their names')
     raised = raise_limits(location.written, location.name, study.history, limits)
-    now = "" if study.history.running > len(study.lost) else "; nobody trains now: run its program again"
+    now = "" if study.history.running > len(study._lost) else "; nobody trains now: run its program again"
     return f"the budget is {limits_of(raised)} now{now}"
 
 

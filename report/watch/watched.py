@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any
 
@@ -24,11 +24,50 @@ _BAR = """<span id="answer" role="status"></span><span id="live"></span>
 <button type="button" data-do="stop">Stop</button><button type="button" data-do="resume">Resume</button>"""
 
 
+_KEPT = 4  # older values of a figure: pages that look at different times are some moments apart
+
+
 @dataclass
 class _Item:
     value: Any  # None: it is gone
     changed: int  # moment
+    before: tuple[tuple[int, Any], ...] = ()  # older values, each with the moment at which it came
     text: str = ""  # the value as JSON, once a page was told it
+    patches: dict[int, str] = field(default_factory=dict)  # by the moment of an older value: what turns it into this
+
+    def since(self, moment: int) -> str | None:
+        """The patch for a page that stands at a moment, as JSON; None if the whole value is shorter."""
+        self.text = self.text or picture_json(self.value)
+        at, old = next((known for known in reversed(self.before) if known[0] <= moment), (-1, None))
+        if at >= 0 and at not in self.patches:
+            self.patches[at] = picture_json(patch(old, self.value))
+        text = self.patches.get(at)
+        return text if text is not None and len(text) < len(self.text) else None
+
+
+def patch(old: Any, new: Any) -> Any:
+    """What turns one value of JSON into another, as JSON.
+
+    [new]: it is replaced. []: the key is gone. {key: patch}: within a table, or a list by its indices. [start, count,
+    [new]]: in a list these take the place of so many.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = {key: patch(old[key], value) if key in old else [value] for key, value in new.items()}
+        return {key: p for key, p in found.items() if p != {}} | {key: [] for key in old.keys() - new.keys()}
+    if not (isinstance(old, list | tuple) and isinstance(new, list | tuple)):
+        return {} if old is new or old == new else [new]
+    shorter, start, end = min(len(old), len(new)), 0, 0
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    while end < shorter - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    middle = range(start, len(new) - end)
+    if len(old) == len(new):
+        inner = {i: patch(old[i], new[i]) for i in middle}
+        inner = {i: p for i, p in inner.items() if p != {}}
+        if 2 * len(inner) <= len(middle) or all(isinstance(p, dict) for p in inner.values()):
+            return inner
+    return [start, len(old) - end - start, list(new[start : len(new) - end])]
 
 
 class Watched:
@@ -109,22 +148,25 @@ class Watched:
         changed = {k: v for k, v in now.items() if k not in self._items or self._items[k].value != v} | gone
         if changed:
             self.moment += 1
-            self._items |= {key: _Item(value, self.moment) for key, value in changed.items()}
+            for key, value in changed.items():
+                old = self._items.get(key) if key.startswith(("figure/", "curve/")) else None
+                before = (*old.before, (old.changed, old.value))[-_KEPT:] if old else ()
+                self._items[key] = _Item(value, self.moment, before)
 
     def since(self, mark: str) -> tuple[str, str]:
         """Return the mark of now, and what changed after the moment of a mark, as JSON.
 
-        {"mark": of now, "after": the mark, "items": {key: item, null for one that is gone}}; all items and
-        "after": null for a mark that is not one of this server.
+        {"mark": of now, "after": the mark, "items": {key: item, null for one that is gone}, "patches": {key: what turns
+        the item that the page has into that of now}}; all items and "after": null for a mark of another server.
         """
         with self._lock:
             moment, now = self._moment(mark), self.mark
             told = {key: item for key, item in self._items.items() if item.changed > moment}
-        for item in told.values():
-            item.text = item.text or picture_json(item.value)
-        items = ",".join(f"{json.dumps(key)}:{item.text}" for key, item in told.items())
+        patches = {key: text for key, item in told.items() if (text := item.since(moment)) is not None}
+        items = {key: item.text for key, item in told.items() if key not in patches}
+        parts = (",".join(f"{json.dumps(key)}:{text}" for key, text in part.items()) for part in (items, patches))
         after = json.dumps(mark if moment >= 0 else None)
-        return now, f'{{"mark":"{now}","after":{after},"items":{{{items}}}}}'
+        return now, '{{"mark":"{}","after":{},"items":{{{}}},"patches":{{{}}}}}'.format(now, after, *parts)
 
     @property
     def mark(self) -> str:

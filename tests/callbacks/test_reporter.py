@@ -101,7 +101,7 @@ def test_of_several_goals_each_is_needed_and_recorded():
     r = reporter(study.ask(), record="monitor")
     r.report(0.5, 1, {"ms": 2.0, "extra": 1.0})
     assert dict(study.history.trial(0).metrics).keys() == {"ms"}
-    with pytest.raises(InvalidInput, match="a report lacks 'ms'"):
+    with pytest.raises(InvalidInput, match="The report has no 'ms'"):
         r.report(0.5, 2, {"extra": 1.0})
 
 

@@ -50,7 +50,7 @@ def test_a_file_that_may_not_be_written_for_a_while_costs_one_warning(tmp_path: 
 
     told = trained(tmp_path / "a.db", when)
     assert len(told) == 1
-    assert "check the permissions" in told[0]
+    assert "Check the permissions" in told[0]
     assert "raining continues" in told[0]
 
 

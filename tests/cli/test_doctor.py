@@ -120,7 +120,7 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
 
 def test_a_damaged_file_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study.session.replica.store.close()
+    study._session.replica.store.close()
     path = tmp_path / "search.db"
     with sqlite3.connect(path) as c:
         c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -141,14 +141,14 @@ def test_a_damaged_file_is_found(doctor, tmp_path):
 
 def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study.session.replica.store.close()
+    study._session.replica.store.close()
     with sqlite3.connect(tmp_path / "search.db") as c:
         c.execute("DELETE FROM haltune_events WHERE seq = 2")  # the start of trial 0
     c.close()
     told, code = doctor(tmp_path / "search.db")
     assert code == 1
     assert "BAD  log          event 2 of the study 'study'" in told
-    assert "it is not there; the next is event 3" in told
+    assert "it is missing; the next is event 3" in told
 
 
 def test_a_decision_that_comes_out_otherwise_is_found(doctor, tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
     assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None, "checkpoint_epoch": None}
     (worker,) = status["workers"]
-    assert (worker["trial"], worker["worker"]) == (4, study.session.holder)
+    assert (worker["trial"], worker["worker"]) == (4, study._session.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
     assert [t["value"] for t in trials] == [0.125, "nan", 0.5, None, 0.75]
     assert [t["config"] for t in trials] == [dict(t.config) for t in study.trials]
@@ -89,7 +89,7 @@ def test_of_several_studies_each_command_asks_which(command, tmp_path, monkeypat
     more = [0] if command == "explain" else ["--out", tmp_path / "page.html"] if command == "report" else []
     done = CliRunner().invoke(app, list(map(str, [command, path, *more])), env={"COLUMNS": "160"})
     assert done.exit_code == (1 if command == "doctor" else 3)
-    assert "several.db holds 2 studies: 'plain loop', 'zwei [é]'. Say which, with --name" in done.output
+    assert "several.db has 2 studies: 'plain loop', 'zwei [é]'. Choose one with --name" in done.output
     named = CliRunner().invoke(app, list(map(str, [command, path, *more, "--name", "plain loop"])))
     assert "Say which" not in named.output
 
@@ -140,7 +140,7 @@ def test_what_is_not_there_exits_with_3_and_makes_no_file(tmp_path):
     (tmp_path / "text.db").write_text("this is no database, whatever its name says " * 100)
     assert "not a database" in haltune("status", tmp_path / "text.db", code=3)
     named = haltune("status", tmp_path / "text", code=3)
-    assert f"there is no file {tmp_path / 'text'}: give {tmp_path / 'text.db'}, which is there" in named
+    assert f"there is no file {tmp_path / 'text'}. Give {tmp_path / 'text.db'}, which is there" in named
 
 
 def test_wrong_usage_exits_with_2(log, tmp_path):
@@ -178,7 +178,7 @@ def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
 
 def test_a_held_search_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=9), tmp_path / "s.db", budget=Budget(trials=9))
-    hold(study.session.replica.store, "study", "stopped by somebody")
+    hold(study._session.replica.store, "study", "stopped by somebody")
     told = haltune("status", tmp_path / "s.db")
     assert "stopped for now (stopped by somebody)" in told
     assert "the search is stopped for now: stopped by somebody" in told
@@ -231,7 +231,7 @@ def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
     assert "the search 'study' of" in haltune(command, file, *more, code=3)
-    assert "it holds 'another'" in haltune(command, file, *more, "--name", "third", code=3)
+    assert "it has 'another'" in haltune(command, file, *more, "--name", "third", code=3)
 
 
 # a search that is over
@@ -321,7 +321,7 @@ def test_the_file_of_another_program_is_refused_and_left_as_it_is(tmp_path, comm
         c.execute("CREATE TABLE bookmarks (url)")
     before = path.read_bytes()
     more = ("0",) if command == "explain" else ("-o", tmp_path / "page.html") if command == "report" else ()
-    assert "is no store of haltune's: it holds bookmarks" in haltune(command, path, *more, code=3)
+    assert "is not a store of haltune: it contains bookmarks" in haltune(command, path, *more, code=3)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["places.sqlite"]
 
@@ -351,15 +351,15 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     path = tmp_path / "s.db"
     study = Study(PROBLEM, RandomSearch(trials=2), path, seed=0)
     study.ask()
-    host = study.session.holder.split("/")[0]
+    host = study._session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
-    monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study.session.holder)
-    monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study.session.holder)
+    monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study._session.holder)
+    monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study._session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
     assert ": nobody trains now\n" in told
     assert "1 trial: 1 lost, its worker is gone\n" in told
-    assert "nobody trains now, and the search is not over: its program, run again, continues it" in told
+    assert "no process trains now, but the search is not over: start its program again to continue it" in told
     assert "running" not in told
     assert strict(haltune("status", path, "--format", "json"))["state"] == "idle"
     assert "stops: nobody trains now" in haltune("stop", path)

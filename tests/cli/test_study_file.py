@@ -19,13 +19,12 @@ from haltune import (
     Int,
     Maximize,
     Minimize,
-    OptimalStopping,
     Space,
     Storage,
 )
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, TruVaR
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, OptimalStopping, TruVaR
 
 GOOD = """# a search
 [study]
@@ -63,7 +62,7 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
     old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
     with pytest.warns(UserWarning, match="LevelSetSearch is TruVaR now"):
         assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)
-    with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is more than max_epochs=30"):
+    with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is above max_epochs=30"):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
 
 
@@ -133,7 +132,7 @@ def test_configurations_to_start_with_are_part_of_the_problem(file):
 def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(file, tmp_path):
     kept = 'checkpoints = { folder = "ck", keep = 3 }'
     study = read(file(("seed = 4", f"store = {{ lease = 120 }}\n{kept}"))).open()
-    assert (study.settings.store.lease, study.checkpoints.keep) == (120.0, 3)
+    assert (study._settings.store.lease, study.checkpoints.keep) == (120.0, 3)
     assert study.checkpoints.folder.is_relative_to(tmp_path / "ck")
     with pytest.warns(HaltuneWarning, match=r'Write store = \{ url = "...", lease = 30 \}'):
         found = read(file(("seed = 4", 'store = "a.db"\nlease = 30')))
@@ -181,21 +180,21 @@ ERRORS = [
     ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
     ("max_epochs = 30", 'maximize = "val_acc"', 3, "unknown; it belongs under [goal]"),
     ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
-    ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
+    ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "has no 'kernel'"),
     ('name = "BOBOS"', 'name = "Halting"', 21, 'write it below, [policy.policy] and in it name = "RandomSearch"'),
     ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "where it holds several studies"),
     ("seed = 4", 'checkpoints = { disk_quota = "lots" }', 4, "'20GB'"),
     ("seed = 4", "store = { path = 'a.db' }", 4, "known are url, lease"),
     ('maximize = "val_acc"', 'maximize = "val_acc"\nminimize = "loss"', 6, "one of them"),
-    ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the first the smaller"),
+    ("bounds = [0, 1]", "bounds = [1, 0]", 8, "the smaller first"),
     ("float = [1e-4, 1e-1]", "float = [1e-1, 1e-4]", 11, "1e-1|0.1"),
     ("{ float = [1e-4, 1e-1], log = true }", "[1e-4, 1e-1]", 11, "may mean several things"),
     ("{ float = [1e-4, 1e-1], log = true }", "{ floats = [1e-4, 1e-1] }", 11, "say what it is"),
     ("log = true", "logs = true", 11, "did you mean 'log'?"),
-    ('kernel = "rbf"', 'kernel = "linear"', 16, "which 'kernel' never is"),
+    ('kernel = "rbf"', 'kernel = "linear"', 16, "'kernel' is never 'linear'"),
     ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'; did you mean 'BOBOS'?"),
     ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "did you mean 'initial'?"),
-    ('time = "30min"', 'time = "half an hour"', 24, "write a duration"),
+    ('time = "30min"', 'time = "half an hour"', 24, "Use a positive duration"),
     ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
 ]
 
@@ -394,7 +393,7 @@ def test_several_goals_and_constraints_are_read(file):
 @pytest.mark.parametrize(
     ("goal", "limits", "says"),
     [
-        ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals of 'a'"),
+        ('[[goal]]\nmaximize = "a"\n[[goal]]\nminimize = "a"', "", "two goals have the metric 'a'"),
         ('[goal]\nmaximize = "a"', "[constraints]\nparams = 5", "at_most = 5e6"),
     ],
 )

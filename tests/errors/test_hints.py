@@ -35,7 +35,7 @@ def ended() -> Study:
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: Int(1, 10, step=2), r"Int\(step=...\): there are no steps: Choice\("),  # type: ignore[call-arg]
+    (lambda: Int(1, 10, step=2), r"Int\(step=...\): there are no steps. Choice\("),  # type: ignore[call-arg]
     (lambda: Choice(categories=["a", "b"]), r"one list: Choice\(\["),  # type: ignore[call-arg]
     (lambda: Space(x=Float(0.0, 1.0)), r"one dict: Space\("),  # type: ignore[call-arg]
     (lambda: Budget(n_trials=20), "trials=20"),  # type: ignore[call-arg]
@@ -43,7 +43,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc", storage="a.db"), "store='search.db'"),  # type: ignore[call-overload]
     (lambda: Study(X, "acc", n_trials=20), "budget='20 trials'"),  # type: ignore[call-overload]
     (lambda: RandomSearch(seed=3), r"Study\(..., seed=0\)"),  # type: ignore[call-arg]
-    (lambda: a_trial().report(val_acc=0.5), "the goal's metric alone; others by metrics="),  # type: ignore[call-arg]
+    (lambda: a_trial().report(val_acc=0.5), "with the goal's metric, other metrics by metrics="),  # type: ignore[call-arg]
     (lambda: haltune.load_study(study_name="a", storage="a.db"), r"load_study\(st\w+=...\): (name=|store='search.db')"),  # type: ignore[call-arg]
 ]
 
@@ -62,7 +62,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (a_trial, "suggest_float", r"no attribute 'suggest_float': .*trial.config\['lr'\]"),
         (a_trial, "on_exception", r"callbacks=\[HaltuneCallback\(trial\)\]"),  # in a Trainer's callbacks
         (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
-        (lambda: ended().trials[0], "x", r"\.config\['x'\] is it"),
+        (lambda: ended().trials[0], "x", r"use \.config\['x'\]"),
         (lambda: ended().best, "params", r"\.config"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: policies, "ASHA", r"asynchronous=True"),

@@ -25,7 +25,7 @@ def check_the_log(study):
     assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
     reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
     assert len(reports) == len(set(reports))
-    assert study.session.replica.store.leases(study.name) == []
+    assert study._session.replica.store.leases(study.name) == []
     assert not study.history.with_status(Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
 
 
@@ -97,7 +97,7 @@ def test_workers_share_the_cpus_unless_the_user_says_otherwise(workers, own, fou
     [
         ({"workers": 0}, "workers=0: how many runs train at a time, a whole number from 1"),
         ({"gpus": "all"}, "gpus='all': 'auto', None, or a list"),
-        ({"trial_timeout": "soon"}, "trial_timeout='soon': write a duration"),
+        ({"trial_timeout": "soon"}, "Cannot read trial_timeout='soon'. Use a positive duration"),
         ({"retry_on": KeyboardInterrupt}, "retry_on="),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_training_that_no_other_process_can_find_is_refused(tmp_path):
 
 
 def test_a_study_in_memory_and_what_is_no_study_are_refused():
-    with pytest.raises(NotSupported, match="give it a file"):
+    with pytest.raises(NotSupported, match="Use a file"):
         run(Study(PROBLEM, RandomSearch(trials=1)), steady)
     with pytest.raises(InvalidInput, match="a Study whose store is a file"):
         run("search.db", steady)

@@ -120,7 +120,7 @@ def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_bac
     for command in ("python train.py", []):
         with pytest.raises(InvalidInput, match="a list of words"):
             run_script(study, command, **QUIET)
-    with pytest.raises(NotSupported, match="give it a file"):
+    with pytest.raises(NotSupported, match="Use a file"):
         run_script(Study(PROBLEM, RandomSearch(trials=1)), ["true"])
 
 
@@ -160,8 +160,8 @@ def test_a_program_finds_the_trial_of_its_launcher_and_reports_under_its_lease(t
     trial.report(0.5, seconds=1.0)
     study.sync()
     assert list(study.trials[0].epochs) == [1]
-    (lease,) = study.session.replica.store.leases("study")
-    assert lease.holder == study.session.holder
+    (lease,) = study._session.replica.store.leases("study")
+    assert lease.holder == study._session.holder
 
 
 def test_the_marker_of_a_leaving_launcher_stops_the_run_resumably_at_its_next_report(told, tmp_path):
@@ -181,7 +181,7 @@ def test_a_study_that_its_log_cannot_rebuild_is_an_error_that_says_what_to_do(to
     policy = partial(EI, cost="per", cost_function=lambda config: 1.0)
     study = a_study(tmp_path, 4, policy(), name="costs")
     told(study)
-    with pytest.raises(NotSupported, match="holds the function"):
+    with pytest.raises(NotSupported, match="uses the function"):
         haltune.current_trial()
     assert haltune.current_trial(policy=policy()).id == 0
     constrained = haltune.Space(dict(PROBLEM.space.parameters), constraints=[lambda c: c["lr"] > 0.01])

@@ -97,7 +97,7 @@ class Life:
         elif what == "interrupt":
             trial.interrupt()
         else:  # as a launcher tells of a worker that was killed
-            self.studies[who].session.lose(trial, "killed")
+            self.studies[who]._session.lose(trial, "killed")
         self.held[who] = None
 
     def value(self, trial: Trial) -> float:
@@ -233,7 +233,7 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
     for said in re.findall(r"P\(beats ([^)]+)\)", reason):
         assert said == f"{auditor.incumbent(e.trial):.4g}"
         assert evidence["incumbent"] == auditor.incumbent(e.trial)
-    drawn = re.compile(r", by curves drawn at epoch ([\d.]+)")
+    drawn = re.compile(r", by curves simulated at epoch ([\d.]+)")
     for said in drawn.findall(reason):
         assert float(said) == evidence["solved_at"] < e.epoch
     for said in re.findall(r"\bepoch ([\d.]+)", drawn.sub("", reason)):

@@ -25,7 +25,7 @@ def test_parameters_that_come_and_go_are_named() -> None:
     said = between(problem(), problem(lr=Float(0.1, 1.0), kind=Choice(["a", "b"])))
     assert [s.split(":")[0] for s in said] == ["space.parameters.n", "space.parameters.kind"]
     assert "now missing" in said[0]
-    assert "was not there" in said[1]
+    assert "was missing" in said[1]
 
 
 def test_another_order_of_the_parameters_is_another_space() -> None:

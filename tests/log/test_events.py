@@ -56,5 +56,5 @@ def test_what_numpy_holds_is_recorded_as_plain_json() -> None:
 
 
 def test_an_event_of_a_later_version_says_to_update() -> None:
-    with pytest.raises(InvalidInput, match=r"'teleported'.*newer haltune.*update"):
+    with pytest.raises(InvalidInput, match=r"'teleported'.*newer haltune.*update haltune"):
         from_json({"kind": "teleported", "at": 1.0})

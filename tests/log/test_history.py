@@ -237,5 +237,5 @@ def test_a_damaged_log_is_told_as_that_and_not_as_the_policys_mistake(log: list[
 
     reports = [e for e in log if isinstance(e, Reported) and e.trial == 1]
     fold = Fold(PROBLEM, Strict())
-    with pytest.raises(StoreError, match="event 1 of the study: reported of trial 1, and there are 0 yet"):
+    with pytest.raises(StoreError, match="event 1 of the study: reported of trial 1, but there are only 0 trials"):
         fold.read([log[0], reports[0]])

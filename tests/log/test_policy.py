@@ -15,10 +15,10 @@ from worlds import POLICIES, problem, quick, small_study
 
 import haltune
 from examples import many
-from haltune import Budget, OptimalStopping, policies
+from haltune import Budget, policies
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.policy import Policy, Wrapper, in_words
-from haltune.policies import EI, Halting, Hyperband, Ladder, RandomSearch, SuccessiveHalving
+from haltune.policies import EI, Halting, Hyperband, Ladder, OptimalStopping, RandomSearch, SuccessiveHalving
 
 CONTRACT = [name for name in vars(Policy) if not name.startswith("_")]
 OWN = {  # what a wrapper is there to change
@@ -126,13 +126,13 @@ def test_what_is_no_policy_is_refused_wherever_one_is_expected() -> None:
 
     for door in (Halting, lambda p: small_study(p)):
         for wrong in (Duck(), EI, "ei"):
-            with pytest.raises(InvalidInput, match=r"policy such as .* not"):
+            with pytest.raises(InvalidInput, match=r"policy such as .* got"):
                 door(wrong)
-    with pytest.raises(InvalidInput, match=r"policy such as .* not"):  # a study alone has one of its own
+    with pytest.raises(InvalidInput, match=r"policy such as .* got"):  # a study alone has one of its own
         Halting(None)
-    with pytest.raises(InvalidInput, match=r"derives from haltune\.policies\.Policy"):
+    with pytest.raises(InvalidInput, match=r"derive from haltune\.policies\.Policy"):
         small_study(Duck())
-    with pytest.raises(InvalidInput, match=r"write EI\(\)"):
+    with pytest.raises(InvalidInput, match=r"Use EI\(\)"):
         small_study(EI)
 
 

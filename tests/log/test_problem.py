@@ -80,10 +80,10 @@ ONE = Maximize("acc")
     [
         (lambda: Constraint("params"), "at_most="),
         *[(lambda v=v: Constraint("params", at_most=v), "finite number") for v in (math.nan, "5e6", True)],
-        (lambda: Problem(SPACE, ["acc", Minimize("ms")], 3), "the goal is Maximize"),  # type: ignore[list-item]
-        (lambda: Problem(SPACE, [ONE, 3], 3), "a list of such"),  # type: ignore[list-item]
-        (lambda: Problem(SPACE, [ONE, Minimize("acc")], 3), "two goals of 'acc'"),
-        (lambda: Problem(SPACE, [Maximize("acc", of="best"), Minimize("ms")], 3), "last epoch"),
+        (lambda: Problem(SPACE, ["acc", Minimize("ms")], 3), "has no direction. Use Maximize"),  # type: ignore[list-item]
+        (lambda: Problem(SPACE, [ONE, 3], 3), "the goal must be Maximize"),  # type: ignore[list-item]
+        (lambda: Problem(SPACE, [ONE, Minimize("acc")], 3), "two goals have the metric 'acc'"),
+        (lambda: Problem(SPACE, [Maximize("acc", of="best"), Minimize("ms")], 3), "for its last"),
         (lambda: Problem(SPACE, SPACE), "swapped"),  # type: ignore[arg-type]
         (
             lambda: Problem(SPACE, ONE, 3, constraints=[Constraint("p", at_most=1), Constraint("p", at_least=0)]),
@@ -91,7 +91,7 @@ ONE = Maximize("acc")
         ),
         (
             lambda: Problem(SPACE, Maximize("a", of="best"), 3, constraints=[Constraint("recall", at_least=0.5)]),
-            "the best epoch may be beyond",
+            "the best epoch may violate",
         ),
         *[(lambda n=n: Problem(SPACE, ONE, n), "max_epochs") for n in (0, -3, 2.5, True, "10", math.inf, 10**12 + 1)],
     ],

@@ -8,10 +8,10 @@ import pytest
 
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
-from haltune import Float, Maximize, OptimalStopping, Study  # noqa: E402
+from haltune import Float, Maximize, Study  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 from haltune.optuna import HaltunePruner  # noqa: E402
-from haltune.policies import Halting, RandomSearch  # noqa: E402
+from haltune.policies import Halting, OptimalStopping, RandomSearch  # noqa: E402
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 EPOCHS = 20

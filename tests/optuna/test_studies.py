@@ -102,7 +102,7 @@ def test_a_copy_is_written_anew_and_nothing_of_others_is_overwritten(tmp_path):
     with pytest.raises(InvalidInput, match="is another"):
         to_study(searched(trials=1), where)
     optuna.load_study(study_name="study", storage=where).optimize(lambda trial: 0.5, n_trials=1)
-    with pytest.raises(InvalidInput, match="of Optuna's own"):
+    with pytest.raises(InvalidInput, match="Optuna has trained its own trials"):
         to_study(more, where)
 
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_taken_is_an_error_in_words(tmp_path):
         from_study(f"sqlite:///{tmp_path}/optuna.db")
     with pytest.raises(InvalidSpace, match="No ended trial of this Optuna study"):
         from_study(optuna.create_study())
-    with pytest.raises(InvalidInput, match="Set max_epochs="):
+    with pytest.raises(InvalidInput, match="Use max_epochs="):
         from_study(of(made([1.0] * 5, 1.0)), max_epochs=2)
 
 

@@ -102,6 +102,13 @@ def test_the_old_name_of_a_policy_makes_the_new_one_and_says_so():
             assert getattr(haltune.policies, old)(**options).spec == now.spec
 
 
+def test_what_moved_to_the_policies_is_at_the_top_for_a_version_and_says_so():
+    for name in ("Level", "OptimalStopping", "Resume", "Start"):
+        assert name not in dir(haltune)
+        with pytest.warns(UserWarning, match=f"from haltune.policies import {name}"):
+            assert getattr(haltune, name) is getattr(haltune.policies, name)
+
+
 def test_no_configuration_is_drawn_twice_while_others_are_left() -> None:
     space = Space({"a": Int(1, 3), "b": Choice(["x", "y"])})
     study = search(small_study(RandomSearch(), problem=problem(space=space), trials=6))
@@ -131,7 +138,7 @@ def recorded_with_guided(inner, around=lambda spec: spec):
 @pytest.mark.parametrize("around", [lambda spec: spec, lambda spec: {**Halting(RandomSearch()).spec, "inner": spec}])
 def test_a_log_of_guided_opens_and_continues_with_the_default_search_and_says_so(inner, around):
     recorded, store = recorded_with_guided(inner, around)
-    with pytest.warns(UserWarning, match=r"recorded with Guided, which is gone.*continues with MultiFidelity\(\)"):
+    with pytest.warns(UserWarning, match=r"recorded with Guided, which was removed.*continues with MultiFidelity\(\)"):
         study = load_study(store, budget=Budget(trials=9))
     assert study.policy.part(MultiFidelity) == MultiFidelity()
     assert (study.best, len(study.trials)) == (recorded.best, 6)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haltune import Budget, Float, Level, Maximize, OptimalStopping, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneError
 from haltune.gp import Kernel
 from haltune.policies import (
@@ -23,7 +23,9 @@ from haltune.policies import (
     Hyperband,
     InfiniteHyperband,
     Ladder,
+    Level,
     MultiFidelity,
+    OptimalStopping,
     Rollout,
     SuccessiveHalving,
     TruVaR,
@@ -32,23 +34,23 @@ from haltune.policies import (
 OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Hyperband(81, 1), "above 1"),
     (lambda: Hyperband(math.inf), "not a finite number"),
-    (lambda: Hyperband(81, 3, min_resource=100), "the first at least the second"),
-    (lambda: Hyperband(n_max=3, n_min=9), "lower n_min"),
+    (lambda: Hyperband(81, 3, min_resource=100), "max_resource at least min_resource"),
+    (lambda: Hyperband(n_max=3, n_min=9), "Lower n_min"),
     (lambda: Hyperband(schedule="table2"), "'line2', 'table1' or 'growing'"),  # type: ignore[arg-type]
     (lambda: Hyperband(schedule="growing", n_max=9), "n_max=9"),
     (lambda: Hyperband(schedule="growing", rounds=2), "rounds=2"),
-    (lambda: Hyperband(81, schedule="growing").table(), "no round"),
+    (lambda: Hyperband(81, schedule="growing").table(), "no single round"),
     (lambda: Hyperband(81, brackets=5), "s = 4, 3, 2, 1, 0"),
     (lambda: Hyperband(asynchronous="soon"), "'promote' or 'stop'"),  # type: ignore[arg-type]
-    (lambda: Hyperband(asynchronous=True, resume=False), "needs epochs or seconds"),
-    (lambda: Hyperband(sampler="halton"), "random, sobol, lhs"),  # type: ignore[arg-type]
+    (lambda: Hyperband(asynchronous=True, resume=False), "needs resource='epochs' or 'seconds'"),
+    (lambda: Hyperband(sampler="halton"), "'random', 'sobol', 'lhs'"),  # type: ignore[arg-type]
     (lambda: SuccessiveHalving(n=0), "n=0"),
     (lambda: InfiniteHyperband(eta=2.5), "whole number"),  # type: ignore[arg-type]
     (lambda: InfiniteHyperband(start_budget=0), "above 0"),
-    (lambda: Ladder(first_cut=0.5), r"Ladder\(first_cut=0.5\): above 1"),
+    (lambda: Ladder(first_cut=0.5), r"Ladder\(first_cut=0.5\) is not above 1"),
     (lambda: Ladder(min_trials_per_rung=0), r"Ladder\(min_trials_per_rung=0\): a whole number, at least 1"),
     (lambda: MultiFidelity(initial=1), "initial"),
-    (lambda: EI(cost_model=["a"]), "need cost="),
+    (lambda: EI(cost_model=["a"]), "without cost="),
     (lambda: EI(cost=lambda c: 1.0), "cost_function="),  # type: ignore[arg-type]
     (lambda: Rollout(affordable=1.0), "between 0 and 1"),
     (lambda: Rollout(infeasible="drop"), "restrict"),  # type: ignore[arg-type]
@@ -61,7 +63,7 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: BOBOS(wrong_stop=0.0), "a probability"),
     (lambda: BOBOS(kappa=0.5), "kappa"),
     (lambda: BOBOS(audit=1.1), "from 0 to 1"),
-    (lambda: OptimalStopping(resolve_at=(4,)), "comes after the first"),
+    (lambda: OptimalStopping(resolve_at=(4,)), "must be above first"),
     (lambda: OptimalStopping("faithful", beside=True), "one curve alone"),
     (lambda: TruVaR(threshold=1.0, implicit=0.5), "Give one of them"),
     (lambda: TruVaR(kernel=Kernel("se", 1.0, np.ones(2))), "noise"),
@@ -69,11 +71,11 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: TruVaR(grid=[1, 2]), "list of configurations"),  # type: ignore[list-item]
     (lambda: TruVaR(0.5, levels=[Level("a"), Level("a", cost=2.0)]), "share a name"),
     (lambda: Level("a", noise=-1.0), "noise"),
-    (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "one or the other"),
-    (lambda: AutoBCT(worst=0.1), "together, or neither"),
-    (lambda: AutoBCT(worst=0.0, best=1.0, score_scale="log"), "positive ones for 'log'"),
-    (lambda: AutoBCT(method="exact"), "give max_trainings from 1 to 3"),
-    (lambda: AutoBCT(prior="D.9"), "the paper's are"),
+    (lambda: AutoBCT(gamma=0.1, score_per_hour=1), "Give one of them"),
+    (lambda: AutoBCT(worst=0.1), "Give both, or neither"),
+    (lambda: AutoBCT(worst=0.0, best=1.0, score_scale="log"), "both positive for 'log'"),
+    (lambda: AutoBCT(method="exact"), "Give max_trainings from 1 to 3"),
+    (lambda: AutoBCT(prior="D.9"), "Give one of D.1"),
 ]
 
 
@@ -85,26 +87,26 @@ def test_options_that_make_no_sense_are_refused(make: Callable[[], Any], says: s
 
 UNSUITABLE: list[tuple[Any, int | None, str]] = [
     (Hyperband(), None, "needs max_resource"),
-    (Hyperband(81), 27, "lower it to 27"),
+    (Hyperband(81), 27, "Lower it to 27"),
     (Hyperband(resource="seconds"), 5, "needs max_resource, in seconds"),
     (Hyperband(brackets=4), 27, "s = 3, 2, 1, 0"),
-    (Hyperband(9, sampler=BOBOS()), None, "needs a horizon"),
-    (Ladder(), None, "needs a horizon"),
-    (Ladder(min_resource=10), 9, r"min_resource=10\): at most max_epochs=9"),
+    (Hyperband(9, sampler=BOBOS()), None, "needs max_epochs"),
+    (Ladder(), None, "needs max_epochs"),
+    (Ladder(min_resource=10), 9, r"min_resource=10\) is above max_epochs=9"),
     (MultiFidelity(), None, "InfiniteHyperband"),
     (GPUCB(beta="theorem"), 9, "finitely many"),
     (EI(cost="per", cost_model=["c"]), 9, "parameters of the space"),
     (TruVaR(grid=[{"x": 7.0, "y": 0.0}]), 9, "not a configuration"),
     (TruVaR(monotone=True), 9, "monotone"),
     (TruVaR(kernel=Kernel("se", 1.0, np.ones(3)), noise=0.1), 9, r"3 lengthscales.*2 coordinates"),
-    (TruVaR(threshold=92.0), 9, r"threshold=92\): acc goes from 0 to 1"),
+    (TruVaR(threshold=92.0), 9, r"threshold=92\) is outside the bounds of acc, 0 to 1"),
     (
         TruVaR(kernel=Kernel("se", 1.0, np.ones(2)), noise=lambda c: -1.0, grid=3),
         9,
         "noise function returned .* for {'x'",
     ),
     (AutoBCT(worst=1.0, best=0.0), 1, "best must be better"),
-    (AutoBCT(prior="D.1"), 1, "give a prior for this space"),
+    (AutoBCT(prior="D.1"), 1, "Give a prior for this space"),
     (AutoBCT(score_per_hour=1.0), 1, "in units of their own"),
 ]
 

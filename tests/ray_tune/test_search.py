@@ -75,7 +75,7 @@ def test_no_trial_is_stopped_before_min_epochs_of_the_search_or_of_a_scheduler_a
             alone.STOP if epoch == 3 else alone.CONTINUE
         )
     for kind in (search, lambda **options: HaltuneScheduler(9, **options)):
-        with pytest.raises(InvalidInput, match="min_epochs=10 is more than max_epochs=9"):
+        with pytest.raises(InvalidInput, match="min_epochs=10 is above max_epochs=9"):
             kind(min_epochs=10)
 
 
@@ -174,7 +174,7 @@ def test_a_search_that_is_saved_and_restored_goes_on_as_if_nothing_had_been(tmp_
 def test_what_another_searcher_saved_is_not_unpickled(tmp_path):
     for content in (pickle.dumps({"held": {}}), b"[]"):
         (tmp_path / "state").write_bytes(content)
-        with pytest.raises(InvalidInput, match="no state of a search by haltune"):
+        with pytest.raises(InvalidInput, match="not a state of haltune"):
             s = search()
             s.restore(str(tmp_path / "state"))
             s.study  # noqa: B018
@@ -216,7 +216,7 @@ def test_epochs_are_counted_by_what_the_user_says_and_those_beyond_are_told_of()
         (lambda: HaltuneSearch(SPACE, max_epochs=9).suggest("a"), InvalidInput, "name of one metric"),
         (lambda: HaltuneSearch(metric="acc", mode="max", max_epochs=9).suggest("a"), InvalidInput, "no space"),
         (lambda: HaltuneScheduler(metric="acc", mode="max").study, InvalidInput, "needs max_epochs="),
-        (lambda: driven(search(), HaltuneScheduler(9)), InvalidInput, "Write HaltuneScheduler\\(\\)"),
+        (lambda: driven(search(), HaltuneScheduler(9)), InvalidInput, "Use HaltuneScheduler\\(\\)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_is_said(make, error, said):
@@ -266,11 +266,11 @@ def test_nested_dicts_are_named_by_their_path_and_nested_again():
 @pytest.mark.parametrize(
     ("domain", "said"),
     [
-        (tune.grid_search([1, 2]), "tune.grid_search of x chooses every configuration.*tune.choice"),
-        (tune.randn(0, 1), "Tune's parameter 'x', Normal.*haltune knows tune.uniform"),
+        (tune.grid_search([1, 2]), "tune.grid_search of x trains every configuration.*tune.choice"),
+        (tune.randn(0, 1), "Tune's parameter 'x', Normal.*haltune supports tune.uniform"),
         (tune.quniform(0, 1, 1e-5), "more than 1000 steps"),
         (tune.choice([tune.uniform(0, 1), 3]), "a choice among ranges"),
-        (tune.choice([{"a": 1}, {"a": 2}]), "JSON cannot keep"),
+        (tune.choice([{"a": 1}, {"a": 2}]), "JSON cannot store"),
     ],
 )
 def test_what_has_no_counterpart_is_named_with_what_has(domain, said):

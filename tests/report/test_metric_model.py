@@ -104,16 +104,18 @@ def test_a_stated_interval_holds_about_nine_times_in_ten():
 
 
 def test_how_sure_the_best_is_holds_about_nine_times_in_ten():
-    """No trial, stopped ones included, would have ended better by more."""
-    held, more = [], []
-    for seed in range(10):
+    """No trial, stopped ones included, would have ended better by more; and the amount is no wider than it need be."""
+    held, more, short = [], [], []
+    for seed in range(40):
         history, value = crossing(seed)
-        best = history.best()
+        best = history.best().trial
         ends = [value(t.config, 9) for t in history.trials]
-        more.append(MetricModel.of(history).behind(history, best.trial))
-        held.append(max(ends) - ends[best.trial] <= more[-1] + 1e-9)
-    assert np.mean(held) >= 0.8
+        short.append(max(ends) - ends[best])
+        more.append(MetricModel.of(history).behind(history, best))
+        held.append(short[-1] <= more[-1] + 1e-9)
+    assert 0.85 <= np.mean(held) <= 0.99
     assert 0.0 <= min(more) < max(more)
+    assert np.mean(more) < 2 * np.quantile(short, 0.9)  # one amount for all searches would have to be this quantile
     known = searched(CUBE, lambda x: -((x["a"] - 0.5) ** 2))
     assert MetricModel.of(known).behind(known, known.best().trial) < 0.02
 

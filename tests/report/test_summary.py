@@ -65,7 +65,7 @@ def test_checkpoints_that_lie_on_the_disk_are_told_of_with_their_size_and_for_wh
     count = len(study.checkpoints.sizes())
     assert count > 1
     told = f"{count} checkpoints ({5 * count} bytes) kept in {study.checkpoints.folder}, "
-    told += "those of paused trials among them"
+    told += "including those of paused trials"
     assert told in summary(study)
     assert told in unescape(page(study))
     assert "checkpoint" not in summary(climbed())
@@ -84,9 +84,9 @@ def test_epochs_that_were_not_saved_and_trained_again_are_counted_beside_the_who
     facts = digest(study)
     assert (study.history.spent.epochs, facts.trained, facts.again) == (14, 12, 2)
     assert "12 epochs (2 more lost and trained again)" in spending_line(study.history, study.budget)
-    assert ", 2 more lost and trained again" in summary(study)
+    assert "; 2 epochs lost and trained again" in summary(study)
     assert "<b>12 epochs</b>" in stats(facts)
-    assert ", 2 more lost and trained again</span>" in stats(facts)
+    assert "; 2 epochs lost and trained again</span>" in stats(facts)
 
 
 class Halver(RandomSearch):
@@ -115,7 +115,7 @@ def test_where_runs_end_by_themselves_what_stopping_saved_is_the_most_that_it_ca
     shown = unescape(stats(facts))
     assert "<b>at most 39% saved</b>" in shown
     assert f"at most 14 epochs saved, {spared}" in shown
-    assert "At most so much" in unescape(page(study))
+    assert "At most: some trials ended by themselves" in unescape(page(study))
 
 
 def tried(trials, text, succeed=(0,), verbose=1):

@@ -83,7 +83,7 @@ def test_bounds_that_cross_in_a_row_are_told_apart_from_configurations():
     space = Space({"a": Int(0, 9), "b": Int(0, 9), "k": Int("a", "b")})
     decoded = space.decode([0.95, 0.05, 0.5])
     assert not space.contains(decoded)
-    with pytest.raises(InvalidSpace, match="no value left"):
+    with pytest.raises(InvalidSpace, match="no valid value"):
         space.canonical(decoded)
     sampled = space.sample(50, np.random.default_rng(0))
     assert all(c["a"] <= c["k"] <= c["b"] for c in sampled)

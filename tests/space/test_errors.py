@@ -19,14 +19,14 @@ DOMAINS = {
     "too wide to be exact": lambda: Int(-(2**52), 2**52),
     "no options": lambda: Choice([]),
     "needs a list of options": lambda: Choice("adam"),
-    "in an order that stays": lambda: Choice({"a", "b"}),
-    "lists 1.0 twice": lambda: Choice([1, 1.0]),
-    "2001 options.*2000 are the most.*Int\\(low, high\\)": lambda: Choice(range(2001)),
-    "which JSON cannot keep": lambda: Choice([object()]),
-    "holds inf": lambda: Constant(math.inf),
+    "their order must not change": lambda: Choice({"a", "b"}),
+    "contains 1.0 twice": lambda: Choice([1, 1.0]),
+    "2001 options.*the limit is 2000.*Int\\(low, high\\)": lambda: Choice(range(2001)),
+    "which JSON cannot store": lambda: Choice([object()]),
+    "contains inf": lambda: Constant(math.inf),
     "allows no value": lambda: Int(1, 2, when={"kernel": []}),
-    "log='false'\\): log is True or False, without quotation marks": lambda: Float(1, 2, log="false"),
-    "low = '1e-4' is a text: write the number, 1e-4, without quotation marks": lambda: Float("1e-4", 1),
+    "log='false'\\) is not valid. Use True or False, without quotation marks": lambda: Float(1, 2, log="false"),
+    "low = '1e-4' is text. Write the number 1e-4 without quotation marks": lambda: Float("1e-4", 1),
 }
 
 
@@ -38,23 +38,23 @@ def test_a_bad_domain_is_refused_with_its_reason(sentence):
 
 SPACES = {
     "'lr' is given twice": [("lr", Float(0, 1)), ("lr", Int(0, 1))],
-    "condition on 'kernal', no parameter. Did you mean 'kernel'": {
+    "depends on 'kernal', which is no parameter. Did you mean 'kernel'": {
         "kernel": Choice(["a"]),
         "d": Int(1, 2, when={"kernal": "a"}),
     },
-    "'d' is active when 'kernel' is 'c', which 'kernel' never is": {
+    "condition of 'd' never holds: 'kernel' is never 'c'": {
         "kernel": Choice(["a", "b"]),
         "d": Int(1, 2, when={"kernel": "c"}),
     },
-    "the signs are": {"k": Int(1, 9), "d": Int(1, 2, when={"k": ("=>", 9)})},
+    "with one of": {"k": Int(1, 9), "d": Int(1, 2, when={"k": ("=>", 9)})},
     "circle: a -> b -> a": {"a": Int(1, "b"), "b": Int(1, "a")},
-    "names 'k3', no parameter": {"k2": Int(1, 9), "k1": Int(1, "k3")},
+    "bound 'k3', no parameter": {"k2": Int(1, 9), "k1": Int(1, "k3")},
     "which is a choice": {"c": Choice([1, 2]), "x": Float(0, "c")},
-    "is an Int, so its bound 'x' must be an Int": {"x": Float(1, 2), "k": Int(1, "x")},
-    "'k1' can never have a value": {"k2": Int(1, 4), "k1": Int(5, "k2")},
-    "may mean several things": {"x": (0, 1)},
-    "spaces do not nest: give each a name of its own, such as 'adam_lr'": {"adam": {"lr": Float(0, 1)}},
-    "A space maps names": {"": 1},
+    "is an Int, but its bound 'x' is not": {"x": Float(1, 2), "k": Int(1, "x")},
+    "'k1' may have no valid value": {"k2": Int(1, 4), "k1": Int(5, "k2")},
+    "can mean several things": {"x": (0, 1)},
+    "spaces cannot nest. Give each its own name, such as 'adam_lr'": {"adam": {"lr": Float(0, 1)}},
+    "name must be text": {"": 1},
 }
 
 
@@ -76,17 +76,17 @@ SPACE = Space(
 )
 GOOD = {"lr": 0.01, "kernel": "rbf", "top": 9, "k": 7, "optimizer": "adam"}
 CONFIGS = {
-    "'momentum' is no parameter of this space": GOOD | {"momentum": 0.9},
-    "'lr' is missing": {k: v for k, v in GOOD.items() if k != "lr"},
-    "'degree' is given as 3, but it is active only when 'kernel' is 'poly'": GOOD | {"degree": 3},
-    "'lr' is 0.5, but must lie in \\[0.0001, 0.1\\]": GOOD | {"lr": 0.5},
-    "'k' is 10, but must lie in \\[5, 9\\]": GOOD | {"k": 10},
+    "no parameter 'momentum'": GOOD | {"momentum": 0.9},
+    "has no 'lr'": {k: v for k, v in GOOD.items() if k != "lr"},
+    "'degree' is 3, but it is active only when 'kernel' is 'poly'": GOOD | {"degree": 3},
+    "'lr' is 0.5. Use a value in \\[0.0001, 0.1\\]": GOOD | {"lr": 0.5},
+    "'k' is 10. Use a value in \\[5, 9\\]": GOOD | {"k": 10},
     "'lr' must be a number; got '0.1' \\(str\\)": GOOD | {"lr": "0.1"},
     "'lr' must be finite": GOOD | {"lr": math.nan},
     "'top' must be an int; got 9.0 \\(float\\)": GOOD | {"top": 9.0},
     "'kernel' must be one of 'rbf', 'poly'; got 'linear'": GOOD | {"kernel": "linear"},
     "'optimizer' must be one of 'adam'; got 'sgd'": GOOD | {"optimizer": "sgd"},
-    "like a dict; got 3": 3,
+    "is a dict of names and values; got 3": 3,
 }
 
 
@@ -100,5 +100,5 @@ def test_a_configuration_outside_the_space_is_refused_with_its_reason(sentence):
 
 @pytest.mark.parametrize("given", [Float, range(3), {"min": 0.0, "max": 1.0}, {1, 2}, (0.1, 1.0), [1, 2]])
 def test_what_may_be_meant_as_a_domain_is_asked_for(given: object) -> None:
-    with pytest.raises(InvalidSpace, match=r"'lr' is given as .*Choice\(\[...\]\).*Float\(low, high\)"):
+    with pytest.raises(InvalidSpace, match=r"'lr' is .*Choice\(\[...\]\).*Float\(low, high\)"):
         Space({"lr": given})

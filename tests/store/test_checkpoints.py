@@ -168,7 +168,7 @@ def test_no_room_under_a_quota(tmp_path: Path) -> None:
     first.save(write("x" * 900))
     second.report(0.5)
     second.room_for(100)
-    with pytest.raises(NoRoom, match=r"1\.1 KB.*disk_quota allows 1 KB"):
+    with pytest.raises(NoRoom, match=r"1\.1 KB.*disk_quota is 1 KB"):
         second.room_for(200)
     with pytest.raises(NoRoom):
         second.save(write("x" * 200))
@@ -196,14 +196,14 @@ def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(t
             PROBLEM, Whims(), tmp_path / "s.db", budget="9 trials", lease=30, keep_checkpoints=3, max_retries=7
         )  # type: ignore[call-overload]
     (said,) = map(str, map(attrgetter("message"), caught))
-    assert "Write store=Storage(..., lease=30, max_retries=7), checkpoints=Checkpointing(keep=3)." in said
+    assert "Use store=Storage(..., lease=30, max_retries=7), checkpoints=Checkpointing(keep=3)." in said
     asked(study).report(0.5)
     with pytest.warns(HaltuneWarning, match=r"Write checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
         again = load_study(tmp_path / "s.db", policy=Whims(), checkpoints=tmp_path / "ck", disk_quota="1 GB")  # type: ignore[call-arg]
-    assert (study.settings.store.lease, study.settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
+    assert (study._settings.store.lease, study._settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
     assert again.checkpoints.quota == 10**9
     assert again.checkpoints.folder.is_relative_to(tmp_path / "ck")
-    with pytest.raises(InvalidInput, match=r"give it once, store=Storage"):
+    with pytest.raises(InvalidInput, match=r"use only store=Storage"):
         Study(PROBLEM, Whims(), Storage(), lease=30)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="did you mean keep"):
         Checkpointing(kep=3)  # type: ignore[call-arg]

@@ -108,12 +108,12 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         {"kind": "ended", "at": 1.0, "body": '{"kind":"ended","error":' + "[" * 99_999 + "]" * 99_999 + "}"},
         "its JSON cannot be read",
     ),
-    "a kind of a later version": (body("teleported"), "newer haltune; update"),
-    "a field of a later version": (ended(surprise=1), "'surprise'.*newer haltune; update"),
-    "trial 99": (ended(trial=99), "there are 3 yet"),
-    "an epoch beyond the last": (report(epoch=1e300), "and a training has 9"),
-    "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "other types"),
-    "a second beginning": (body("created", problem={}, policy={}, seed=3), "a study is made once"),
+    "a kind of a later version": (body("teleported"), "newer haltune wrote this log; update"),
+    "a field of a later version": (ended(surprise=1), "'surprise'.*newer haltune wrote this log; update"),
+    "trial 99": (ended(trial=99), "there are only 3 trials"),
+    "an epoch beyond the last": (report(epoch=1e300), "but max_epochs is 9"),
+    "a value that is a blob": (report(value=b"\x80\x04cos\nsystem\n"), "wrong types"),
+    "a second beginning": (body("created", problem={}, policy={}, seed=3), "only the first event can create a study"),
 }  # fmt: skip
 
 
@@ -130,13 +130,13 @@ def test_an_event_that_no_haltune_writes_is_a_sentence_that_says_where(
         with pytest.raises(StoreError, match=row[1]) as caught:
             use()
         assert f"event {position} of the study 'study' in sqlite:///{path}" in str(caught.value)
-        assert "bring back a copy of the store" in str(caught.value)
+        assert "Restore a copy of the store" in str(caught.value)
 
 
 def test_a_gap_in_the_log_is_said(sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
     missing = put(path, report(), 1) - 1
-    with pytest.raises(StoreError, match=f"event {missing} of the study .* it is not there"):
+    with pytest.raises(StoreError, match=f"event {missing} of the study .* it is missing"):
         read_study(open_store(path))
 
 
@@ -160,7 +160,7 @@ def test_whatever_changes_in_an_event_is_noticed(change: str, sound: Path, tmp_p
     with sqlite3.connect(path) as c:
         c.execute(change)
     c.close()
-    with pytest.raises(StoreError, match=r"event \d+ .*it is not what was written"):
+    with pytest.raises(StoreError, match=r"event \d+ .*it was changed after it was written"):
         list(open_store(path).read("study"))
 
 

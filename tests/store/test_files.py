@@ -24,7 +24,7 @@ def test_what_is_no_store_is_refused_with_what_is(where: Any) -> None:
 
 @pytest.mark.parametrize(
     ("url", "says"),
-    [("sqlite:///:memory:", "store=None"), ("sqlite:///a.db?timeout=9", "takes no options")],
+    [("sqlite:///:memory:", "store=None"), ("sqlite:///a.db?timeout=9", "has no options")],
 )  # fmt: skip
 def test_a_sqlite_url_names_a_file_and_nothing_else(url: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
@@ -33,7 +33,7 @@ def test_a_sqlite_url_names_a_file_and_nothing_else(url: str, says: str) -> None
 
 @pytest.mark.parametrize("url", ["postgresql+pg8000://h/a", "mysql://me:secret@h/a", "://"])
 def test_an_address_that_is_no_store_is_a_clear_error(url: str) -> None:
-    with pytest.raises(StoreError, match=r"SQLite or PostgreSQL; write 'sqlite:///search\.db'") as caught:
+    with pytest.raises(StoreError, match=r"SQLite or PostgreSQL. Use 'sqlite:///search\.db'") as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
 
@@ -41,7 +41,7 @@ def test_an_address_that_is_no_store_is_a_clear_error(url: str) -> None:
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "letter.db"
     path.write_text("Dear reader, " * 100)
-    with pytest.raises(StoreError, match="written by something else"):
+    with pytest.raises(StoreError, match="another program wrote the file"):
         open_store(path)
     assert path.read_text() == "Dear reader, " * 100
 
@@ -58,7 +58,7 @@ def test_a_full_disk_loses_nothing_recorded_and_the_search_goes_on_when_there_is
     study = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3))
     limited(store, 40)
     kept = []
-    with pytest.raises(StoreError, match=r"disk is full.*make room.*nothing recorded is lost"):
+    with pytest.raises(StoreError, match=r"disk is full.*Free some space.*nothing recorded is lost"):
         for _ in range(1000):
             trial = study.ask()
             assert isinstance(trial, Trial)

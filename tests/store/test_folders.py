@@ -148,5 +148,5 @@ def test_an_old_study_goes_on_in_the_folder_it_had(tmp_path: Path, before: Calla
     trial.interrupt()
     again = opened(tmp_path / "s.db", **options)
     assert again.checkpoints.folder == folder
-    assert Study(**vars(again.settings)).checkpoints.folder == folder
+    assert Study(**vars(again._settings)).checkpoints.folder == folder
     assert Path(str(asked(again).checkpoint)).read_text() == "new"

@@ -25,7 +25,7 @@ def test_nothing_is_pickled_but_the_address(tmp_path: Path) -> None:
     store.create("s", created())
     assert store.__getstate__() == {"url": f"sqlite:///{tmp_path}/a.db"}
     assert pickle.loads(pickle.dumps(store)).names() == ["s"]
-    with pytest.raises(NotSupported, match="give the study a file"):
+    with pytest.raises(NotSupported, match="use a file"):
         pickle.dumps(MemoryStore())
 
 

@@ -90,7 +90,7 @@ def test_who_may_only_read_can_read() -> None:
 
 
 def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: str) -> None:
-    with pytest.raises(StoreError, match="is no store of haltune's: it holds nothing"):
+    with pytest.raises(StoreError, match="is not a store of haltune: it contains nothing"):
         open_store(postgres_url, reading=True)
     store = open_sql(postgres_url)
     store.create("s", created())

@@ -162,7 +162,7 @@ def test_the_only_study_is_found_without_its_name(store: Store) -> None:
     assert only_study(store, None) == "s"
     store.create("t", created())
     assert only_study(store, "t") == "t"
-    with pytest.raises(StoreError, match=r"holds 2 studies: 's', 't'. Say which, with --name or name="):
+    with pytest.raises(StoreError, match=r"has 2 studies: 's', 't'. Choose one with --name or name="):
         only_study(store, None)
-    with pytest.raises(StoreError, match=r"no study 'x' in .*: it holds 's', 't'. Say which, with --name"):
+    with pytest.raises(StoreError, match=r"no study 'x' in .*: it has 's', 't'. Choose one with --name"):
         only_study(store, "x")

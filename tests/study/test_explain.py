@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import haltune.policies as of
-from haltune import Budget, Float, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.log.decisions import FULL, Action
 from haltune.log.events import Event, Reported, Resumed, Started, Status
+from haltune.policies import OptimalStopping
 
 EPOCHS = 9
 # policies of rungs, and whether trials are compared within a bracket alone

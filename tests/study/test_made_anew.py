@@ -37,8 +37,8 @@ def test_a_corrected_metric_is_taken_and_said_in_one_line(store: Any, caplog: An
     trial.fail(RuntimeError("the metric 'val_ac' was not logged"))
     with caplog.at_level(logging.INFO, "haltune"):
         study = opened(store, "val_acc")
-    [said] = [r.getMessage() for r in caplog.records if "anew" in r.getMessage()]
-    assert "nothing was ever reported to it: goal.metric: recorded 'val_ac', given 'val_acc'" in said
+    [said] = [r.getMessage() for r in caplog.records if "created again" in r.getMessage()]
+    assert "because it had no report: goal.metric: recorded 'val_ac', given 'val_acc'" in said
     assert store.names() == ["study"]
     assert [*study.trials, *store.leases("study")] == []
     for trial in study:

@@ -82,9 +82,9 @@ def test_two_workers_begin_it_once_and_enqueue_it_once():
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"lr": 0.1, "kernel": "rbf"}, "'layers' is missing"),
-        ({**MINE, "lr": 7.0}, r"'lr' is 7.0, but must lie in \[0.0001, 1.0\]"),
-        (3, "like a dict; got 3"),
+        ({"lr": 0.1, "kernel": "rbf"}, "has no 'layers'"),
+        ({**MINE, "lr": 7.0}, r"'lr' is 7.0. Use a value in \[0.0001, 1.0\]"),
+        (3, "is a dict of names and values; got 3"),
     ],
 )
 def test_what_is_no_configuration_is_refused_wherever_it_is_given(config: Any, says: str):
@@ -120,7 +120,7 @@ def test_a_study_is_told_from_one_that_begins_otherwise_and_older_ones_open():
     assert Problem.from_json(problem().to_json()) == problem()
     started = replace(problem(), start=[MINE])
     assert Problem.from_json(started.to_json()) == started
-    with pytest.raises(StudyMismatch, match="start: was not there, now"):
+    with pytest.raises(StudyMismatch, match="start: was missing, now"):
         small_study(ASKED, store, problem=started)
 
 
@@ -129,5 +129,5 @@ def test_what_the_policys_end_leaves_is_warned_of_and_nothing_can_be_added():
     with pytest.warns(HaltuneWarning, match="1 enqueued configuration not begun: all 1 random"):
         search(study)
     assert not study.enqueue(MINE)
-    with pytest.raises(InvalidInput, match=r"has ended this search for good.*all 1 random"):
+    with pytest.raises(InvalidInput, match=r"has finished this search.*all 1 random"):
         study.enqueue({**MINE, "lr": 0.75})

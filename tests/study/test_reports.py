@@ -94,10 +94,10 @@ def test_what_is_not_finite_is_stored_as_it_is_and_never_the_best(world: World, 
 )  # fmt: skip
 def test_what_is_not_one_number_is_refused_with_its_shape(world: World, value: Any, words: str) -> None:
     trial = world.ask()
-    with pytest.raises(InvalidInput, match=f"value is one number, not .*{words}") as caught:
+    with pytest.raises(InvalidInput, match=f"value must be one number; got .*{words}") as caught:
         trial.report(value)
     assert ("or the mean" in str(caught.value)) == isinstance(value, (list, np.ndarray))
-    with pytest.raises(InvalidInput, match="metric 'f1' is one number"):
+    with pytest.raises(InvalidInput, match="metric 'f1' must be one number"):
         trial.report(0.5, metrics={"f1": value})
     assert world.curve() == []
 
@@ -113,7 +113,7 @@ def test_one_number_in_any_wrapping_is_taken(world: World, value: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"epoch": 0}, "epochs count from 1"), ({"epoch": math.nan}, "epoch"), ({"seconds": -1}, "0 or more"),
+        ({"epoch": 0}, "Epochs count from 1"), ({"epoch": math.nan}, "epoch"), ({"seconds": -1}, "0 or more"),
         ({"validation": -1}, "validation"), ({"cost": math.inf}, "cost"),
     ],
 )  # fmt: skip

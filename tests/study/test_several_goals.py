@@ -115,9 +115,9 @@ def test_every_number_of_a_report_is_in_the_log_and_read_back() -> None:
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        (0.5, "a report lacks 'ms', and every report has all goals: this study measures 'acc', 'ms', 'params'"),
-        ({"acc": 1.0, "ms": 1}, "a report lacks 'params', and a constraint is on it, which the first report must have"),
-        ({"Acc": 1.0, "ms": 1}, "Is 'Acc' meant"),
+        (0.5, "The report has no 'ms': every report needs all goals. This study needs 'acc', 'ms', 'params'"),
+        ({"acc": 1.0, "ms": 1}, "The report has no 'params': the first report needs it for a constraint"),
+        ({"Acc": 1.0, "ms": 1}, "Did you mean 'Acc'"),
         ({"acc": "high", "ms": 1, "params": 1}, "number"),
     ],
 )

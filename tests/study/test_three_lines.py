@@ -69,7 +69,7 @@ def test_who_does_not_say_how_long_a_training_is_is_asked_when_it_matters() -> N
         study.ask()
     with pytest.raises(InvalidInput, match="InfiniteHyperband"):
         Study(Problem(Space(X), Maximize("acc")), budget="3 trials")
-    with pytest.raises(InvalidInput, match="BOBOS needs a horizon"):  # one epoch does not suit it, either
+    with pytest.raises(InvalidInput, match="BOBOS needs max_epochs"):  # one epoch does not suit it, either
         Study(X, "acc", policy=Hyperband(9, sampler=BOBOS()), budget="3 trials")
     assert begun(Study(X, "acc", policy=RandomSearch(), budget="1 trial")).max_epochs is None
     assert begun(Study(X, "acc", policy=InfiniteHyperband(), budget="1 trial")).max_epochs == 1_000_000_000

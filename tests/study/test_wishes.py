@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from worlds import small_study
 
-from haltune import Budget, OptimalStopping, Study
+from haltune import Budget, Study
 from haltune.errors import HaltuneError
 from haltune.log.events import Raised, Status
-from haltune.policies import BOBOS, Halting, Ladder, RandomSearch
+from haltune.policies import BOBOS, Halting, Ladder, OptimalStopping, RandomSearch
 from haltune.report import summary
 from haltune.store.studies import ask_of, raise_limits
 from haltune.study.replay import decided, replay
@@ -91,9 +91,9 @@ def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_i
 @pytest.mark.parametrize(
     ("status", "wish", "message"),
     [
-        (Status.COMPLETED, "stop", "trial 0 is over, completed: nothing can be asked of it"),
-        (Status.RUNNING, "continue", "nothing was asked of trial 0: it is running"),
-        (Status.PAUSED, "pause", "trial 0 is paused: whether it continues, the policy decides"),
+        (Status.COMPLETED, "stop", "trial 0 has ended \\(completed\\), so it cannot stop"),
+        (Status.RUNNING, "continue", "trial 0 has no request to withdraw; it is running"),
+        (Status.PAUSED, "pause", "trial 0 is paused, so the policy decides whether it continues"),
     ],
 )
 def test_what_cannot_be_asked_is_answered_in_words(status, wish, message):
@@ -143,8 +143,8 @@ def test_who_reads_the_log_alone_knows_the_raised_budget(tmp_path):
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"trials": 2}, "nothing is raised: the budget is trials 2"),
-        ({"trails": 9}, "limits of a budget: trials"),
+        ({"trials": 2}, "no limit is raised. The budget is trials 2"),
+        ({"trails": 9}, "unknown limit. The limits of this budget are: trials"),
         ({"trials": "many"}, "a positive number"),
     ],
 )

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from haltune import Checkpointing, Float, Minimize, Problem, Resume, Space, Study, Verdict
+from haltune import Checkpointing, Float, Minimize, Problem, Space, Study, Verdict
 from haltune.log.decisions import Action, go_on
 from haltune.log.events import Status
-from haltune.policies import RandomSearch
+from haltune.policies import RandomSearch, Resume
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ def pausing_study(
     unit="epoch",
     **options,
 ):
-    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs, unit=unit)
+    goal = Minimize(metric) if isinstance(metric, str) else metric
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), goal, max_epochs=epochs, unit=unit)
     kept = Checkpointing(folder, keep, disk_quota)
     return Study(problem, PausesAt(trials, at=at), store=store, seed=0, checkpoints=kept, **options)

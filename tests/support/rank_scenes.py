@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from whims import PAUSE, PROBLEM, STOP, Whims
 
-from haltune import Budget, Checkpointing, Choice, Float, Int, Maximize, Problem, Space, Start, Study, Trial
+from haltune import Budget, Checkpointing, Choice, Float, Int, Maximize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
+from haltune.policies import Start
 
 RANK = int(os.environ.get("RANK", 0))
 Seen = Iterator[tuple[Any, ...]]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from haltune import Action, OptimalStopping, Resume, Verdict, Wait
+from haltune import Action, Verdict, Wait
 from haltune.log.events import Status
-from haltune.policies import RandomSearch
+from haltune.policies import OptimalStopping, RandomSearch, Resume
 
 HORIZON = 30
 SOLVER = OptimalStopping(paths=4000)

@@ -7,12 +7,13 @@ from typing import Any
 
 from numpy.random import Generator
 
-from haltune import Budget, Float, Maximize, Problem, Resume, Space, Start, Study, Verdict
+from haltune import Budget, Float, Maximize, Problem, Space, Study, Verdict
 from haltune.log.decisions import Action, Move, go_on
 from haltune.log.events import Ended, Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.records import TrialRecord
+from haltune.policies import Resume, Start
 
 Told = Mapping[tuple[int, int], Action]  # (trial, epoch) -> what is said there
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from numpy.random import Generator
 
-from haltune import Finish, Float, Maximize, Problem, Resume, Space, Start, Verdict, Wait
+from haltune import Finish, Float, Maximize, Problem, Space, Verdict, Wait
 from haltune.log.decisions import Action, Move, go_on
 from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.records import TrialRecord
+from haltune.policies import Resume, Start
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 10)
 UNBOUNDED = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 10)

@@ -22,9 +22,9 @@ EPOCHS = 6
 
 
 @cache
-def quick() -> haltune.OptimalStopping:
+def quick() -> haltune.policies.OptimalStopping:
     """Of 51 epochs it solves at 2 or 3, and 4, of 6."""
-    return haltune.OptimalStopping(paths=2000, first=20, resolve_at=(30,))
+    return haltune.policies.OptimalStopping(paths=2000, first=20, resolve_at=(30,))
 
 
 @cache
@@ -58,7 +58,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
         initial=2,
         representers=32,
         cost_model="gp",
-        levels=[haltune.Level("quick", 0.01), haltune.Level("careful", 1e-3, 4)],
+        levels=[haltune.policies.Level("quick", 0.01), haltune.policies.Level("careful", 1e-3, 4)],
     ),
     "truvar-grid": lambda: of.TruVaR(
         grid=3, kernel="se", noise=1e-4, initial=1, monotone=True, anticipate=True, candidates=20, cost=moving
@@ -66,7 +66,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "level-set-search": lambda: of.TruVaR(0.7, rule="gchk", initial=2, representers=32),
     "bobos": lambda: of.BOBOS(initial=2, refit_every=2, stopping=quick()),
     "bobos-faithful": lambda: of.BOBOS(
-        initial=2, stopping=haltune.OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
+        initial=2, stopping=haltune.policies.OptimalStopping(mode="faithful", paths=2000, first=20), kappa=math.inf
     ),
     "halting-random": lambda: of.Halting(of.RandomSearch(trials=5), quick()),
     "halting-audit": lambda: of.Halting(of.RandomSearch(trials=5), quick(), audit=0.6),

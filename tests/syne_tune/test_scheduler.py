@@ -95,7 +95,7 @@ def test_no_trial_is_stopped_or_paused_before_min_epochs(simulated, pauses):
     simulated(s, trials=4)
     lengths = [len(r.values) for r in s.study.trials if r.status != "running"]
     assert 5 <= min(lengths) < EPOCHS
-    with pytest.raises(InvalidInput, match="min_epochs=10 is more than max_epochs=9"):
+    with pytest.raises(InvalidInput, match="min_epochs=10 is above max_epochs=9"):
         scheduler(min_epochs=10)
 
 
@@ -270,10 +270,10 @@ def test_each_domain_has_its_counterpart_and_what_it_draws_lies_in_it(domain, ou
 @pytest.mark.parametrize(
     ("domain", "said"),
     [
-        (theirs.reverseloguniform(0.5, 0.99), "write 1 - x with loguniform"),
+        (theirs.reverseloguniform(0.5, 0.99), "use 1 - x with loguniform"),
         (theirs.qloguniform(1e-4, 1e-1, 1e-4), "steps on a log scale"),
         (theirs.finrange(0, 1, 5000), "more than 1000 values"),
-        (theirs.uniform(0, 1).__class__(0, 1).normal(0.5, 0.1), "haltune knows uniform"),
+        (theirs.uniform(0, 1).__class__(0, 1).normal(0.5, 0.1), "haltune supports uniform"),
     ],
 )
 def test_what_has_no_counterpart_is_named_with_what_has(domain, said):

@@ -154,7 +154,7 @@ def test_of_two_that_share_a_search_one_tells_and_the_other_goes_on_when_it_ends
         assert not two.update()
         assert not two.update()
         assert three.update()
-    assert caplog.text.count("Another program here sends 'study' to Notes. This one takes over when it ends") == 1
+    assert caplog.text.count("Another program sends 'study' to Notes. This one will continue when it ends") == 1
     study.tell(study.ask(), 0.2)
     one.close()
     second.position = first.position  # what they tell is one place

@@ -97,7 +97,7 @@ def test_how_a_trial_ended_is_told():
     c.end("alone")
     records = [c.study.trials[c.numbers[name]] for name in c.numbers]
     assert [r.status for r in records] == ["failed", "failed", "stopped", "completed"]
-    assert [r.error for r in records[:2]] == ["it broke", "ended without one report of the metric"]
+    assert [r.error for r in records[:2]] == ["it broke", "ended without a report of the metric"]
 
 
 def test_a_long_epoch_renews_the_leases_of_all(tmp_path):

@@ -17,6 +17,7 @@ from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
 from haltune._utils import forks, threads
+from haltune._utils.signals import undisturbed
 from haltune.callbacks.reporter import Reporter
 from haltune.errors import StoreError
 from haltune.store.open import open_sql
@@ -206,14 +207,14 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def decide(pause: Callable[[], None]) -> None:
-    with threads.one_thread():
+    with undisturbed, threads.one_thread, undisturbed.heard:
         pause()
 
 
 def test_threads_that_decide_at_the_same_time_leave_the_number_as_it_was(library: Library) -> None:
-    with threads.one_thread():
+    with undisturbed, threads.one_thread, undisturbed.heard:
         with meanwhile(decide):
-            with threads.one_thread():
+            with undisturbed, threads.one_thread, undisturbed.heard:
                 assert library.threads == 1
             assert library.threads == 1
         assert library.threads == 1
@@ -226,11 +227,11 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
 
     def deeper() -> list[int]:
         seen = [library.threads]
-        with threads.one_thread():
+        with undisturbed, threads.one_thread, undisturbed.heard:
             seen.append(library.threads)
         return [*seen, library.threads]
 
-    with threads.one_thread():
+    with undisturbed, threads.one_thread, undisturbed.heard:
         assert in_child(deeper) == "[1, 1, 1]"
     assert library.threads == 8
 

@@ -1,9 +1,9 @@
-"""Build a value map for AutoBCT(value_map=), as the shipped ones were: `haltune maps build`.
+"""Build a value map for AutoBCT(value_map=), as the shipped ones were built: `haltune maps build`.
 
-Fitted value iteration over a cloud of beliefs (AutoBCT, sections 3.2 and 3.4). The cloud: priors whose means and
-covariances are drawn around usual ones, what searches make of them in worlds drawn from them, the same with their
-covariances shrunk by k / K, and truths, which are certain. V_3 of each state follows from the closed form of V_2,
-V_{n+1} from the map of V_n; the perceptron learns (V_n - V_2) / lambda.
+Fitted value iteration over a cloud of beliefs (AutoBCT, sections 3.2 and 3.4). The cloud consists of priors around the
+usual ones, their posteriors after searches in worlds drawn from them, the same with covariances shrunk by k / K, and
+certain states. V_3 of each state follows from the closed form of V_2, V_{n+1} from the map of V_n; the perceptron
+learns (V_n - V_2) / lambda.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from .value import (
 )
 
 _HIDDEN = (64, 32)
-_SHRUNK = (1.0, 1.0, 0.5, 0.25, 0.0)  # of covariances; 0 is a truth
-_TRAININGS = 4  # that a state of the cloud has seen, at most
+_SHRUNK = (1.0, 1.0, 0.5, 0.25, 0.0)  # factors of covariances; 0 is a certain state
+_TRAININGS = 4  # most trainings behind a state of the cloud
 _EFFORT = {
     1: Effort(score_nodes=9, cost_nodes=5, outer=9, best=0),
     2: Effort(score_nodes=5, cost_nodes=3, outer=5, best=6),
@@ -49,7 +49,7 @@ _GAMMA = 0.16
 
 
 def turns(dim: int) -> Indices:
-    """(r, k) the places of the features after each rotation or reflection of the cube, which change no value."""
+    """Return the positions (r, k) of the features after each rotation or reflection of the cube; values stay equal."""
     points = grid(dim)
     g, found = len(points), []
     for order in permutations(range(dim)):
@@ -65,16 +65,16 @@ def build_map(
     dim: int, depth: int = 3, states: int = 20_000, seed: int = 0,
     progress: Callable[[float, float], None] = lambda done, left: None,
 ) -> ValueMap:  # fmt: skip
-    """The map of V_depth in `dim` coordinates, 1 or 2; progress takes the share done and the seconds left.
+    """Build the map of V_depth in `dim` coordinates, 1 or 2; progress gets the share done and the seconds left.
 
-    Raises InvalidInput for another dimension, a depth below 3, or too few states to learn from.
+    Raises InvalidInput for another dimension, a depth below 3, or fewer than 100 states.
     """
     if depth < 3 or states < 100:
-        raise InvalidInput(f"build_map(depth={depth}, states={states}): at least depth 3, and 100 states")
+        raise InvalidInput(f"build_map(depth={depth}, states={states}) is too small. Give 3 and 100, or more.")
     rng = np.random.default_rng(seed)
     cloud = list(_cloud(dim, states, rng))
     found: ValueMap | None = None
-    total, done, began = states * (depth - 2), 0, time.perf_counter()
+    total, done, started = states * (depth - 2), 0, time.perf_counter()
     for level in range(3, depth + 1):  # each from the map of the depth below
         rows, targets, units = [], [], []
         for x in cloud:
@@ -84,7 +84,7 @@ def build_map(
             units.append(scale(here).item())
             targets.append((deeper(x, dim, found) - two.item()) / units[-1])
             done += 1
-            progress(done / total, (time.perf_counter() - began) * (total / done - 1.0))
+            progress(done / total, (time.perf_counter() - started) * (total / done - 1.0))
         inputs, outputs = np.array(rows), np.maximum(np.array(targets), 0.0)
         held = len(inputs) // 10
         layers = _fit(inputs[held:], outputs[held:], rng, turns(dim))
@@ -101,7 +101,7 @@ def build_map(
 
 
 def deeper(x: GridBelief, dim: int, below: ValueMap | None) -> float:
-    """V of one training more than the map below knows, or V_3 without one; one state on the map's controls."""
+    """Return V with one training more than the map below has, or V_3 without a map, for one state."""
     shallow = values(x, 2, WITHIN)
     weighted = nodes(WITHIN.cost_nodes)
     value = (lambda after: after.two(*weighted)) if below is None else below.value
@@ -123,7 +123,7 @@ def _cloud(dim: int, states: int, rng: np.random.Generator) -> Iterator[GridBeli
 
 
 def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
-    """A prior around a usual one, between its own covariance and a diagonal one as wide as the paper's."""
+    """Draw a prior around a usual one, with its covariance or a diagonal one as wide as the paper's."""
 
     def around(belief: Belief) -> Belief:
         size = len(belief.mean)
@@ -137,7 +137,7 @@ def _drawn(usual: Prior, rng: np.random.Generator) -> Prior:
 
 
 def _fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Indices) -> Layers:
-    """A perceptron of least squares by Adam, the rate falling to nothing; each batch turned one of the ways (r, k)."""
+    """Fit a perceptron by least squares with Adam and a decreasing rate; each batch is turned at random (r, k)."""
     sizes = (inputs.shape[1], *_HIDDEN, 1)
     weights = [rng.normal(size=(a, b)) / np.sqrt(a) * (1.0 if b > 1 else 0.1) for a, b in pairwise(sizes)]
     parameters = [p for w in weights for p in (w, np.zeros(w.shape[1]))]
@@ -160,7 +160,7 @@ def _fit(inputs: Array, outputs: Array, rng: np.random.Generator, turned: Indice
 
 
 def _slopes(parameters: list[Array], inputs: Array, outputs: Array) -> list[Array]:
-    """The gradient of the mean squared error."""
+    """Return the gradient of the mean squared error."""
     hidden = [inputs]
     for w, b in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
         hidden.append(np.tanh(hidden[-1] @ w + b))

@@ -1,8 +1,8 @@
-"""AutoBCT: what to train next, and when to stop looking, by what a search is worth (Cironis et al. 2021).
+"""AutoBCT: which training is next, and when the search ends, by the value of continuing (Cironis et al. 2021).
 
-After each training the beliefs about score and cost are updated (`prior`), and the value V of continuing is compared
-with the score expected of the last configuration trained: the search ends where that is at least V, (2.16). Else the
-control of largest value is trained, (2.15). Scores count on [0, 1], costs gamma to a unit of time (`prior.Ruler`).
+After each training the posteriors of score and cost are updated (`prior`). The search ends if the score expected of the
+last configuration is at least V, the value of continuing, (2.16). Otherwise the control with the largest value trains
+next, (2.15). Scores are on [0, 1]; gamma converts costs to scores (`prior.Ruler`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole, is_number
 from haltune._utils.memo import Memo
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural
 from haltune.errors import InvalidInput
@@ -34,27 +35,27 @@ from haltune.space import Space
 from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends
 from .value import ONE, TWO, GridBelief, cautious, expected_cost, grid_belief, mapped, nested, shipped, values
 
-TAG = "training"  # of a trial: the number of its training, from 0
+TAG = "training"  # key in a trial's tags: the number of its training, from 0
 _ENDED = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
-_MOST_COORDINATES = 8  # beyond, too little is learnt of any before the search ends
+_MOST_COORDINATES = 8  # with more, the search ends before enough is learnt about any of them
 _LEVELS = {1: 33, 2: 7}  # of a grid of controls
-_SCATTERED = 96  # controls where there are more than two coordinates
-_HOPELESS = 10  # trainings beyond the first ones without a finite value, after which the search ends
-_DEEPEST = 3  # trainings looked ahead
-_LOWEST, _HIGHEST, _DEAREST = -1.0, 4.0, 10.0  # h and t beyond count as these
+_SCATTERED = 96  # controls in more than two coordinates
+_HOPELESS = 10  # trainings without a finite value, beyond `initial`, after which the search ends
+_DEEPEST = 3  # largest depth
+_LOWEST, _HIGHEST, _LARGEST_COST = -1.0, 4.0, 10.0  # limits of h and t
 _NEGLIGIBLE = 5e-4  # of score
 
 
 @dataclass(frozen=True, eq=False)
 class Controls:
-    """The g configurations that are chosen from, spread evenly over the space; the first few are spread evenly too."""
+    """The g configurations to choose from, spread evenly over the space, and so are the first few of them."""
 
     configs: Sequence[dict[str, Any]]
     points: Array  # (g, p)
 
 
 def controls_of(space: Space) -> Controls:
-    """A grid in one or two coordinates, scattered points beyond, all configurations of a small space."""
+    """Return a grid in one or two coordinates, scattered points in more, all configurations of a small space."""
     configs: list[dict[str, Any]] = []
     if space.size is not None and space.size <= 49:
         configs = space.enumerate()
@@ -73,24 +74,23 @@ def controls_of(space: Space) -> Controls:
 
 @dataclass(frozen=True)
 class Training:
-    """One control that was trained, once or several times: a score and what it cost.
+    """A training of one control, with one or several repeats: its score and cost.
 
-    A training of several repeats scores their median and costs their sum. A score that is not finite, or that an
-    exception took, is missing. A trial that a wrapper stopped early counts with the score it was heading for, and how
-    uncertain that is: partial trainings of one configuration are no independent observations (section 4.3 of the paper
-    warns of it), so a stopped one is observed once, for what it says of a full training.
+    The score is the median of the repeats and the cost is their sum. A score that is not finite, or of a repeat that
+    failed, is missing. If a wrapper stopped a trial early, its predicted final score counts, with its uncertainty.
+    Such a trial is observed once, because partial trainings of one configuration are not independent (section 4.3).
     """
 
     trials: tuple[int, ...]
-    value: float  # raw: the median over repeats; NaN when half of them or more gave none
-    spread: float  # raw deviation of `value` on top of the noise: of trials that were stopped early
-    seconds: float  # of all repeats, start-up and validation included, as if trained in full
-    paid: float  # seconds that it did cost
-    own: bool = False  # costs were reported, in units of the user's: read cost for seconds
+    value: float  # raw: the median over repeats; NaN if half of them or more have none
+    spread: float  # raw deviation of `value` in addition to the noise, if trials were stopped early
+    seconds: float  # of all repeats, start-up and validation included, scaled up to full trainings
+    paid: float  # seconds that were spent
+    own: bool = False  # True: trials reported costs in their own unit, and seconds are in it
 
 
 def trainings(history: History, ended: Sequence[int]) -> list[Training]:
-    """The trainings whose trials have ended, in the order of their first trials."""
+    """Return the trainings whose trials have ended, in the order of their first trials."""
     groups: dict[object, list[TrialRecord]] = {}
     for i in ended:
         trial = history.trial(i)
@@ -100,11 +100,11 @@ def trainings(history: History, ended: Sequence[int]) -> list[Training]:
         ends = [_final_value(history, trial) for trial in group]
         finite = [value for value, _ in ends if math.isfinite(value)]
         costs = [history.cost(trial.id) for trial in group]
-        paid = [  # the cost that was reported; else its seconds, or the time it held its worker when that was longer
+        paid = [  # the reported cost; else the longer of the trial's seconds and its worker's seconds
             max(float(trial.seconds.sum()), history.worker_seconds(trial.id)) if cost is None else cost
             for trial, cost in zip(group, costs, strict=True)
         ]
-        full = [  # a stopped trial as if trained to the end
+        full = [  # a stopped trial is scaled up to a full training
             p * (max(1.0, float(horizon) / t.epoch) if t.status is Status.STOPPED and horizon and t.epoch > 0 else 1.0)
             for p, t in zip(paid, group, strict=True)
         ]
@@ -122,7 +122,7 @@ def trainings(history: History, ended: Sequence[int]) -> list[Training]:
 
 
 def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
-    """The raw value at the end of a full training, and its deviation; of a stopped trial by BO-BOS's decay curves."""
+    """Return the raw value of a full training, and its deviation; a stopped trial is extrapolated by decay curves."""
     goal = history.problem.goal
     last = goal.sign * trial.target(goal)
     horizon, scale = history.problem.max_epochs, history.scale_of(trial.id)
@@ -143,25 +143,21 @@ def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """A search as AutoBCT sees it."""
-
     done: Sequence[Training]
-    heights: Sequence[float]  # the score expected of each training's control, each after that training
+    heights: Sequence[float]  # expected score of each training's control, right after that training
     controls: Controls
     ruler: Ruler
     beliefs: Prior
-    gamma: float  # score a unit of cost
+    gamma: float  # score per unit of cost
     x: GridBelief
-    priced: bool  # by the user: score_per_hour
+    priced: bool  # True: the user gave score_per_hour
 
     @property
     def own(self) -> bool:
-        """Whether trainings report costs, in units of the user's: then all are weighed by them."""
         return any(t.own for t in self.done)
 
     @property
     def paid(self) -> float:
-        """Seconds, or cost, of all trainings."""
         return sum(t.paid for t in self.done)
 
     @property
@@ -169,51 +165,50 @@ class Assessment:
         return self.ruler.outside(self.done[-1].value, self.done[-1].seconds) if self.done else None
 
     def span(self, seconds: float) -> str:
-        """Seconds in words, or a cost where trainings report it in units of their own."""
+        """Format seconds, or a cost in the trials' own unit."""
         return f"{seconds:.3g} of cost" if self.own else f"{seconds:.3g} s"
 
     def seconds_of(self, cost: float) -> str:
         return self.span(self.ruler.seconds(cost / self.gamma))
 
 
-Trials = tuple[int, ...]  # that ended, in log order
+Trials = tuple[int, ...]  # trials that ended, in log order
 
 
 @dataclass(frozen=True)
 class AutoBCT(Policy[Trials]):
-    """Weighs the score that more trainings may gain against what they cost, and ends the search when it pays no more.
+    """AutoBCT: weighs the expected gain in score against its cost, and ends the search when training does not pay.
 
-    It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a
-    small space, and trains one again where that tells more. The configuration to keep is the last one trained: the
-    value is that of a search that returns it. `study.best` is the best value seen. One training at a time: free
-    workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is in it then),
-    or else their seconds.
+    It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
+    space. It repeats a configuration if that is most informative. Keep the last configuration: the value of continuing
+    is that of a search that returns the last one. `study.best` is the best value seen. One training runs at a time:
+    free workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in
+    it), or else their seconds.
 
     Args:
-        gamma: what a unit of cost, about two of the first trainings, is worth in score. Default: 0.16.
-        depth: trainings looked ahead, 1 to 3. Default: None, 2, but 3 in two coordinates.
-        score_per_hour: what an hour is worth to you, in units of the metric, instead of gamma: 0.02 for two points
-            of accuracy. Not where trials report costs of their own. Default: None.
-        prior: a name of the paper ("D.1" to "D.8"), or a Prior: by hand, from `haltune.policies.autobct.sampled` or
-            from `haltune.policies.autobct.from_studies`. Default: None, unimodal scores, any costs.
-        worst: raw score that counts 0. Default: None, the prior's, the goal's bound, or estimated from the first
+        gamma: score that one unit of cost is worth; a unit is about two first trainings. Default: 0.16.
+        depth: number of trainings to look ahead, 1 to 3. Default: None, 2, but 3 in two coordinates.
+        score_per_hour: score that an hour is worth, in units of the metric, instead of gamma: 0.02 for two points
+            of accuracy. Not allowed if trials report their own costs. Default: None.
+        prior: a name from the paper ("D.1" to "D.8"), or a Prior: built by hand, by `haltune.policies.autobct.sampled`
+            or by `haltune.policies.autobct.from_studies`. Default: None, unimodal scores, any costs.
+        worst: raw score that counts as 0. Default: None, the prior's, the goal's bound, or estimated from the first
             trainings.
-        best: raw score that counts 1; given together with worst. Default: None, likewise.
+        best: raw score that counts as 1; give it together with worst. Default: None, as for worst.
         score_scale: "linear", or "log" for the logarithms of scores. Default: "linear".
         seconds: (seconds at cost 0, seconds at cost 1). Default: None, the prior's, or estimated.
-        initial: first trainings that estimates rest on. Default: 2.
-        repeats: runs of each configuration, whose median score counts. Default: 1.
-        max_trainings: never more. Default: None, no limit.
-        min_trainings: never fewer. Default: 1.
-        method: "exact" is optimal for max_trainings of at most 3; "relaxed" looks `depth` ahead always. Default:
+        initial: number of first trainings, from which estimates are made. Default: 2.
+        repeats: trials of each configuration, whose median score counts. Default: 1.
+        max_trainings: largest number of trainings. Default: None, no limit.
+        min_trainings: smallest number of trainings. Default: 1.
+        method: "exact" is optimal for max_trainings of at most 3; "relaxed" always looks `depth` ahead. Default:
             "relaxed".
-        epsilon: this share of the value of going on is not trusted. Default: None, 0.02 with a map, else 0.
-        value_map: "1d", "2d" or the path of a file: looks one training further than the map instead of `depth`.
+        epsilon: share of the value of continuing to subtract for errors. Default: None, 0.02 with a map, else 0.
+        value_map: "1d", "2d" or the path of a file: look one training further than the map, instead of `depth`.
             Default: None.
 
     Raises:
-        InvalidInput: for options outside these, for a space of more than 8 coordinates, or another than the
-            prior's.
+        InvalidInput: for other values, for a space of more than 8 coordinates, and for a prior of another space.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -243,9 +238,9 @@ class AutoBCT(Policy[Trials]):
     method: Literal["relaxed", "exact"] = "relaxed"
     epsilon: float | None = None
     value_map: str | None = None
-    endless = False  # it ends by itself
-    several_goals = False  # a training is worth what it adds to one number
-    _desks: Memo[tuple[Controls, Prior, Array]] = field(
+    endless = False  # it always finishes
+    several_goals = False  # the value of a training is a gain in one number
+    _setups: Memo[tuple[Controls, Prior, Array]] = field(
         default_factory=lambda: Memo(4), init=False, repr=False, compare=False
     )
 
@@ -263,31 +258,30 @@ class AutoBCT(Policy[Trials]):
         return {**super().spec, "prior": prior}
 
     def start(self, problem: Problem) -> Trials:
-        """No trial has ended. Raises InvalidInput for a space of too many coordinates, or another than the prior's."""
         space = problem.space
         if space.dim > _MOST_COORDINATES:
             raise InvalidInput(
-                f"AutoBCT weighs score against cost over at most {_MOST_COORDINATES} coordinates (a Choice without "
-                f"order counts one for each option), this space has {space.dim}: its beliefs are additive, and a "
-                "search so short learns little of each. Fix some parameters, or use BOBOS() or GPUCB() with a Budget"
+                f"AutoBCT supports at most {_MOST_COORDINATES} coordinates (a Choice without order counts one for each "
+                f"option), but this space has {space.dim}: its search is too short to learn more. Fix some parameters, "
+                "or use BOBOS() or GPUCB() with a Budget."
             )
         own = self.prior.space if isinstance(self.prior, Prior) else None
         if own is not None and own != space.to_json():
             raise InvalidInput(
-                "AutoBCT(prior=...) was learnt from studies of another space: learn it from studies of this one; if it "
-                "fits all the same, say so by dataclasses.replace(prior, space=None)"
+                "AutoBCT(prior=...) was learnt from studies of another space. Learn it from studies of this one or, if "
+                "it fits this one too, pass dataclasses.replace(prior, space=None)."
             )
-        prior = self._desk(problem)[1]
+        prior = self._setup(problem)[1]
         ends = self._ends or prior.score_map
         if ends is not None and not problem.goal.better(ends[1], ends[0]):
             verb = "Maximize" if problem.goal.sign > 0 else "Minimize"
             raise InvalidInput(
-                f"AutoBCT(worst={ends[0]:g}, best={ends[1]:g}) under {verb}({problem.goal.metric!r}): "
-                "best must be better"
+                f"AutoBCT(worst={ends[0]:g}, best={ends[1]:g}) does not fit {verb}({problem.goal.metric!r}): best must "
+                "be better than worst. Exchange them."
             )
         if self.value_map is not None and (known := shipped(self.value_map).header["dim"]) != space.dim:
             raise InvalidInput(
-                f"the value map is for {known} coordinates, this space has {space.dim}: leave value_map out"
+                f"The value map is for {known} coordinates, but this space has {space.dim}. Leave value_map out."
             )
         return ()
 
@@ -297,50 +291,49 @@ class AutoBCT(Policy[Trials]):
         return state
 
     def propose(self, state: Trials, history: History, rng: Generator) -> Move:
-        """A repeat, a new training, or the end; free workers wait while a training runs."""
         if len(history) and self.repeats > 1:
             newest = history.trial(len(history) - 1)
             number = newest.tags.get("repeat", self.repeats)
             if number < self.repeats:
-                reason = f"run {number + 1} of {self.repeats} of this configuration"
+                reason = f"trial {number + 1} of {self.repeats} of this configuration"
                 return Start(newest.config, tags={**newest.tags, "repeat": number + 1}, reason=reason)
         if history.pending:
-            return Wait("a training runs: AutoBCT decides when its score and cost are known")
+            return Wait("a training is running, and AutoBCT decides when its score and cost are known")
         count = len({history.trial(i).tags.get(TAG, i) for i in state})
         assessment = self.assess(history, state)
         if self.max_trainings is not None and count >= self.max_trainings:
-            used = f"max_trainings={self.max_trainings} allows no more"
+            used = f"max_trainings={self.max_trainings} is reached"
             return Finish(used if assessment is None else _ending(history, assessment, used))
         if assessment is not None:
             return self._decided(history, assessment)
-        # one of the first trainings, which teach the maps; the end when none of many gave a finite value
+        # one of the first trainings, which determine the maps; Finish if too many have no finite value
         if count >= self.initial + _HOPELESS:
             return Finish(f"{plural(count, 'training')}, none with a finite {history.problem.goal.metric}")
         space = history.problem.space
         design = space.sample_up_to(self.initial + _HOPELESS, history.rng("design"), design="sobol")
-        reason = f"first of trainings that teach how scores and costs spread, {count + 1}"
+        reason = f"training {count + 1} of the first ones, which show the range of scores and costs"
         return Start(design[count % len(design)], tags={TAG: count, "repeat": 1}, reason=reason)
 
     def _decided(self, history: History, found: Assessment) -> Move:
-        """The control of largest value, or the end when the last one is expected to score that."""
+        """Return the control of largest value, or Finish if the last one's expected score is as large."""
         count, ruler = len(found.done), found.ruler
         q = self.worth(history.problem, found)
         going, best = float(q.max()), int(np.argmax(q))
         last = found.heights[-1] if count else -math.inf
         mean, cost = float(found.x.m[best, 0]), float(expected_cost(found.x)[best, 0])
         if count >= self.min_trainings and last >= going:
-            gain = going + cost - last  # of which the costs of trainings after the next are taken off
-            more = f"to gain {ruler.amount(gain)}" if gain > _NEGLIGIBLE else "to gain nothing"
+            gain = going + cost - last  # less the costs of trainings after the next
+            more = f"is {ruler.amount(gain)}" if gain > _NEGLIGIBLE else "is 0"
             yours = "gamma= with seconds= sets your own" if found.own else "score_per_hour= sets your own"
-            # gamma is most often a default that nobody chose
-            rate = "" if found.priced else f" (by gamma={found.gamma:g}: {yours})"
+            # gamma is most often the default
+            rate = "" if found.priced else f" (by gamma={found.gamma:g}; {yours})"
             why = (
-                f"Going on does not pay: it is expected {more} and another training to take {found.seconds_of(cost)}, "
-                f"worth {ruler.amount(cost)}{rate}"
+                f"Continuing does not pay: its expected gain {more}, and another training takes "
+                f"{found.seconds_of(cost)}, worth {ruler.amount(cost)}{rate}"
             )
-            but = "" if found.warning is None else f". But {found.warning}"
+            but = "" if found.warning is None else f". Warning: {found.warning}"
             return Finish(_ending(history, found, why) + but)
-        reason = f"going on is worth {going:.3f} (of 1, from worst to best): about {found.seconds_of(cost)} "
+        reason = f"continuing has the value {going:.3f} (0 is worst, 1 is best): about {found.seconds_of(cost)} "
         reason += f"for an expected {history.problem.goal.metric} of {ruler.raw(mean):.4g}"
         evidence: dict[str, Any] = {"value": going, "score": mean, "cost": cost, "gamma": found.gamma}
         if count:
@@ -352,7 +345,7 @@ class AutoBCT(Policy[Trials]):
         return Start(config, tags=tags, reason=reason, evidence=evidence)
 
     def worth(self, problem: Problem, assessment: Assessment) -> Array:
-        """(g,) what training each control next is worth, less what of it is not trusted; -inf where not computed."""
+        """Return the value of training each control next (g,), less epsilon; -inf where it was not computed."""
         dim = problem.space.dim
         left = None if self.max_trainings is None else self.max_trainings - len(assessment.done)
         if self.value_map is not None and left is None:
@@ -364,24 +357,24 @@ class AutoBCT(Policy[Trials]):
         return cautious(values(assessment.x, depth, ONE if dim <= 1 else TWO), self.epsilon or 0.0)
 
     def assess(self, history: History, ended: Sequence[int]) -> Assessment | None:
-        """The beliefs after these trials; None while they are too few to know the maps."""
+        """Return the posteriors after these trials; None if they are too few to determine the maps."""
         sign, done = history.problem.goal.sign, trainings(history, ended)
         priced = self.score_per_hour is not None
-        limited = history.recorded is not None and history.recorded.cost is not None  # known before any comes
+        limited = history.recorded is not None and history.recorded.cost is not None  # costs will be reported
         if priced and (limited or any(t.own for t in done)):
             raise InvalidInput(
-                "AutoBCT(score_per_hour=...) prices hours, and trials report costs in units of their own: give gamma=, "
-                "what a unit of cost is worth, and seconds=, the costs that count 0 and 1, instead"
+                "AutoBCT(score_per_hour=...) needs costs in hours, but trials report costs in units of their own. Give "
+                "gamma= (score per unit of cost) and seconds= (the costs that count as 0 and 1) instead."
             )
         # an absurdly bad score counts as a missing one
         scored = sign * plausible([sign * t.value for t in done])
         done = [replace(t, value=float(value)) for t, value in zip(done, scored, strict=True)]
-        controls, prior, phi = self._desk(history.problem)
+        controls, prior, phi = self._setup(history.problem)
         ruler = self._ruler(history, done, prior)
         if ruler is None:
             return None
-        # Observations are bounded before they enter the filter: a loss that explodes says that a control is bad, not
-        # how the whole surface lies. A training without a score counts as no better than the worst seen.
+        # Observations are bounded before the update: a loss that explodes shows that a control is bad, not the shape
+        # of the whole surface. A missing score counts as no better than the worst so far.
         heights: list[float] = []
         floor = 0.0
         for training in done:
@@ -390,7 +383,7 @@ class AutoBCT(Policy[Trials]):
             observed = min(max(h, _LOWEST), _HIGHEST) if math.isfinite(h) else floor
             floor = min(floor, observed)
             extra = (training.spread * ruler.slope(training.value)) ** 2 if training.spread else 0.0
-            prior = prior.observe(at, observed, min(ruler.t(training.seconds), _DEAREST), extra)
+            prior = prior.observe(at, observed, min(ruler.t(training.seconds), _LARGEST_COST), extra)
             heights.append(float(at @ prior.score.mean))
         gamma = self.gamma
         if self.score_per_hour is not None:
@@ -398,15 +391,15 @@ class AutoBCT(Policy[Trials]):
         return Assessment(done, heights, controls, ruler, prior, gamma, grid_belief(prior, phi, gamma), priced)
 
     def _ruler(self, history: History, done: Sequence[Training], prior: Prior) -> Ruler | None:
-        """The maps that are given, by the prior's, the goal's bounds or the first trainings; None before these."""
+        """Return the map from the options, the prior, the goal's bounds or the first trainings; None before these."""
         goal, bounds = history.problem.goal, history.problem.goal.bounds
         ends = self._ends or prior.score_map
         if ends is None and self.score_scale == "linear":
             ends = bounds if bounds is None or goal.sign > 0 else (bounds[1], bounds[0])
         costs = self.seconds or prior.cost_map
         if ends is None or costs is None:
-            # The trainings that estimates rest on: `initial`, or more until one has a finite value; what failed at once
-            # says nothing of what a training costs.
+            # Estimates use the first `initial` trainings, or more until one has a finite value. A training that failed
+            # at once shows nothing about costs.
             finite = [i for i, t in enumerate(done) if math.isfinite(t.value)]
             if not finite or len(done) < self.initial:
                 return None
@@ -422,21 +415,22 @@ class AutoBCT(Policy[Trials]):
                 return None
         return Ruler(*ends, self.score_scale, costs[0], costs[1] - costs[0])
 
-    def _desk(self, problem: Problem) -> tuple[Controls, Prior, Array]:
-        """The controls, the prior, and its basis functions at the controls (g, J)."""
+    def _setup(self, problem: Problem) -> tuple[Controls, Prior, Array]:
+        """Return the controls, the prior, and its basis functions at the controls (g, J)."""
 
-        def laid() -> tuple[Controls, Prior, Array]:
-            with one_thread():  # a prior that is fitted must have the same bits in every process
+        def made() -> tuple[Controls, Prior, Array]:
+            # a prior that is fitted must have the same bits in every process
+            with undisturbed, one_thread, undisturbed.heard:
                 controls, prior = controls_of(problem.space), self.prior
                 if prior is None:
                     prior = sampled(problem.space.dim)
                 elif isinstance(prior, str):
                     prior = preset(prior)
-            assert isinstance(prior, Prior)  # a mapping became one
+            assert isinstance(prior, Prior)  # __post_init__ converted a mapping
             return controls, prior, prior.on(controls.points)
 
-        # constraints are functions: the JSON of two spaces may be equal
-        return laid() if problem.space.constraints else self._desks(repr(problem.space.to_json()), laid)
+        # not cached with constraints: they are functions, which the JSON of a space does not distinguish
+        return made() if problem.space.constraints else self._setups(repr(problem.space.to_json()), made)
 
     @property
     def _ends(self) -> tuple[float, float] | None:
@@ -444,9 +438,9 @@ class AutoBCT(Policy[Trials]):
 
 
 def _ending(history: History, found: Assessment, why: str) -> str:
-    """The end in a paragraph: what was seen and, in brackets, what the model expects; why; and what to keep.
+    """Explain the end in a paragraph: values seen, expected values in brackets, the reason, and what to keep.
 
-    The two differ where the basis bends less than the truth does.
+    Seen and expected values differ where the basis is smoother than the truth.
     """
     ruler, metric, count = found.ruler, history.problem.goal.metric, len(found.done)
     first, last = (f"{found.done[i].value:.4g}" for i in (0, -1))
@@ -454,13 +448,13 @@ def _ending(history: History, found: Assessment, why: str) -> str:
     worth = ruler.amount(found.gamma * found.paid / ruler.unit)
     gained = f"{plural(count, 'training')} for {found.span(found.paid)}, worth {worth} of {metric}, "
     if count == 1:
-        gained += f"gave {last} (expected of it again: {now})"
+        gained += f"gave {last} (expected of a repeat: {now})"
     else:
         gained += f"led from {first} with the first configuration to {last} with the last "
-        gained += f"(expected again: {was}, {now})"
+        gained += f"(expected of repeats: {was}, {now})"
     top = history.best()
-    seen = "" if top is None else f"; the best seen is {top.value:.4g}, of trial {top.trial}"
-    kept = f"The configuration to keep is the last one, of trial {found.done[-1].trials[-1]}{seen}"
+    seen = "" if top is None else f"; the best value seen is {top.value:.4g}, of trial {top.trial}"
+    kept = f"Keep the last configuration, of trial {found.done[-1].trials[-1]}{seen}"
     return f"{gained}. {why}. {kept}"
 
 
@@ -471,36 +465,39 @@ def _check(policy: AutoBCT) -> None:
     check_whole("AutoBCT", 1, **counts)
     if policy.max_trainings is not None and policy.min_trainings > policy.max_trainings:
         raise InvalidInput(
-            f"AutoBCT(min_trainings={policy.min_trainings}, max_trainings={policy.max_trainings}): no fewer than the "
-            "one, no more than the other"
+            f"AutoBCT(min_trainings={policy.min_trainings}, max_trainings={policy.max_trainings}) allows no number of "
+            "trainings. Give min_trainings of at most max_trainings."
         )
     if policy.depth is not None:
         check_whole("AutoBCT", 1, _DEEPEST, depth=policy.depth)
     if policy.method not in ("relaxed", "exact"):
-        raise InvalidInput(f"AutoBCT(method={policy.method!r}): 'relaxed' or 'exact'")
+        raise InvalidInput(f"AutoBCT(method={policy.method!r}) is not allowed. Give 'relaxed' or 'exact'.")
     if policy.method == "exact" and not 1 <= (policy.max_trainings or 0) <= _DEEPEST:
         raise InvalidInput(
-            f"AutoBCT(method='exact') plans all trainings there are: give max_trainings from 1 to {_DEEPEST}, or use "
-            "'relaxed'"
+            f"AutoBCT(method='exact') plans all trainings. Give max_trainings from 1 to {_DEEPEST}, or use 'relaxed'."
         )
     for name, positive in (("gamma", True), ("score_per_hour", True), ("epsilon", False)):
         value = getattr(policy, name)
         if value is None and name != "gamma":
             continue
         if not is_number(value) or value < 0 or (positive and value == 0):
-            raise InvalidInput(f"AutoBCT({name}={value!r}): {'more than 0' if positive else 'at least 0'}")
+            raise InvalidInput(
+                f"AutoBCT({name}={value!r}) is too small. Give {'more than 0' if positive else '0 or more'}."
+            )
     if policy.score_per_hour is not None and policy.gamma != AutoBCT.gamma:
         raise InvalidInput(
-            f"AutoBCT(gamma={policy.gamma:g}, score_per_hour={policy.score_per_hour:g}): one or the other"
+            f"AutoBCT got both gamma={policy.gamma:g} and score_per_hour={policy.score_per_hour:g}. Give one of them."
         )
     if policy.prior is not None and not isinstance(policy.prior, str | Mapping | Prior):
-        raise InvalidInput(f"AutoBCT(prior={policy.prior!r}): a name such as 'D.1', or a Prior")
+        raise InvalidInput(f"AutoBCT(prior={policy.prior!r}) is not a prior. Give a name such as 'D.1', or a Prior.")
     if isinstance(policy.prior, str):
         preset(policy.prior)
     if policy.value_map is not None and not isinstance(policy.value_map, str):
-        raise InvalidInput(f"AutoBCT(value_map={policy.value_map!r}): '1d', '2d', or the file of a map")
+        raise InvalidInput(f"AutoBCT(value_map={policy.value_map!r}) is not a map. Give '1d', '2d', or a file's path.")
     if policy.seconds is not None:
         given = policy.seconds
         ends = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
         if len(ends) != 2 or not (all(map(is_number, ends)) and ends[0] < ends[1]):
-            raise InvalidInput(f"AutoBCT(seconds={given!r}): seconds at cost 0 and, more, at cost 1")
+            raise InvalidInput(
+                f"AutoBCT(seconds={given!r}) is not allowed. Give (seconds at cost 0, larger seconds at cost 1)."
+            )

@@ -1,10 +1,9 @@
-"""What AutoBCT expects before it has seen anything, and how observations change that.
+"""AutoBCT's priors of score and cost, and their updates by observations.
 
 H(u) = alpha^T phi(u), alpha ~ N(mean, root root^T): (2.2)-(2.8) of Cironis, Palczewski and Aivaliotis, "Automatic
-model training under restrictive time constraints" (AutoBCT). A `Prior` holds one such belief of the score and one of
-the cost, their noise and their basis phi. Four ways to one: by hand, the paper's by name (`preset`), from sampled
-shapes (`sampled`), and learnt from earlier studies (`from_studies`). A `Ruler` maps raw scores and seconds to the scale
-a prior is for.
+model training under restrictive time constraints" (AutoBCT). A `Prior` holds one such belief about the score and one
+about the cost, their noises and their basis phi. Build it by hand, by a name from the paper (`preset`), from sampled
+shapes (`sampled`), or from prior studies (`from_studies`). A `Ruler` maps raw scores and seconds to the prior's scale.
 """
 
 from __future__ import annotations
@@ -20,31 +19,32 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.problem import Goal
 
-Noise = float | tuple[float, ...]  # deviation: constant, or coefficients over the basis of log deviation
+Noise = float | tuple[float, ...]  # deviation: constant, or coefficients of log deviation over the basis
 Transform = Literal["linear", "log"]
 CostTrend = Literal["any", "increasing", "decreasing", "flat"]
 
 
-# Functions of controls (g, p), (g, J), hashable, with `spec`, JSON that rebuilds them; of the user's, their name.
+# Hashable function of controls (g, p) to (g, J), with `spec`: JSON that rebuilds it, or the name of a user's function.
 Basis = Any
 
 
 @dataclass(frozen=True)
 class Powers:
-    """The paper's (appendix D): 1, then (u_i - 1/2)^k of each coordinate, then products (u_i - 1/2)(u_j - 1/2)."""
+    """The paper's basis (appendix D): 1, then (u_i - 1/2)^k by coordinate, then products (u_i - 1/2)(u_j - 1/2)."""
 
     degree: int = 3
     products: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 0:
-            raise InvalidInput(f"Powers(degree={self.degree!r}): a whole number, at least 0")
+            raise InvalidInput(f"Powers(degree={self.degree!r}) is not allowed. Give a whole number of 0 or more.")
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -59,14 +59,14 @@ class Powers:
 
 
 def basis_from(spec: Mapping[str, Any]) -> Basis:
-    """The basis with this spec. Raises InvalidInput for a function of the user's, which a spec only names."""
+    """Return the basis with this spec. Raises InvalidInput for a user's function, of which a spec has only the name."""
     if spec.get("basis") != "powers":
-        raise InvalidInput(f"the basis {spec.get('basis')!r} is a function: build the prior in your program")
+        raise InvalidInput(f"The basis {spec.get('basis')!r} is a function. Build the prior in your program.")
     return Powers(**{name: value for name, value in spec.items() if name != "basis"})
 
 
 def default_basis(dim: int) -> Basis:
-    """The paper's: cubic in 1-D, quartic with products in 2-D; additive quadratics beyond."""
+    """Return the paper's basis: cubic in 1-D, quartic with products in 2-D; in more dimensions additive quadratics."""
     if dim <= 1:
         return Powers(3)
     return Powers(4, products=True) if dim == 2 else Powers(2)
@@ -81,14 +81,13 @@ class Belief:
 
     @property
     def cov(self) -> Array:
-        """(J, J) covariance; symmetric and positive semidefinite by construction."""
         return self.root @ self.root.T
 
     def observe(self, phi: Array, y: float, variance: float) -> Belief:
-        """After y = alpha^T phi + noise: the rank-one form of appendix A, in O(J^2), without an inverse.
+        """Return the belief after y = alpha^T phi + noise, by the rank-one form of appendix A in O(J^2).
 
-        The root is updated, not the covariance (Potter's form): Sigma - Sigma phi phi^T Sigma / d, taken
-        literally, loses its positive eigenvalues to rounding after some thousand updates.
+        It updates the root (Potter's form), because Sigma - Sigma phi phi^T Sigma / d loses positive eigenvalues to
+        rounding after some thousand updates.
         """
         f = self.root.T @ phi  # (J,)
         d = float(f @ f) + variance
@@ -97,48 +96,49 @@ class Belief:
         return Belief(mean, self.root - np.outer(gain, f) / (1.0 + np.sqrt(variance / d)))
 
     def at(self, basis: Array) -> tuple[Array, Array]:
-        """Mean (g,) and covariance (g, g) of the function where the basis functions are `basis` (g, J)."""
+        """Return mean (g,) and covariance (g, g) of the function where the basis functions are `basis` (g, J)."""
         half = basis @ self.root
         return basis @ self.mean, half @ half.T
 
 
 def belief(mean: ArrayLike, cov: ArrayLike, what: str = "the belief") -> Belief:
-    """A belief from mean (J,) and covariance, (J, J) or its diagonal (J,).
+    """Return a belief from mean (J,) and covariance, (J, J) or its diagonal (J,).
 
-    Raises InvalidInput when shapes disagree or the covariance is not symmetric positive semidefinite.
+    Raises InvalidInput if shapes disagree or the covariance is not symmetric positive semidefinite.
     """
     m, c = np.asarray(mean, dtype=np.float64), np.asarray(cov, dtype=np.float64)
     if m.ndim != 1 or c.shape not in ((len(m),), (len(m), len(m))):
         raise InvalidInput(
-            f"{what}: a mean of J numbers and a covariance (J, J) or its diagonal (J,), not {m.shape}, {c.shape}"
+            f"{what} has the shapes {m.shape} and {c.shape}. Give a mean of J numbers and a covariance (J, J) or its "
+            "diagonal (J,)."
         )
     c = np.diag(c) if c.ndim == 1 else c
     values, vectors = np.linalg.eigh((c + c.T) / 2)
     size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
     if not (np.isfinite(m).all() and np.isfinite(c).all()) or np.abs(c - c.T).max() > 1e-9 * size:
-        raise InvalidInput(f"{what}: the covariance must be symmetric, and all numbers finite")
+        raise InvalidInput(f"{what} is not possible. Give a symmetric covariance, and finite numbers.")
     if values.min() < -1e-9 * size:
-        raise InvalidInput(f"{what}: the covariance has the eigenvalue {values.min():.3g}; none may be negative")
+        raise InvalidInput(f"{what} has a covariance with the eigenvalue {values.min():.3g}. None may be negative.")
     return Belief(m, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """The belief of score and cost on the control cube [0, 1]^p, both about on [0, 1].
+    """Prior of score and cost on the control cube [0, 1]^p, both roughly in [0, 1].
 
     Args:
-        score: the belief of the J coefficients of the score.
-        cost: the same of the cost.
+        score: the belief about the J coefficients of the score.
+        cost: the same for the cost.
         basis: J functions of a control, such as `sampled(dim).basis`.
         score_noise: deviation of one observation: a number, or J numbers c with the deviation exp(c^T phi(u)).
             Default: 0.15.
-        cost_noise: the same of the cost. Default: 0.1.
-        score_map: the raw (score at 0, score at 1) that the prior was made for. Default: None, any.
+        cost_noise: the same for the cost. Default: 0.1.
+        score_map: the raw (score at 0, score at 1) of the prior. Default: None, any.
         cost_map: the same in seconds. Default: None, any.
-        space: the only one that it is for, as JSON. Default: None, any of p coordinates.
+        space: the only space that the prior is for, as JSON. Default: None, any of p coordinates.
 
     Raises:
-        InvalidInput: for noises that are not positive, or not J.
+        InvalidInput: if a noise is not positive, or has not J coefficients.
 
     Example:
         >>> from haltune.policies.autobct import Prior, sampled
@@ -164,25 +164,26 @@ class Prior:
             fine = np.isfinite(given).all() and (given[0] > 0 if np.ndim(noise) == 0 else len(given) == size)
             if not fine:
                 raise InvalidInput(
-                    f"{name}_noise={noise!r}: a positive deviation, or {size} coefficients over the basis of its log"
+                    f"{name}_noise={noise!r} is not a noise. Give a positive deviation, or {size} coefficients of its "
+                    "log over the basis."
                 )
             if np.ndim(noise):
                 object.__setattr__(self, f"{name}_noise", tuple(float(c) for c in given))
 
     def on(self, points: Array) -> Array:
-        """(g, J) the basis functions at controls (g, p). Raises InvalidInput when they are not J."""
+        """Return the basis functions (g, J) at controls (g, p). Raises InvalidInput if they are not J."""
         phi: Array = self.basis(points)
         if phi.shape != (len(points), len(self.score.mean)) or len(self.cost.mean) != phi.shape[1]:
             raise InvalidInput(
-                f"the prior has {len(self.score.mean)} and {len(self.cost.mean)} coefficients, its basis "
-                f"{phi.shape[-1]} functions on {points.shape[1]} coordinates: give a prior for this space"
+                f"The prior has {len(self.score.mean)} and {len(self.cost.mean)} coefficients, but its basis has "
+                f"{phi.shape[-1]} functions on {points.shape[1]} coordinates. Give a prior for this space."
             )
         return phi
 
     def observe(self, phi: Array, h: float | None, t: float | None, extra: float = 0.0) -> Prior:
-        """After one training at phi (J,): its score h and cost t, either may be missing.
+        """Return the posterior after a training at phi (J,) with score h and cost t; either may be missing.
 
-        extra: variance that a score has on top of the noise, as when its training was ended early.
+        extra: variance of the score in addition to the noise, as for a training that was stopped.
         """
         score, cost = self.score, self.cost
         if h is not None:
@@ -202,26 +203,26 @@ class Prior:
 
 
 def variances(noise: Noise, phi: Array) -> Array:
-    """(g,) the variance of an observation at controls with basis functions phi (g, J)."""
+    """Return the variance of an observation (g,) at controls with basis functions phi (g, J)."""
     if isinstance(noise, tuple):
         return np.asarray(np.exp(2.0 * (phi @ np.array(noise))))
     return np.full(len(phi), float(noise) ** 2)
 
 
 def prior_from_json(data: Mapping[str, Any]) -> Prior:
-    """The inverse of `Prior.to_json`, bit for bit. Raises InvalidInput for what lacks a part of it."""
+    """Invert `Prior.to_json`, bit for bit. Raises InvalidInput if a part is missing."""
     needed = ("score_mean", "score_root", "cost_mean", "cost_root", "basis")
     if lacking := [name for name in needed if name not in data]:
-        raise InvalidInput(f"a prior as JSON is what Prior.to_json() gives: this one lacks {', '.join(lacking)}")
+        raise InvalidInput(f"The JSON of a prior has no {', '.join(lacking)}. Give what Prior.to_json() returns.")
     score, cost = (Belief(np.array(data[f"{name}_mean"]), np.array(data[f"{name}_root"])) for name in ("score", "cost"))
     rest: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k not in needed}
     return Prior(score, cost, basis_from(data["basis"]), **rest)
 
 
-# The priors of the paper's eight examples, appendix D.1 to D.8. In D.2 and D.3 times are divided by 7.5, as (4.22) says
-# and the tables confirm (the appendix prints 1.5). Costs are in seconds: where the paper counts minutes they are sixty
-# times its numbers. In D.4 the appendix has its coefficients twice, for powers of u - 0.5 and, written out, for powers
-# of u; they are taken for the former, as in all the others.
+# The priors of the paper's eight examples, appendix D.1 to D.8. In D.2 and D.3 times are divided by 7.5, as in (4.22)
+# and in the tables (the appendix prints 1.5). Costs are in seconds: the paper's minutes times 60. In D.4 the appendix
+# has its coefficients twice, for powers of u - 0.5 and, written out, for powers of u; here they are for u - 0.5, as in
+# all other examples.
 
 _ONES = np.ones(4)
 _WIDE = np.array([0.64, 4.0, 4.0, 4.0])
@@ -247,18 +248,18 @@ PRESETS = tuple(_LINES)
 
 
 def preset(name: str) -> Prior:
-    """A prior of the paper. Raises InvalidInput for a name that is none of `PRESETS`."""
+    """Return a prior of the paper. Raises InvalidInput for a name that is not in `PRESETS`."""
     if name not in _LINES:
-        raise InvalidInput(f"there is no prior {name!r}: the paper's are {', '.join(PRESETS)}")
+        raise InvalidInput(f"The paper has no prior {name!r}. Give one of {', '.join(PRESETS)}.")
     score, score_cov, cost, cost_cov, noise, score_map, minutes = _LINES[name]
     basis = Powers(3) if len(score) == 4 else Powers(4, products=True)
     seconds = (60.0 * minutes[0], 60.0 * minutes[1])
     return Prior(belief(score, score_cov), belief(cost, cost_cov), basis, noise, 0.1, score_map, seconds)
 
 
-# Sampled shapes. A score is unimodal: a bump of random height, place and width in each coordinate, the drops of the
-# coordinates added. A cost is exponential in each coordinate, increasing, decreasing, either or flat. Some thousand of
-# each are drawn and fitted; the mean and covariance of their coefficients are the prior (AutoBCT, section 4).
+# Sampled shapes. A score is unimodal: a bump of random height, place and width in each coordinate, with the drops of
+# the coordinates added. A cost is exponential in each coordinate: increasing, decreasing, either, or flat. Two thousand
+# of each are drawn and fitted; the mean and covariance of their coefficients are the prior (AutoBCT, section 4).
 
 _SIGNS = {"any": (-1.0, 1.0), "increasing": (0.0, 1.0), "decreasing": (-1.0, 0.0), "flat": (0.0, 0.0)}
 _DRAWS = 2000
@@ -271,19 +272,18 @@ def sampled(
     score_noise: float = 0.05,
     cost_noise: float = 0.1,
 ) -> Prior:
-    """A prior for `dim` coordinates: unimodal scores, and costs of the given kind in each coordinate.
+    """Build a prior for `dim` coordinates: unimodal scores, and costs of the given kind in each coordinate.
 
     Args:
-        dim: coordinates of the space's unit cube, `space.dim`.
+        dim: number of coordinates of the space's unit cube, `space.dim`.
         cost: "any", "increasing", "decreasing" or "flat" along a coordinate; one of these for all, or one for each.
             Default: "any".
-        basis: of functions that are added up. Default: None, the paper's.
-        score_noise: deviation of one observation of the score, on top of which comes what the basis cannot bend to.
-            Default: 0.05.
-        cost_noise: the same of the cost. Default: 0.1.
+        basis: functions whose sum approximates score and cost. Default: None, the paper's.
+        score_noise: deviation of one observation of the score; the error of the basis is added to it. Default: 0.05.
+        cost_noise: the same for the cost. Default: 0.1.
 
     Raises:
-        InvalidInput: for another kind of cost, or as many kinds as are not coordinates.
+        InvalidInput: for another kind of cost, and if there is not one kind for each coordinate.
 
     Example:
         >>> from haltune.policies import AutoBCT
@@ -292,20 +292,22 @@ def sampled(
     """
     kinds = [cost] * dim if isinstance(cost, str) else list(cost)
     if len(kinds) != dim or any(kind not in _SIGNS for kind in kinds):
-        raise InvalidInput(f"cost={cost!r}: one of {', '.join(_SIGNS)}, or one for each of {dim} coordinates")
+        raise InvalidInput(
+            f"cost={cost!r} is not allowed. Give one of {', '.join(_SIGNS)}, or one for each of {dim} coordinates."
+        )
     return _sampled(dim, tuple(kinds), basis or default_basis(dim), score_noise, cost_noise)
 
 
 @lru_cache(maxsize=32)
 def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float, cost_noise: float) -> Prior:
-    rng = np.random.default_rng(0)  # a prior is a constant: the same for every study
+    rng = np.random.default_rng(0)  # the prior is the same for every study
     points = rng.uniform(size=(max(256, 64 * dim), dim))
     phi = basis(points)
     # (n, draws) unimodal functions, mostly on [0, 1]
     top = rng.uniform(0.5, 1.1, _DRAWS)
     peak = rng.uniform(0.0, 1.0, (_DRAWS, dim))
     width = rng.uniform(0.25, 1.2, (_DRAWS, dim))
-    # all drops together: at most the top
+    # all drops together are at most the top
     depth = rng.dirichlet(np.ones(dim + 1), _DRAWS)[:, :dim] * top[:, None]
     away = (points[:, None, :] - peak) / width
     scores = np.asarray(top - (depth * (1.0 - np.exp(-2.0 * away**2))).sum(axis=2))
@@ -314,22 +316,22 @@ def _sampled(dim: int, kinds: tuple[str, ...], basis: Basis, score_noise: float,
     slope = rng.uniform(2.0 * signs[:, 0], 2.0 * signs[:, 1], (_DRAWS, dim))
     level = 0.5 * np.exp(rng.normal(0.0, 0.4, _DRAWS))
     costs = np.asarray(level * np.exp((points - 0.5) @ slope.T))
-    with one_thread():  # the same bits in every process
+    with undisturbed, one_thread, undisturbed.heard:  # the same bits in every process
         (score, score_rest), (cost, cost_rest) = (_coefficients(phi, found) for found in (scores, costs))
     return Prior(score, cost, basis, math.hypot(score_noise, score_rest), math.hypot(cost_noise, cost_rest))
 
 
 def _coefficients(phi: Array, values: Array) -> tuple[Belief, float]:
-    """Mean and covariance of the coefficients that fit functions (n, k) on phi (n, J) best, and the deviation left."""
-    ridge = np.sqrt(1e-4) * np.eye(phi.shape[1])  # powers of a coordinate are alike: bounds the coefficients
+    """Fit functions (n, k) on phi (n, J); return mean and covariance of coefficients, and the residual deviation."""
+    ridge = np.sqrt(1e-4) * np.eye(phi.shape[1])  # powers of a coordinate are collinear: keeps coefficients small
     targets = np.vstack([values, np.zeros((len(ridge), values.shape[1]))])
     fits = np.linalg.lstsq(np.vstack([phi, ridge]), targets, rcond=None)[0]
     left = float(np.sqrt(np.mean((values - phi @ fits) ** 2)))
     return belief(fits.mean(axis=1), np.atleast_2d(np.cov(fits))), left
 
 
-# From the user's world to a prior's, and back. What is not given is taken from the prior, from the goal's bounds, or
-# from the first trainings.
+# Maps between raw scores or seconds and the scale of a prior. A map that is not given comes from the prior, from the
+# goal's bounds, or from the first trainings.
 
 _BEYOND_MAP = 3.0  # widths of the map beyond its ends
 
@@ -346,7 +348,7 @@ def _unbent(bent: float, kind: Transform) -> float:
 
 @dataclass(frozen=True)
 class Ruler:
-    """Maps of raw scores and seconds to h and t, both about on [0, 1].
+    """Maps of raw scores and seconds to h and t, both roughly in [0, 1].
 
     h is affine in the raw score or in its logarithm, 0 at `worst` and 1 at `best`; t is affine in seconds.
     """
@@ -358,23 +360,22 @@ class Ruler:
     unit: float  # seconds of t = 1, less zero
 
     def h(self, value: float) -> float:
-        """The score of a raw value; the floor below everything for one that is not finite."""
+        """Return the score of a raw value; -inf if it is not finite."""
         low, high, raw = (_bent(v, self.kind) for v in (self.worst, self.best, value))
         return (raw - low) / (high - low) if math.isfinite(raw) else -math.inf
 
     def slope(self, value: float) -> float:
-        """How far h moves for a unit of raw score, at a raw value."""
+        """Return dh / d raw score at a raw value."""
         low, high = _bent(self.worst, self.kind), _bent(self.best, self.kind)
         width = abs(high - low)
         return 1.0 / width if self.kind == "linear" else 1.0 / (width * max(abs(value), 1e-300))
 
     def raw(self, h: float) -> float:
-        """The raw value of a score."""
         low, high = _bent(self.worst, self.kind), _bent(self.best, self.kind)
         return _unbent(low + h * (high - low), self.kind)
 
     def amount(self, h: float) -> str:
-        """A difference of scores in raw units; a factor where logarithms count."""
+        """Format a difference of scores in raw units, or as a factor on a log scale."""
         width = h * abs(_bent(self.best, self.kind) - _bent(self.worst, self.kind))
         return f"a factor of {math.exp(min(width, 700.0)):.3g}" if self.kind == "log" else f"{width:.2g}"
 
@@ -385,34 +386,35 @@ class Ruler:
         return self.zero + t * self.unit
 
     def outside(self, value: float, seconds: float) -> str | None:
-        """A warning when a training lies far outside the maps."""
+        """Return a warning if a training is far outside the maps."""
         for what, raw, on in (("score", value, self.h(value)), ("cost", seconds, self.t(seconds))):
             if math.isfinite(on) and not -_BEYOND_MAP <= on <= 1.0 + _BEYOND_MAP:
                 ends = (self.worst, self.best) if what == "score" else (self.zero, self.zero + self.unit)
                 return (
-                    f"a {what} of {raw:.4g} lies far outside the map {ends[0]:.4g} to {ends[1]:.4g} by which AutoBCT "
-                    f"weighs: give it {'worst= and best=' if what == 'score' else 'seconds='} that fit"
+                    f"a {what} of {raw:.4g} is far outside the range {ends[0]:.4g} to {ends[1]:.4g} that AutoBCT uses. "
+                    f"Give {'worst= and best=' if what == 'score' else 'seconds='} that fit"
                 )
         return None
 
 
 def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:
     if kind not in ("linear", "log"):
-        raise InvalidInput(f"{name}(score_scale={kind!r}): 'linear' or 'log'")
+        raise InvalidInput(f"{name}(score_scale={kind!r}) is not allowed. Give 'linear' or 'log'.")
     if (worst is None) != (best is None):
-        raise InvalidInput(f"{name}: give worst= and best= together, or neither")
+        raise InvalidInput(f"{name} got only one of worst= and best=. Give both, or neither.")
     if worst is not None and best is not None:
         fine = math.isfinite(worst) and math.isfinite(best) and worst != best
         if not fine or (kind == "log" and min(worst, best) <= 0):
             raise InvalidInput(
-                f"{name}(worst={worst!r}, best={best!r}): two different finite raw scores, positive ones for 'log'"
+                f"{name}(worst={worst!r}, best={best!r}) is not allowed. Give two different finite scores, "
+                "both positive for 'log'."
             )
 
 
 def score_ends(goal: Goal, values: Sequence[float], middle: float, kind: Transform) -> tuple[float, float] | None:
-    """The raw (worst, best) by the first trainings: their best at h = 0.65, their range 0.4 wide; None without any.
+    """Return raw (worst, best) with the first trainings' best at h = 0.65 and their range 0.4 wide; None without any.
 
-    middle: the score that the prior expects, where all first trainings came to the same.
+    middle: the prior's expected score, used if all first trainings have the same score.
     """
     seen = np.array([v for v in values if math.isfinite(v) and (kind == "linear" or v > 0)])
     if not len(seen):
@@ -428,15 +430,15 @@ def score_ends(goal: Goal, values: Sequence[float], middle: float, kind: Transfo
 
 
 def cost_ends(seconds: Sequence[float], expected: Sequence[float]) -> tuple[float, float]:
-    """The seconds of t = 0 and t = 1: first trainings cost together what the prior expects of them."""
+    """Return the seconds of t = 0 and t = 1 at which first trainings cost together what the prior expects."""
     spent, believed = sum(seconds), sum(max(e, 0.05) for e in expected)
     return 0.0, spent / believed if spent > 0 else 1.0
 
 
-# Learning from studies: the paper's meta-learning. Each study s has coefficients a_s ~ N(mu, Sigma); its observations
-# are phi^T a_s + noise. EM finds mu, Sigma and the noise: unlike fitting each study first and averaging, it knows how
-# little a short study says. A usual prior counts as one study more, so that two studies do not make certain what they
-# agree on.
+# Learning from studies, the paper's meta-learning. Each study s has coefficients a_s ~ N(mu, Sigma); its observations
+# are phi^T a_s + noise. EM estimates mu, Sigma and the noise; unlike an average of separate fits it accounts for the
+# uncertainty after a short study. The usual prior counts as one more study, so that two studies that agree do not give
+# certainty.
 
 Data = tuple[Array, Array, Array]  # basis functions (n, J), scores (n,), costs (n,)
 _ROUNDS = 60  # of EM
@@ -449,14 +451,14 @@ def from_studies(
     score_scale: Transform = "linear",
     usual: Prior | None = None,
 ) -> Prior:
-    """A prior of studies whose spaces are equal, by their trials that were trained in full.
+    """Learn a prior from the full trainings of studies with equal spaces.
 
     Args:
-        studies: two or more, opened, or their histories.
-        worst: raw score that counts 0. Default: None, the goal's bound, or what the studies span.
-        best: raw score that counts 1; given together with worst. Default: None, likewise.
+        studies: two or more open studies, or their histories.
+        worst: raw score that counts as 0. Default: None, the goal's bound, or estimated from the studies.
+        best: raw score that counts as 1; give it together with worst. Default: None, as for worst.
         score_scale: "linear", or "log" for the logarithms of scores. Default: "linear".
-        usual: what is believed without the studies. Default: None, `sampled`.
+        usual: prior without the studies. Default: None, `sampled`.
 
     Raises:
         InvalidInput: for studies of different spaces or goals, and for too few of them.
@@ -476,7 +478,7 @@ def from_studies(
         0
     """
     histories, ruler, usual = _prepared(studies, worst, best, score_scale, usual)
-    with one_thread():
+    with undisturbed, one_thread, undisturbed.heard:
         learnt = _learn([_data(h, ruler, usual) for h in histories], usual)
     ends = (0.0, ruler.unit)
     space = histories[0].problem.space.to_json()
@@ -488,15 +490,19 @@ def _prepared(
 ) -> tuple[list[History], Ruler, Prior]:
     listed = list(studies) if isinstance(studies, Sequence) else [None]
     if any(not hasattr(s, "history") and not isinstance(s, History) for s in listed):
-        raise InvalidInput(f"from_studies({studies!r}): a list of studies, opened: [Study(...), Study(...)]")
+        raise InvalidInput(
+            f"from_studies({studies!r}) needs a list of open studies. Give one, such as [Study(...), Study(...)]."
+        )
     histories = [s if isinstance(s, History) else s.history for s in studies]
     if len(histories) < 2:
-        raise InvalidInput(f"a prior is learnt from at least two studies, not {len(histories)}")
+        raise InvalidInput(f"from_studies got {len(histories)} studies. Give two or more.")
     first = histories[0].problem
     if any(h.problem.space != first.space or h.problem.goal != first.goal for h in histories):
-        raise InvalidInput("a prior is learnt from studies of one space and one goal: these differ")
+        raise InvalidInput("from_studies got studies of different spaces or goals. Give studies of one problem.")
     if any(not _done(h) for h in histories):
-        raise InvalidInput("every study must have a trial that was trained in full, with a finite value")
+        raise InvalidInput(
+            "from_studies got a study without a full training that has a finite value. Leave this study out."
+        )
     values = np.array([first.goal.sign * h.trial(i).target(first.goal) for h in histories for i in _done(h)])
     unit = 2.0 * float(np.median([_seconds(h, i) for h in histories for i in _done(h)]))
     sign, bounds = first.goal.sign, first.goal.bounds
@@ -535,7 +541,7 @@ def _learn(data: Sequence[Data], usual: Prior) -> Prior:
 
 
 def _em(data: Sequence[tuple[Array, Array]], usual: Belief, noise: Noise) -> tuple[Belief, float]:
-    """mu, Sigma and the deviation of the noise of greatest likelihood, the usual belief counting as one study."""
+    """Maximise the likelihood of mu, Sigma and the noise; the usual belief counts as one study."""
     phi0 = data[0][0]
     variance = float(np.mean(variances(noise, phi0)))
     floor = 0.04 * variance

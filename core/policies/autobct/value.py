@@ -1,13 +1,13 @@
-"""What a search is worth: the value V_N of at most N more trainings, and of each control to train next.
+"""AutoBCT's value functions: V_N of at most N more trainings, and Q_N of each control to train next.
 
     Q_1(u) = m(u) - Upsilon(t(u), r(u)^2)                       m, t: means of score and of gamma x cost,
     Q_n(u) = -Upsilon(t(u), r(u)^2) + E max(m'(u), V_{n-1}(x')) r: deviation of an observation of gamma x cost,
     V_n    = max over u of Q_n(u)                               primes: after the training at u
 
-((2.12), (2.13) of AutoBCT). All of it on a grid of controls, where a training at u moves the means by K(., u) Z, Z
-standard normal, and shrinks the covariance by K K^T, whatever was seen. So V_1 is a maximum of lines in the score's
-Z, and Q_2 is their upper envelope in closed form, once for each of a few evenly spaced values of the cost's Z. The
-integrand has kinks: Gauss-Hermite nodes, made for polynomials, are worse than evenly spaced ones.
+((2.12), (2.13) of AutoBCT), on a grid of controls. A training at u moves the means by K(., u) Z, Z standard normal, and
+reduces the covariance by K K^T for any result. So V_1 is a maximum of lines in the score's Z, and Q_2 is the
+expectation of their upper envelope in closed form, for each of a few evenly spaced values of the cost's Z. (The
+integrand has kinks, for which Gauss-Hermite nodes are worse.)
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from haltune.errors import InvalidInput
 
 from .prior import Prior, variances
 
-_APART = 1e-10  # of the steepest: slopes differ by so much; parallel lines cross far away, not at 0 / 0
-_ENVELOPE_CHUNK, _BRANCHES_CHUNK = 400_000, 200_000  # numbers a pass: more would leave the cache
+_APART = 1e-10  # of the steepest slope: least difference of slopes, so that parallel lines cross far away, not at 0 / 0
+_ENVELOPE_CHUNK, _BRANCHES_CHUNK = 400_000, 200_000  # numbers per pass, so that they stay in the cache
 _ROOT_TAU = math.sqrt(2.0 * math.pi)
-_SLOW = 1e-3  # lines that cross beyond a thousand deviations do not
-_LEAST_VARIANCE = 1e-12  # of a belief's variance: below such a noise, rounding decides what is left of it
+_SLOW = 1e-3  # crossings beyond a thousand deviations are ignored
+_LEAST_VARIANCE = 1e-12  # of a belief's variance: with less noise the rest of the variance is rounding
 
 
 def excess(mean: Array, deviation: Array) -> Array:
-    """Upsilon of (2.12): E Y^+ for Y ~ N(mean, deviation^2), elementwise; max(mean, 0) where the deviation is 0."""
+    """Return Upsilon of (2.12): E Y^+ for Y ~ N(mean, deviation^2), elementwise; deviation 0 gives max(mean, 0)."""
     s = np.maximum(deviation, 1e-150)
-    x = np.clip(mean / s, -40.0, 40.0)  # beyond, the tails are below 1e-300 and x^2 could overflow
+    x = np.clip(mean / s, -40.0, 40.0)  # farther out the tails are below 1e-300, and x^2 could overflow
     tails: Array = s * np.exp(-0.5 * x * x) / _ROOT_TAU + np.where(x < 40.0, mean * ndtr(x), mean)
     return np.where(x > -40.0, tails, 0.0)
 
 
 def _beyond(c: Array) -> Array:
-    """E (Z - c)^+, Z standard normal, elementwise."""
+    """Return E (Z - c)^+, Z standard normal, elementwise."""
     x = np.clip(c, -40.0, 40.0)  # x^2 could overflow
     return np.asarray(np.exp(-0.5 * x * x) / _ROOT_TAU - c * ndtr(-c))
 
 
 def expected_max(intercepts: Array, slopes: Array) -> Array:
-    """(b, u) E max_i (a_i + k_i Z): intercepts a (n, b, u), slopes k (n, u) shared by the b problems of a column.
+    """Return E max_i (a_i + k_i Z), (b, u): intercepts a (n, b, u), slopes k (n, u) shared by the b problems of a u.
 
     Sorted by slope, line j is the highest on (lo_j, hi_j): above its last crossing with a flatter line and below its
     first with a steeper one. The maximum is then a_0 + k_0 Z + sum of (k_j - k_i) (Z - c)^+ over the breaks c between
@@ -94,18 +94,18 @@ def _sorted_expected_max(a: Array, k: Array) -> Array:
 
 
 def variances_of(c: Array) -> Array:
-    """(..., g) the diagonals of covariances (..., g, g), of which rounding made some less than 0."""
+    """Return the diagonals (..., g) of covariances (..., g, g), at least 0 after rounding."""
     return np.maximum(np.diagonal(c, axis1=-2, axis2=-1), 0.0)
 
 
 def _steps(c: Array, noise: Array) -> Array:
-    """(..., g, g) K: the step of every mean (row) for a deviation of an observation at a control (column)."""
+    """Return K (..., g, g): the step of every mean (row) per deviation of an observation at a control (column)."""
     return np.asarray(c / np.sqrt(variances_of(c) + noise)[..., None, :])
 
 
 @dataclass(frozen=True, eq=False)
 class GridBelief:
-    """The belief on a grid of g controls, of b states that share their covariances. Costs are times gamma."""
+    """Beliefs on a grid of g controls, for b states that share covariances. Costs are multiplied by gamma."""
 
     m: Array  # (g, b) mean of the score
     c: Array  # (g, g) its covariance
@@ -115,7 +115,7 @@ class GridBelief:
     jitter: Array  # (g,) variance of an observation of the cost
 
     def after(self, u: int, z: Array, w: Array) -> GridBelief:
-        """After a training at u whose score and cost are z and w (n,) deviations above their means; b = 1 before."""
+        """Return states after a training at u with score and cost z and w (n,) deviations above their means; b = 1."""
         k, s = _steps(self.c, self.noise)[:, u], _steps(self.d, self.jitter)[:, u]
         return replace(
             self, m=self.m + k[:, None] * z, c=self.c - np.outer(k, k),
@@ -124,7 +124,7 @@ class GridBelief:
 
 
 def grid_belief(prior: Prior, phi: Array, gamma: float) -> GridBelief:
-    """A belief on controls with basis functions phi (g, J), costs weighed by gamma."""
+    """Return the belief on controls with basis functions phi (g, J), costs multiplied by gamma."""
     m, c = prior.score.at(phi)
     t, d = prior.cost.at(phi)
     noise = np.maximum(variances(prior.score_noise, phi), _LEAST_VARIANCE * np.diag(c).max(initial=0.0))
@@ -134,11 +134,11 @@ def grid_belief(prior: Prior, phi: Array, gamma: float) -> GridBelief:
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """Beliefs on g controls after s trainings, each with z score and w cost innovations. Costs are times gamma.
+    """Beliefs on g controls after s trainings, each with z score and w cost innovations. Costs are multiplied by gamma.
 
-    After a training at u the covariances are certain, the score's mean moves along a line with its innovation, the
-    cost's with its own: what depends on s and w alone is computed once for all z. V_2 of a state is a maximum over
-    controls, most of which an upper bound excludes. Means of which one row or column serves all have 1 for z or w.
+    After a training at u the covariances are known, and the means of score and cost move with their own innovations.
+    So terms that depend on s and w alone are computed once for all z. V_2 of a state is a maximum over controls; an
+    upper bound excludes most of them. Means that do not depend on z or w have 1 there.
     """
 
     m: Array  # (g, s, z, w) mean of the score
@@ -149,7 +149,6 @@ class Branches:
     jitter: Array  # (g,) variance of an observation of the cost
 
     def at(self, controls: Indices) -> Branches:
-        """The same on some of the controls."""
         rows, columns = controls[:, None], controls
         return Branches(
             self.m[controls], self.c[:, rows, columns], self.noise[controls],
@@ -158,21 +157,20 @@ class Branches:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(s, z, w)."""
         s, z, w = np.broadcast_shapes(self.m.shape[1:], self.t.shape[1:])
         return s, z, w
 
     @property
     def cost(self) -> Array:
-        """(g, s, z, w) Upsilon: what a training is expected to cost; costs below 0 count as 0. As wide as t."""
+        """Upsilon (g, s, z, w), the expected cost of a training; negative costs count as 0. As wide as t."""
         return excess(self.t, np.sqrt(variances_of(self.d) + self.jitter).T[:, :, None, None])
 
     def one(self) -> Array:
-        """(s, z, w) V_1: the best of one more training."""
+        """Return V_1 (s, z, w): the best of one more training."""
         return np.asarray((self.m - self.cost).max(axis=0))
 
     def two(self, w: Array, weight: Array) -> Array:
-        """(s, z, w) V_2, the next cost's innovation summed over nodes w (n,) with their weights."""
+        """Return V_2 (s, z, w), with the next cost's innovation summed over nodes w (n,) with their weights."""
         g, (s, z, v) = len(self.m), self.shape
         step = max(1, _BRANCHES_CHUNK // ((g + 1) * g * z * v * len(w)))
         found = []
@@ -206,9 +204,9 @@ def _two(x: Branches, w: Array, weight: Array) -> Array:
 
 
 def _lines(x: Branches, w: Array) -> tuple[Array, Array, Array]:
-    """After one more training at u: values of the controls to train last, then of stopping, as lines in its score.
+    """Return the values after one more training at u, as lines in its score: of each last control, and of stopping.
 
-    Their intercepts (g + 1, n, s, z, w, u), slopes (g + 1, s, u), and the slope of stopping's (s, u).
+    Intercepts (g + 1, n, s, z, w, u), slopes (g + 1, s, u), and the slope of stopping (s, u).
     """
     k, move = _steps(x.c, x.noise), _steps(x.d, x.jitter)  # (s, g, u)
     left = np.sqrt(np.maximum(variances_of(x.d)[:, :, None] - move * move, 0.0) + x.jitter[:, None])
@@ -222,17 +220,17 @@ def _lines(x: Branches, w: Array) -> tuple[Array, Array, Array]:
 
 
 def _bound(a: Array, k: Array, own: Array, m: Array, cost: Array) -> Array:
-    """(n, s, z, w, u) at least E max_j (a_j + k_j Z), in a few passes over the lines.
+    """Return an upper bound (n, s, z, w, u) of E max_j (a_j + k_j Z), in a few passes over the lines.
 
-    Slopes are counted from that of a line r that is the highest about Z = 0, which changes no expectation; where Z > 0
-    no line rises above max a before the first c at which one of them crosses it, nor faster than the steepest.
+    Slopes are relative to a line r that is the highest near Z = 0, which changes no expectation. For Z > 0 no line is
+    above max a before the first c at which a line crosses it, nor rises faster than the steepest line.
     """
     one = m - cost  # (g, s, z, w)
     r, stop = one.argmax(axis=0), np.moveaxis(m, 0, -1)  # (s, z, w), (s, z, w, u)
     slope = k[r, np.arange(k.shape[1])[:, None, None]]  # (s, z, w, u)
     slope = np.where(stop >= one.max(axis=0)[..., None], own[:, None, None, :], slope)
     top = a.max(axis=0)
-    tiny = 1e-13 * float(np.ptp(k)) + 1e-300  # of gaps of 0: the bound errs by as much
+    tiny = 1e-13 * float(np.ptp(k)) + 1e-300  # replaces gaps of 0; the bound's error is as small
     gap = top - a
     gap += tiny
     pace = np.divide((k[:, :, None, None, :] - slope)[:, None], gap, out=gap)
@@ -243,14 +241,14 @@ def _bound(a: Array, k: Array, own: Array, m: Array, cost: Array) -> Array:
 
 @dataclass(frozen=True)
 class Effort:
-    """How finely the values are computed. Controls are nested: the first few are spread over the cube, too."""
+    """Numerical effort. Controls are nested: the first few are also spread over the cube."""
 
     cost_nodes: int = 9  # of the cost's innovation
-    score_nodes: int = 13  # of the score's innovation, in depth 3 alone
-    inner: int = 17  # controls of the levels within depth 3
+    score_nodes: int = 13  # of the score's innovation, used in depth 3
+    inner: int = 17  # controls of the inner levels of depth 3
     inner_nodes: int = 3  # of the cost's innovation there
-    outer: int = 5  # controls whose depth-3 value is computed,
-    best: int = 6  # and as many of the best by depth 2
+    outer: int = 5  # first controls whose depth-3 value is computed
+    best: int = 6  # controls, best by depth 2, whose depth-3 value is computed too
 
 
 ONE = Effort()
@@ -258,11 +256,11 @@ TWO = Effort(cost_nodes=7, score_nodes=9, inner=49)  # for a cube of two coordin
 
 
 def nested(points: Array) -> Indices:
-    """(g,) an order of points (g, p) in which the first few are spread over the cube: each farthest from those before.
+    """Order points (g, p) so that the first few are spread over the cube: each is the farthest from those before.
 
-    It begins in the middle; of a grid of 2^k + 1 a side it gives the coarser grids first.
+    The first is in the middle. On a grid of 2^k + 1 per side the coarser grids come first.
     """
-    away = -np.linalg.norm(points - 0.5, axis=1)  # the first is the one nearest to the middle
+    away = -np.linalg.norm(points - 0.5, axis=1)  # the first point is the nearest to the middle
     order = np.empty(len(points), dtype=np.intp)
     for i in range(len(points)):
         order[i] = int(np.argmax(away.round(12)))  # round: equal distances must tie, on every machine
@@ -272,7 +270,7 @@ def nested(points: Array) -> Indices:
 
 
 def values(x: GridBelief, depth: int, effort: Effort = ONE) -> Array:
-    """(g,) Q of each control for at most `depth` trainings, one state; -inf where depth 3 was not computed."""
+    """Return Q (g,) of each control for at most `depth` trainings, one state; -inf where depth 3 was not computed."""
     if depth <= 1:
         return np.asarray(q1(x)[:, 0])
     shallow = np.asarray(q2(x, effort)[:, 0])
@@ -281,28 +279,28 @@ def values(x: GridBelief, depth: int, effort: Effort = ONE) -> Array:
     found, controls = np.full(len(shallow), -np.inf), chosen(shallow, effort)
     inner, after_that = np.arange(min(len(shallow), effort.inner)), nodes(effort.inner_nodes)
     deep = ahead(x, controls, lambda after: after.at(inner).two(*after_that), effort)
-    found[controls] = np.maximum(deep, shallow[controls])  # more trainings are never worth less
+    found[controls] = np.maximum(deep, shallow[controls])  # more trainings never reduce the value
     return found
 
 
 def chosen(shallow: Array, effort: Effort) -> Indices:
-    """The controls whose deeper value is computed: some spread over the cube, and the best by a shallow value (g,)."""
+    """Return the controls to compute deeper: some spread over the cube, and the best by a shallow value (g,)."""
     best = np.argsort(-shallow, kind="stable")[: effort.best]
     return np.asarray(np.union1d(np.arange(min(len(shallow), effort.outer)), best))
 
 
 def expected_cost(x: GridBelief) -> Array:
-    """(g, b) Upsilon: what a training is expected to cost, times gamma; costs below 0 count as 0."""
+    """Return Upsilon (g, b), the expected cost of a training times gamma; negative costs count as 0."""
     return excess(x.t, np.sqrt(variances_of(x.d) + x.jitter)[:, None])
 
 
 def q1(x: GridBelief) -> Array:
-    """(g, b) the value of training at each control and stopping then."""
+    """Return the value (g, b) of training at each control and then stopping."""
     return x.m - expected_cost(x)
 
 
 def q2(x: GridBelief, effort: Effort = ONE) -> Array:
-    """(g, b) the value of training at each control, with one more training after it if it pays."""
+    """Return the value (g, b) of training at each control, and once more if it pays."""
     w, weight = nodes(effort.cost_nodes)
     k, s = _steps(x.c, x.noise), _steps(x.d, x.jitter)  # (g, g)
     left = np.sqrt(np.maximum(variances_of(x.d)[:, None] - s * s, 0.0) + x.jitter[:, None])
@@ -317,9 +315,9 @@ def q2(x: GridBelief, effort: Effort = ONE) -> Array:
 
 
 def ahead(x: GridBelief, controls: Indices, value: Callable[[Branches], Array], effort: Effort) -> Array:
-    """(len(controls),) one exact step on top of any value function: -Upsilon + E max(m'(u), value(x')).
+    """Return one exact step on top of a value function, (len(controls),): -Upsilon + E max(m'(u), value(x')).
 
-    value: (s, z, w) of states after s trainings.
+    value: returns (s, z, w) of states after s trainings.
     """
     (z, p), (w, q) = nodes(effort.score_nodes), nodes(effort.cost_nodes)
     after = branches(x, controls, z, w)
@@ -329,7 +327,7 @@ def ahead(x: GridBelief, controls: Indices, value: Callable[[Branches], Array], 
 
 
 def branches(x: GridBelief, controls: Indices, z: Array, w: Array) -> Branches:
-    """The states after a training at each control, its score and cost z and w deviations above their means."""
+    """Return the states after a training at each control, its score and cost z and w deviations above their means."""
     k, s = _steps(x.c, x.noise)[:, controls], _steps(x.d, x.jitter)[:, controls]  # (g, s)
     return Branches(
         x.m[:, :1, None, None] + k[:, :, None, None] * z[:, None], x.c - k.T[:, :, None] * k.T[:, None, :], x.noise,
@@ -338,56 +336,55 @@ def branches(x: GridBelief, controls: Indices, z: Array, w: Array) -> Branches:
 
 
 def one_branch(x: GridBelief) -> Branches:
-    """The b states of a belief as branches (1, b, 1)."""
+    """Return the b states of a belief as branches (1, b, 1)."""
     return Branches(x.m[:, None, :, None], x.c[None], x.noise, x.t[:, None, :, None], x.d[None], x.jitter)
 
 
 def nodes(n: int) -> tuple[Array, Array]:
-    """n evenly spaced nodes and their shares of a standard normal; the mean alone for n = 1."""
+    """Return n evenly spaced nodes and their weights under a standard normal; the mean alone for n = 1."""
     if n == 1:
         return np.zeros(1), np.ones(1)
-    reach = 1.13 * math.sqrt(n)  # the tails that are cut off and the gaps between nodes weigh about the same
+    reach = 1.13 * math.sqrt(n)  # the errors of cut tails and of the spacing are about equal
     z = np.linspace(-reach, reach, n)
     density = np.exp(-0.5 * z * z)
     density /= density.sum()
-    z *= 1.0 / math.sqrt(float(density @ (z * z)))  # unit variance, whatever the tails that were cut off
+    z *= 1.0 / math.sqrt(float(density @ (z * z)))  # unit variance in spite of the cut tails
     return z, density
 
 
-# Value maps: V_N for deeper N than can be computed on the fly, learnt once for all problems of a dimension.
+# Value maps: V_N for larger N than can be computed during a search, learnt once for all problems of a dimension.
 #
 #     V_N(x) = V_2(x) + lambda(x) f(features(x)),   f a small multilayer perceptron, at least 0
 #
-# V_2 is in closed form; f knows what the later trainings add. V shifts with the score and scales with score and cost
-# together, so features are differences from V_1 in units of lambda, the score's deviation: one map serves any gamma.
-# Maps are float32 arrays in .npz files, read without pickle, with a header that says what they hold;
-# `build_map` builds them.
+# V_2 is in closed form; f adds the value of later trainings. V shifts with the score and scales with score and cost
+# together, so features are differences from V_1 in units of lambda, the score's deviation: one map fits any gamma.
+# Maps are float32 arrays in .npz files, read without pickle, with a header. `build_map` builds them.
 
 Layers = tuple[tuple[Array32, Array32], ...]  # weights (in, out) and biases (out,)
 _FORMAT = 1
 _HEADER = ("format", "dim", "depth", "basis", "ratios", "states", "error", "worst")
-_SIDE = {1: 9, 2: 5}  # controls a side that features are taken at
-_BOUND = 8.0  # features beyond count as this: a certain state has no scale of its own
+_SIDE = {1: 9, 2: 5}  # controls per side for features
+_BOUND = 8.0  # limit of features: a certain state has no scale of its own
 WITHIN = Effort(cost_nodes=3)  # below a map
 _MAP_EFFORT = Effort(score_nodes=9, cost_nodes=5)  # on top of a map
 
 
 def grid(dim: int) -> Array:
-    """(g, dim) the controls that a map of this dimension looks at. Raises InvalidInput when there are none."""
+    """Return the controls (g, dim) of a map of this dimension. Raises InvalidInput if there is no such map."""
     if dim not in _SIDE:
-        raise InvalidInput(f"value maps are for one or two coordinates, not {dim}: leave value_map out")
+        raise InvalidInput(f"Value maps are for one or two coordinates, not {dim}. Leave value_map out.")
     axis = np.linspace(0.0, 1.0, _SIDE[dim])
     points = np.stack(np.meshgrid(*[axis] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
     return np.asarray(points[nested(points)])
 
 
 def scale(x: Branches) -> Array:
-    """(s,) lambda: the largest deviation of an observation of the score."""
+    """Return lambda (s,): the largest deviation of an observation of the score."""
     return np.asarray(np.sqrt((variances_of(x.c) + x.noise).max(axis=1)))
 
 
 def features(x: Branches) -> tuple[Array, Array]:
-    """(s, z, w, k) shift- and scale-invariant features of states on the map's controls, and V_2 (s, z, w)."""
+    """Return shift- and scale-invariant features (s, z, w, k) of states on the map's controls, and V_2 (s, z, w)."""
     unit, one, two = scale(x), x.one(), x.two(*nodes(WITHIN.cost_nodes))
     s, z, w = one.shape
     wide = [np.sqrt(variances_of(c)) for c in (x.c, x.d)]
@@ -406,30 +403,28 @@ def features(x: Branches) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class ValueMap:
-    """A map with its header and the layers of its perceptron."""
+    """A value map: its header and the layers of its perceptron."""
 
     header: Mapping[str, Any]
     layers: Layers
 
     @property
     def depth(self) -> int:
-        """N: trainings that the values are of."""
         return int(self.header["depth"])
 
     def value(self, x: Branches) -> Array:
-        """(s, z, w) V_N of states on `grid(dim)`."""
+        """Return V_N (s, z, w) of states on `grid(dim)`."""
         inputs, two = features(x)
         more = perceptron(inputs.reshape(two.size, -1), self.layers).reshape(two.shape)
         return np.asarray(two + scale(x)[:, None, None] * np.maximum(more, 0.0))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the .npz file."""
         arrays = {f"{kind}{i}": layer[j] for i, layer in enumerate(self.layers) for j, kind in enumerate("wb")}
         np.savez(path, header=np.array(json.dumps(dict(self.header))), **arrays)  # type: ignore[arg-type]
 
 
 def perceptron(inputs: Array, layers: Layers) -> Array:
-    """(b,) the output for inputs (b, k); tanh between layers."""
+    """Return the output (b,) for inputs (b, k), with tanh between layers."""
     hidden = inputs.astype(np.float32)
     for weights, biases in layers[:-1]:
         hidden = np.tanh(hidden @ weights + biases)
@@ -438,21 +433,21 @@ def perceptron(inputs: Array, layers: Layers) -> Array:
 
 
 def load_map(path: str | os.PathLike[str]) -> ValueMap:
-    """Read a map. Raises InvalidInput for a file that is none, or of another format."""
+    """Read a map. Raises InvalidInput if the file is not a map, or has another format."""
     name = os.fspath(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
         header = json.loads(str(held.pop("header")))
         layers = tuple((held[f"w{i}"], held[f"b{i}"]) for i in range(len(held) // 2))
-    except Exception as error:  # of whatever kind NumPy, the archive and its compression raise
+    except Exception as error:  # NumPy, the archive and its compression raise many kinds
         raise InvalidInput(
-            f"{name} is no value map: {one_line(error)}. benchmarks/papers/value_maps.py builds one"
+            f"{name} is not a value map: {one_line(error)}. Build one with benchmarks/papers/value_maps.py."
         ) from error
     if not isinstance(header, dict) or not set(_HEADER) <= set(header) or header["format"] != _FORMAT:
         raise InvalidInput(
-            f"{name}: this version reads value maps of format {_FORMAT} whose header says "
-            f"{', '.join(_HEADER)}; build it again"
+            f"{name} is not a value map of format {_FORMAT}, whose header has {', '.join(_HEADER)}. Build it again "
+            "with this version."
         )
     dim, depth = header["dim"], header["depth"]
     fine = bool(layers) and type(dim) is type(depth) is int and dim in _SIDE and depth > 2
@@ -462,24 +457,24 @@ def load_map(path: str | os.PathLike[str]) -> ValueMap:
         fine = fine and weights.ndim == 2 and weights.shape == (size, len(biases))
         size = len(biases)
     if not fine or size != 1:
-        raise InvalidInput(f"{name}: its layers do not fit its header; build it again")
+        raise InvalidInput(f"The layers of {name} do not fit its header. Build it again.")
     return ValueMap(header, layers)
 
 
 @lru_cache(maxsize=8)
 def shipped(name: str) -> ValueMap:
-    """A map that comes with the package, "1d" or "2d", or one at a path. Raises InvalidInput."""
+    """Return a map of the package, "1d" or "2d", or one at a path. Raises InvalidInput as `load_map`."""
     own = Path(__file__).parent / "maps" / f"{name}.npz"
     return load_map(own if own.exists() else name)
 
 
 def mapped(x: GridBelief, points: Array, known: ValueMap, epsilon: float) -> Array:
-    """(g,) Q of each control at `points` (g, dim): one exact step on top of a map, trusted but for epsilon.
+    """Return Q (g,) of each control at `points` (g, dim): one exact step on top of a map, less epsilon.
 
-    -inf where it was not computed: Q is taken at the map's controls and at those that V_2 likes best.
+    It is computed at the map's controls and at the best by V_2, and -inf elsewhere.
     """
     away = np.linalg.norm(grid(int(known.header["dim"]))[:, None, :] - points, axis=2)
-    nearest = np.asarray(away.argmin(axis=1))  # for each control of the map the nearest of `points`
+    nearest = np.asarray(away.argmin(axis=1))  # of `points`, for each control of the map
     shallow = np.asarray(q2(x, WITHIN)[:, 0])
     controls = np.union1d(nearest, np.argsort(-shallow, kind="stable")[:4])
     found = np.full(len(shallow), -np.inf)
@@ -488,6 +483,6 @@ def mapped(x: GridBelief, points: Array, known: ValueMap, epsilon: float) -> Arr
 
 
 def cautious(values: Array, epsilon: float) -> Array:
-    """V - epsilon |V|: less than a map says, because it may err. (1 - epsilon) V would be more where V < 0."""
-    known = np.isfinite(values)  # -inf, not computed, stays: -inf - 0 * inf would be NaN
+    """Return V - epsilon |V|, an allowance for a map's errors. ((1 - epsilon) V would be more where V < 0.)"""
+    known = np.isfinite(values)  # -inf (not computed) stays, because -inf - 0 * inf would be NaN
     return np.where(known, values - epsilon * np.abs(np.where(known, values, 0.0)), values)

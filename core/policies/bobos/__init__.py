@@ -1,1 +1,1 @@
-"""BO-BOS: Bayesian optimal stopping within Bayesian optimisation (Dai et al. 2019)."""
+"""BO-BOS: Bayesian optimisation with Bayesian optimal stopping (Dai et al. 2019)."""

@@ -1,13 +1,14 @@
-"""Learning curves: from the errors of the first epochs to simulated paths of the rest.
+"""Learning curves: simulate the rest of a curve from the errors of its first epochs.
 
 Notation (BO-BOS, section 3.2 and appendix B)
 
     errors   (n0,)              validation errors 1 - score of epochs 1..n0, in [0, 1], lower is better
-    horizon  N                  the epoch at which a full training ends
-    paths    (N - n0, count)    simulated errors of epochs n0+1..N, one column a path, no observation noise
+    horizon  N                  the last epoch of a full training
+    paths    (N - n0, count)    simulated errors of epochs n0+1..N, a column per path, without observation noise
 
 Three models draw paths: the paper's exponential decay (`conditional_paths`), a Bayesian power law (`power_law_paths`),
-and the power law together with the curves of other trials (`matched_paths`).
+and the power law combined with curves of other trials (`matched_paths`). They raise InvalidInput for errors outside
+[0, 1], and for `horizon` errors or more.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from haltune.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Paths:
-    """Simulated curves of epochs start+1..start+len(values), one column each."""
+    """Simulated curves of epochs start+1..horizon, one column each."""
 
     start: int  # n0, the epochs already observed
-    values: Array32  # (horizon - start, count) errors of the curve itself
+    values: Array32  # (horizon - start, count) errors without noise
 
     @property
     def horizon(self) -> int:
@@ -44,27 +45,27 @@ class Paths:
 
     @cached_property
     def inside(self) -> Mask:
-        """(count,) whether a path stays in [0, 1], where errors live, at every epoch."""
+        """(count,) True for a path that stays in [0, 1] at every epoch."""
         return np.asarray((self.values.min(axis=0) >= 0.0) & (self.values.max(axis=0) <= 1.0))
 
     def kept(self) -> Paths:
         if self.inside.all():
             return self
-        # not values[:, inside]: that turns epochs into columns, and reading an epoch takes five times longer
+        # not values[:, inside]: that makes epochs the columns, and reading an epoch takes five times longer
         return Paths(self.start, np.compress(self.inside, self.values, axis=1))
 
 
 def checked_errors(errors: ArrayLike) -> Array:
-    """Errors as a float64 vector. Raises InvalidInput unless it is (n0,), n0 >= 1, finite and in [0, 1]."""
+    """Return errors as a float64 vector; InvalidInput unless they are (n0,), n0 >= 1, finite and in [0, 1]."""
     values = np.asarray(errors, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
-        raise InvalidInput(f"errors has shape {values.shape}; give one error per epoch, shape (n0,) with n0 >= 1.")
+        raise InvalidInput(f"errors has shape {values.shape}. Give one error per epoch: shape (n0,) with n0 >= 1.")
     bad = ~((values >= 0.0) & (values <= 1.0))
     if bad.any():
         epoch = int(np.argmax(bad)) + 1
         raise InvalidInput(
-            f"The error of epoch {epoch} is {values[epoch - 1]}; errors are finite and in [0, 1]. "
-            "Map scores to [0, 1] first, and count what is not finite as the worst error, 1."
+            f"The error of epoch {epoch} is {values[epoch - 1]}, but errors must be finite and in [0, 1]. "
+            "Map scores to [0, 1] first, and replace what is not finite by the worst error, 1."
         )
     return values
 
@@ -73,21 +74,21 @@ def _checked(errors: ArrayLike, horizon: int, count: int = 1) -> Array:
     y = checked_errors(errors)
     if horizon <= y.size:
         raise InvalidInput(
-            f"{y.size} errors leave nothing to simulate up to horizon {horizon}; give fewer than {horizon}."
+            f"{y.size} errors leave no epoch to simulate up to horizon {horizon}. Give fewer than {horizon} errors."
         )
     if count < 1:
-        raise InvalidInput(f"count is {count}; draw at least one path (thousands, to decide from them).")
+        raise InvalidInput(f"count={count} is not a number of paths. Give 1 or more; decisions need thousands.")
     return y
 
 
-# Exponential decay: a zero-mean GP with the kernel of equation (5), freeze-thaw's (Swersky et al. 2014), fitted by
-# maximum likelihood. The paper's "Gamma conjugate" fit of alpha and beta predicts error -> 0 for every curve; the
-# likelihood does not. It has a ridge, alpha / beta = const: judge a fit by its likelihood, never by its parameters.
+# Exponential decay: a zero-mean GP with the kernel of equation (5), from freeze-thaw (Swersky et al. 2014), fitted by
+# maximum likelihood. The paper's "Gamma conjugate" fit of alpha and beta predicts error -> 0 for every curve; maximum
+# likelihood does not. The likelihood has a ridge, alpha / beta = const, so compare fits by likelihood, not parameters.
 
-MIN_NOISE = 1e-4  # variance; at 1e-3 every plateau still looks like decay: a flat bad trial is never stopped
+MIN_NOISE = 1e-4  # variance; at 1e-3 every plateau still looks like decay, and a flat bad trial is never stopped
 _LOG_BOUNDS = np.log([[1e-3, 1e2], [1e-2, 1e4], [MIN_NOISE, 1.0]])  # alpha, beta, noise
-_STARTS = 3  # best points of the screening grid, each polished by L-BFGS-B
-_NEGLIGIBLE = 1e-10  # posterior variance the low-rank sampler may drop in all: 1e-5 in sd
+_STARTS = 3  # best points of the grid, which L-BFGS-B improves
+_NEGLIGIBLE = 1e-10  # total posterior variance that the low-rank sampler may drop: 1e-5 in sd
 
 
 class DecayFit(NamedTuple):
@@ -99,18 +100,18 @@ class DecayFit(NamedTuple):
 
 
 def decay_kernel(n: ArrayLike, m: ArrayLike, alpha: float, beta: float) -> Array:
-    """k(n, m) = beta^alpha / (n + m + beta)^alpha, equation (5); (len(n), len(m)). Epochs count from 1."""
+    """Return k(n, m) = beta^alpha / (n + m + beta)^alpha, equation (5), (len(n), len(m)). Epochs count from 1."""
     total = np.add.outer(np.asarray(n, dtype=np.float64), np.asarray(m, dtype=np.float64))
-    # as exp(-alpha log1p(.)): beta^alpha alone overflows on the ridge where both are large
+    # exp(-alpha log1p(.)), because beta^alpha alone overflows on the ridge where both are large
     return np.asarray(np.exp(-alpha * np.log1p(total / beta)))
 
 
 def fit_decay(errors: ArrayLike) -> DecayFit:
-    """Bounded multi-start maximum likelihood of (alpha, beta, noise) given errors (n0,).
+    """Fit (alpha, beta, noise) to errors (n0,) by bounded multi-start maximum likelihood.
 
-    A coarse grid screens the box, one eigh serving every noise level; L-BFGS-B polishes its likeliest points.
+    A coarse grid covers the box, with one eigh for all noise levels; L-BFGS-B starts from its best points.
     """
-    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
+    from scipy.optimize import minimize  # slow to import, and many processes never fit
 
     y = checked_errors(errors)
     alphas, betas, noises = (np.linspace(low, high, 10) for low, high in _LOG_BOUNDS)
@@ -131,7 +132,7 @@ def fit_decay(errors: ArrayLike) -> DecayFit:
 
 
 def _loss(log_parameters: Array, y: Array) -> tuple[float, Array]:
-    """Negative log marginal likelihood of y and its gradient in (log alpha, log beta, log noise)."""
+    """Return the negative log marginal likelihood of y and its gradient in (log alpha, log beta, log noise)."""
     alpha, beta, noise = np.exp(log_parameters)
     epochs = np.arange(1.0, len(y) + 1.0)
     total = np.add.outer(epochs, epochs)
@@ -148,7 +149,7 @@ def _loss(log_parameters: Array, y: Array) -> tuple[float, Array]:
 
 
 def decay_posterior(errors: ArrayLike, horizon: int, fit: DecayFit) -> tuple[Array, Array]:
-    """Mean (m,) and covariance (m, m) of the noise-free curve at epochs n0+1..horizon, m = horizon - n0."""
+    """Return mean (m,) and covariance (m, m) of the noise-free curve at epochs n0+1..horizon, m = horizon - n0."""
     y = checked_errors(errors)
     seen = np.arange(1, len(y) + 1)
     ahead = np.arange(len(y) + 1, horizon + 1)
@@ -164,8 +165,7 @@ def conditional_paths(
 ) -> Paths:
     """Draw `count` noise-free curves of epochs n0+1..horizon from the decay GP's posterior given errors (n0,).
 
-    The posterior covariance is numerically of rank 3 to 6, so the draw is one thin product in float32.
-    Raises InvalidInput when the errors leave [0, 1] or the horizon is not beyond them.
+    The posterior covariance has numerical rank 3 to 6, so the draw is one thin product in float32.
     """
     y = _checked(errors, horizon, count)
     mean, covariance = decay_posterior(y, horizon, fit or fit_decay(y))
@@ -180,34 +180,34 @@ def conditional_paths(
 
 # The Bayesian power law: error(n) = a + b g(n) + walk(log n) + noise
 #
-#     g          a shape falling from 1 at epoch 1 to 0 at epoch N: power laws, exponentials, late drops
+#     g          shape, falls from 1 at epoch 1 to 0 at epoch N: power laws, exponentials, late drops
 #     a          the error of the full training, normal
 #     b          the fall from epoch 1 to N, normal at one of several scales: many real trials hardly move
-#     walk       Brownian in log n, pinned at the last observed epoch: what the shape does not explain
-#     noise      white, larger in the first epochs; part of what is observed, not of the paths
+#     walk       Brownian in log n, 0 at the last observed epoch: what the shape does not explain
+#     noise      white, larger in the first epochs; part of the observations, not of the paths
 #
 # Given the shape, the scale of b, the noise and the walk, (a, b) is a conjugate normal. So the posterior is an exact
-# finite mixture over a grid of those four (a node is one choice), and no iteration can fail to converge. Epochs enter
-# as fractions of the horizon, so one prior serves all. The prior is coarse and broad: on recorded trainings of six
-# tasks other grids, weights and scales trade wrong stops against saved epochs equally well, within the standard error;
-# a wider walk stops later at equal K1.
+# finite mixture over a grid of those four (a node is one combination), without iterations. Epochs are fractions of the
+# horizon, so one prior fits all. The prior is coarse and broad: on recorded trainings of six tasks, other grids,
+# weights and scales trade wrong stops for saved epochs equally well, within the standard error. A wider walk stops
+# later at equal K1.
 
 _POWERS = (0.05, 0.5, 1.0, 2.0)  # exponents c of n^-c; 0.05 is nearly logarithmic
 _RATES = (1.5, 5.0, 15.0)  # of exp(-rate n / N)
-_DROPS = (0.24, 0.4, 0.7)  # of N: where a flat curve may still fall, over about a factor 2 of epochs
+_DROPS = (0.24, 0.4, 0.7)  # of N: where a flat curve may still fall, spread over about a factor 2 of epochs
 _WEIGHTS = (0.65, 0.3, 0.05)  # prior mass of the three families
 _SCALES = ((0.01, 0.0), (0.05, 0.02), (0.2, 0.1), (0.6, 0.3))  # (sd, mean) of b
 _NOISES = np.geomspace(3e-4, 0.1, 7)  # sd of the white noise
 _WALKS = (15.0, 150.0, 1500.0)  # variance of the walk per unit of log n, in units of the noise variance
 _LEVEL = (0.5, 0.5)  # mean and sd of a
-_EARLY_NOISE = 0.2  # noise variance is 1 + (_EARLY_NOISE N / n)^2 times larger: first epochs follow no law
+_EARLY_NOISE = 0.2  # noise variance is 1 + (_EARLY_NOISE N / n)^2 times larger: first epochs are irregular
 _WAKING = 0.1  # a curve at the worst error is still there at epoch n with probability (n0 / n)^_WAKING
-_DEPTHS = (0.01, 0.01, 0.05, 0.2)  # scales, equally likely, of how far it falls when it wakes
-_RANK = 8  # terms of the walk's Karhunen-Loeve series; running means do not see finer wiggles
+_DEPTHS = (0.01, 0.01, 0.05, 0.2)  # scales, equally likely, of its fall after that
+_RANK = 8  # terms of the walk's Karhunen-Loeve series; running means average out finer wiggles
 
 
 class _Design(NamedTuple):
-    """What depends on the epochs only: shapes, whitened for each walk."""
+    """Quantities that depend on the epochs only: shapes, whitened for each walk."""
 
     log_prior: Array  # (shapes,)
     whiten: Array  # (walks, n0, n0) inverse Cholesky factor of noise + walk, in units of the noise
@@ -218,7 +218,7 @@ class _Design(NamedTuple):
 
 
 class PowerLawPosterior(NamedTuple):
-    """The mixture: every array has the axes (shape, walk, noise, scale of b)."""
+    """Posterior mixture: every array has the axes (shape, walk, noise, scale of b)."""
 
     weight: Array  # sums to 1
     level: Array  # mean of a
@@ -240,7 +240,7 @@ def _design(n0: int, horizon: int) -> _Design:
     whiten = np.linalg.inv(factor)
     log_det = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
     basis = np.einsum("wij,sj->wsi", whiten, shapes[:, :n0])
-    # (m, _RANK) Karhunen-Loeve terms of a Brownian motion at the times ahead, variances made exact
+    # (m, _RANK) Karhunen-Loeve terms of a Brownian motion at the times ahead, rescaled to the exact variances
     times = log_epoch[n0:] - log_epoch[n0 - 1]
     values, vectors = np.linalg.eigh(np.minimum.outer(times, times))
     root = vectors[:, -_RANK:] * np.sqrt(np.maximum(values[-_RANK:], 0.0))
@@ -252,7 +252,7 @@ def _design(n0: int, horizon: int) -> _Design:
 
 
 def _shapes(horizon: int) -> tuple[Array, Array]:
-    """(shapes, horizon) curves from 1 at the first epoch to 0 at the last, and their prior mass."""
+    """Return curves (shapes, horizon) from 1 at the first epoch to 0 at the last, and their prior mass."""
     epoch = np.arange(1, horizon + 1)
     families: list[list[NDArray[Any]]] = [
         [epoch**-c for c in _POWERS],
@@ -265,7 +265,7 @@ def _shapes(horizon: int) -> tuple[Array, Array]:
 
 
 def fit_power_law(errors: ArrayLike, horizon: int) -> PowerLawPosterior:
-    """Posterior of (a, b) at every node, and of the nodes, given errors (n0,); exact."""
+    """Return the exact posterior of (a, b) at every node, and of the nodes, given errors (n0,)."""
     y = _checked(errors, horizon)
     design = _design(y.size, horizon)
     seen = np.einsum("wij,j->wi", design.whiten, y)
@@ -309,10 +309,9 @@ def fit_power_law(errors: ArrayLike, horizon: int) -> PowerLawPosterior:
 def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.Generator) -> Paths:
     """Draw `count` curves of epochs n0+1..horizon from the posterior given errors (n0,), without noise.
 
-    Nodes get paths in proportion to their weight (systematic resampling, so rare ones are not left to luck). Paths are
-    clipped to [0, 1], as scores are: dropping those that leave it would, for a curve near the worst score, keep only
-    the ones that improve.
-    Raises InvalidInput when the errors leave [0, 1] or the horizon is not beyond them.
+    Nodes get paths in proportion to their weight, by systematic resampling, so that rare ones are represented. Paths
+    are clipped to [0, 1]: if paths that leave it were dropped, a curve near the worst score would keep only the paths
+    that improve.
     """
     y = _checked(errors, horizon, count)
     if y.min() >= 1.0:
@@ -324,7 +323,7 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
     ends = np.clip(ends, 0, count)
     node = np.repeat(np.arange(ends.size), np.diff(ends, prepend=0))  # of each path, ascending
     per_shape = ends.size // len(posterior.weight)
-    edges = np.concatenate([[0], ends[per_shape - 1 :: per_shape]])  # where each shape's paths begin and end
+    edges = np.concatenate([[0], ends[per_shape - 1 :: per_shape]])  # where each shape's paths start and end
 
     def of(field: Array) -> Array32:
         each: Array32 = field.astype(np.float32).ravel()[node]
@@ -343,12 +342,12 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
 
 
 def _waking_paths(n0: int, horizon: int, count: int, rng: np.random.Generator) -> Paths:
-    """Paths of a curve that never left the worst error: clipped scores say nothing of its shape.
+    """Draw paths of a curve that never left the worst error, so that its scores contain no shape.
 
-    It may still wake, at epoch T with Pr(T > n) = (n0 / n)^_WAKING, and then falls by depth (1 - T / n).
+    It may leave at epoch T with Pr(T > n) = (n0 / n)^_WAKING, and then falls by depth (1 - T / n).
     """
     wait = rng.standard_exponential(count, dtype=np.float32) / np.float32(_WAKING)
-    wake = np.float32(n0) * np.exp(np.minimum(wait, 50.0))  # beyond any horizon; exp of more overflows
+    wake = np.float32(n0) * np.exp(np.minimum(wait, 50.0))  # 50 is beyond any horizon; exp of more overflows
     scale = np.array(_DEPTHS, dtype=np.float32)[np.arange(count) % len(_DEPTHS)]
     depth = np.minimum(np.abs(rng.standard_normal(count, dtype=np.float32)) * scale, 1.0)
     values = np.ones((horizon - n0, count), dtype=np.float32)
@@ -359,30 +358,30 @@ def _waking_paths(n0: int, horizon: int, count: int, rng: np.random.Generator) -
 
 
 # Paths matched to reference curves, those of other trials. A path moves from knot to knot, epochs about a third apart.
-# Its state at epoch a is (v, s), the warped error v = log(error + 0.1) and its slope over log-epochs since a / 2. To
-# the next knot b it moves
+# Its state at epoch a is (v, s), the warped error v = log(error + 0.1) and its slope over log-epochs since a / 2. The
+# step to the next knot b is one of two:
 #
-#     as a reference curve did    v_b of that curve + rho (v - v_a of that curve) + the difference in slopes + noise,
-#                                 with probability W / (W + alpha), drawn by the weights
-#                                 exp(-(distance in v)^2 / 2 h_v^2 - (distance in s)^2 / 2 h_s^2);
-#                                 W sums the same over curves known at b with h three times as wide,
-#                                 rho = exp(-kappa log(b / a)): differences between trials become smaller
-#     or as its own curve says    the power law's path, or (before that can be trusted) its slope and a random walk
+#     of a reference curve   v_b of that curve + rho (v - v_a of that curve) + the difference in slopes + noise,
+#                            with probability W / (W + alpha). The curve is drawn by the weights
+#                            exp(-(distance in v)^2 / 2 h_v^2 - (distance in s)^2 / 2 h_s^2);
+#                            W sums the same over curves known at b with h three times as wide,
+#                            rho = exp(-kappa log(b / a)): differences between trials become smaller
+#     of its own curve       the power law's path or, if there are too few epochs for one, its slope and a random walk
 #
-# Stopped trials take part as far as they were trained. That is no bias: whether a trial is stopped depends on what it
-# has shown alone, so of those alike at a, the ones known at b are a fair sample (missing at random, Rubin 1976). Steps
-# drawn from one curve stay with it for a while, so that a late fall or crossing, which many steps make, is met whole.
+# Stopped trials take part up to their last epoch without bias: whether a trial is stopped depends only on its reports,
+# so among trials that look alike at a, those known at b are a fair sample (missing at random, Rubin 1976). The next
+# step often follows the same curve, so that a late fall or crossing, which takes many steps, is reproduced whole.
 
 _WARP = 0.1  # errors far below it differ little
 _NEAR_V, _NEAR_S = 0.1, 0.2  # h_v and h_s
-_WIDE = 3.0  # times as far a curve may be and still be followed
-_ALPHA = 0.6  # reference curves that the own curve counts for
+_WIDE = 3.0  # factor on h_v and h_s in W
+_ALPHA = 0.6  # weight of the own curve, in reference curves
 _NEARS = 0.3  # kappa
 _GROWTH = 1.3  # of knots
 _PERSISTS = 0.25  # share of a slope that continues
-_WALK = 0.1  # scale of the walk per root of log-epochs; its steps are Student's with 3 degrees of freedom
+_WALK = 0.1  # scale of the walk per root of log-epochs; its steps are Student's t with 3 degrees of freedom
 _STRAYS = 0.4  # of that scale, around a power law
-_FEW_NOISE = 0.5  # of that scale, over sqrt(1 + W): how uncertain a few reference curves leave it
+_FEW_NOISE = 0.5  # of that scale, over sqrt(1 + W): the uncertainty from few reference curves
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same curve
 _FLATTENS, _LOWERS = 0.8, 0.5  # calibrated log odds: 0.8 of those of the paths, less 0.5
@@ -391,13 +390,13 @@ _MOST_CURVES = 64  # reference curves that are compared
 
 @dataclass(frozen=True)
 class ReferenceCurves:
-    """Curves of other trials: errors (trials, horizon), NaN after the last epoch of each."""
+    """Reference curves: errors (trials, horizon) of other trials, NaN after the last epoch of each."""
 
     errors: Array
 
     @staticmethod
     def of(curves: Sequence[Array], horizon: int) -> ReferenceCurves:
-        """Each curve (n,), n <= horizon, filled up."""
+        """Pad curves (n,) with NaN, or cut them, to the horizon."""
         errors = np.full((len(curves), horizon), np.nan)
         for row, curve in zip(errors, curves, strict=True):
             row[: len(curve)] = curve[:horizon]
@@ -408,11 +407,11 @@ class ReferenceCurves:
         return len(self.errors)
 
     def beyond(self, epoch: int) -> int:
-        """How many were trained further than `epoch`."""
+        """Return the number of curves known beyond `epoch`."""
         return int(np.isfinite(self.errors[:, epoch]).sum()) if epoch < self.errors.shape[1] else 0
 
     def near(self, errors: Array) -> ReferenceCurves:
-        """The at most 64 that are known beyond errors (n0,) and nearest to them, half of them from the longest."""
+        """Return at most 64 curves known beyond errors (n0,): the nearest ones, half of them from the longest."""
         n0 = errors.size
         known = self.errors[np.isfinite(self.errors[:, n0])]
         if len(known) <= _MOST_CURVES:
@@ -426,9 +425,9 @@ class ReferenceCurves:
 
 
 def calibrated(share: float) -> float:
-    """The probability of winning when `share` of the matched paths win.
+    """Return the probability of winning when `share` of the matched paths win.
 
-    Too many of them win, because a leader is partly lucky. This is a logistic regression over recorded tasks;
+    Too many of the paths win, because a leader is partly lucky. The map is a logistic regression over recorded tasks;
     benchmarks/search/lived.py shows both halves of them.
     """
     if not 0.0 < share < 1.0:
@@ -441,9 +440,8 @@ def matched_paths(
 ) -> Paths:  # fmt: skip
     """Draw `count` curves of epochs n0+1..horizon given errors (n0,) and the curves of other trials.
 
-    own: a path follows the power law where no reference curve is near; else a random walk. Without a reference curve
-    that is known beyond n0 the paths are the power law's.
-    Raises InvalidInput when the errors leave [0, 1] or the horizon is not beyond them.
+    own: True: where no reference curve is near, a path follows the power law. False: a random walk. If no reference
+    curve is known beyond n0, all paths are the power law's.
     """
     errors = _checked(errors, horizon, count)
     n0 = errors.size
@@ -470,7 +468,7 @@ def matched_paths(
         if np.isfinite(others[:, b - 1]).any():
             new, followed = _follow(v, s, new, followed, others, a, b, rng)
         new = np.clip(new, lowest, highest, dtype=np.float32)
-        for epoch in range(a + 1, b + 1):  # straight lines over log-epochs
+        for epoch in range(a + 1, b + 1):  # linear in log-epochs
             values[epoch - n0 - 1] = v + np.float32(math.log(epoch / a) / math.log(b / a)) * (new - v)
         share = min(1.0, dt / math.log(2.0))
         s = np.float32(1.0 - share) * s + np.float32(share / dt) * (new - v)
@@ -479,7 +477,7 @@ def matched_paths(
 
 
 def _slope(warped: Array, epoch: int) -> Array:
-    """Slope of curves (..., epochs) per unit of log-epoch, over the last half of what was trained."""
+    """Return the slope of curves (..., epochs) per unit of log-epoch, over the last half of the epochs."""
     half = (epoch + 1) // 2
     if half == epoch:
         return np.zeros(warped.shape[:-1])
@@ -490,7 +488,7 @@ def _slope(warped: Array, epoch: int) -> Array:
 def _follow(
     v: Array32, s: Array32, alone: Array32, followed: Indices, others: Array, a: int, b: int, rng: np.random.Generator
 ) -> tuple[Array32, Indices]:  # fmt: skip
-    """The state at b of each path, and the reference curve that it followed, -1 for none."""
+    """Return the state at b of each path, and the index of the reference curve that it followed, -1 for none."""
     dt, count = math.log(b / a), len(v)
     known = np.flatnonzero(np.isfinite(others[:, b - 1]))
     va, sa = others[known, a - 1].astype(np.float32), _slope(others[known], a).astype(np.float32)
@@ -515,7 +513,7 @@ def _follow(
 
 
 def _heavy(count: int, rng: np.random.Generator) -> Array32:
-    """Student's t with 3 degrees of freedom: a normal over the root of a third of a chi-squared."""
+    """Draw from Student's t with 3 degrees of freedom: a normal over the root of a third of a chi-squared."""
     normal = rng.standard_normal((4, count), dtype=np.float32)
     heavy: Array32 = normal[0] / np.sqrt((normal[1:] ** 2).mean(axis=0))
     return heavy

@@ -1,23 +1,23 @@
-"""Bayesian optimal stopping of one trial: simulated paths in, a table of decisions out, and the settings as one object.
+"""Bayesian optimal stopping of one trial: settings, and a table of decisions solved from simulated paths.
 
 Notation (BO-BOS, equations 2 to 4 and appendices A, B)
 
-    stop      d1: stop, concluding that the full training would not beat the incumbent
-    win       d2: conclude that it would; nobody stops a winner, so it means: continue
+    stop      d1: stop; the full training would not beat the incumbent
+    win       d2: the full training would beat it. A winner is not stopped, so this means: continue
     continue  d0: pay c, see one more epoch, decide then
     p_win     Pr(final error < threshold | statistic)
-    losses    K1 p_win + what a final value is worth for stop, K2 (1 - p_win) for win,
+    losses    K1 p_win + cost of a missing final value for stop, K2 (1 - p_win) for win,
               c + E[value of the next epoch] for continue
 
-The running mean of the errors of epochs 1..n is BO-BOS's statistic. A mean of the recent ones tells where the curve is
-heading; what it adds to the running mean (the rest of a regression over the paths) cuts each cell. Both are observed up
-to the epoch of solving, simulated after it, and observed again at decision time. Each epoch has a grid of its own over
-what the paths reach there; on one grid over [0, 1] all paths of a late epoch share a few cells.
+BO-BOS's statistic is the running mean of the errors of epochs 1..n. A mean of recent errors also shows the direction of
+the curve: the part of it that the running mean does not predict (by a regression over the paths) divides each cell.
+Both are observed up to the epoch of solving and simulated after it. Each epoch has its own grid over the range of its
+paths; on one grid over [0, 1] all paths of a late epoch would share a few cells.
 
-Two modes. `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
-`robust`, the default, draws its paths from a Bayesian power law and from reference curves, and solves again as the
-curve grows; between two solutions the last table decides. Nothing here depends on trials or logs: errors and an rng in,
-a decision out, the same bits each time.
+The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
+`robust`, the default, draws paths from a Bayesian power law and from reference curves, and solves again as the curve
+grows; between two solutions the last table decides. Nothing here depends on trials or logs: equal errors and rng states
+give equal decisions, bit for bit.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from .curves import (
     power_law_paths,
 )
 
-MIN_PATHS = 1000  # survivors in [0, 1] below which nothing is decided
-_RECENT = 10.0  # the k-th error weighs in a recent mean as k^9: the last tenth of the epochs for two thirds
+MIN_PATHS = 1000  # paths inside [0, 1] that a decision needs
+_RECENT = 10.0  # weights k^9 of the k-th error in a recent mean: two thirds are on the last tenth of the epochs
 _TRIM = 0.01  # share of paths beyond each end of a grid, counted in its outer cells: paths have long tails
-_TOLERANCE = 1e-6  # paths are float32: how far beyond the outermost path a statistic still counts as reached
+_TOLERANCE = 1e-6  # paths are float32: a statistic this far beyond the outermost path still counts as reached
 
 
 @dataclass(frozen=True)
@@ -56,42 +56,42 @@ class Losses:
     K1: float = 100.0  # may be infinite: then nothing is ever stopped
     K2: float = 99.0
     c: float = 1.0
-    missing: float = 0.0  # of a final value that nobody will know; none at the last epoch
+    missing: float = 0.0  # cost of a missing final value; 0 at the last epoch
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.missing) and self.missing >= 0.0):
-            raise InvalidInput(f"missing is {self.missing}; what a final value is worth is at least 0.")
+            raise InvalidInput(f"missing={self.missing!r} is not a loss. Give a finite number of at least 0.")
         for name, value in (("K1", self.K1), ("K2", self.K2), ("c", self.c)):
             finite = np.isfinite(value) or (name == "K1" and value == np.inf)
             if not (finite and (value > 0.0 or (name == "c" and value == 0.0))):
                 raise InvalidInput(
-                    f"{name} is {value}; K1 and K2 are positive, c is at least 0, only K1 may be infinite."
+                    f"{name}={value!r} is not a loss. K1 and K2 must be above 0, c at least 0; only K1 may be infinite."
                 )
 
     def expected(self, p_win: ArrayLike, next_value: ArrayLike) -> tuple[Array, Array, Array]:
-        """Of stop, win and continue, equation (2). next_value: infinite at the last epoch."""
+        """Return the expected losses of stop, win and continue, equation (2). next_value: inf at the last epoch."""
         p, ahead = np.asarray(p_win), np.asarray(next_value)
         wrong = self.K1 * p if np.isfinite(self.K1) else np.full(p.shape, np.inf)  # inf * 0 is NaN
         return wrong + np.where(np.isinf(ahead), 0.0, self.missing), self.K2 * (1.0 - p), self.c + ahead
 
     @property
     def bound(self) -> float:
-        """Lemma 8: no stop is made where p_win exceeds (K2 + c) / K1."""
+        """Lemma 8: a trial with p_win above (K2 + c) / K1 is never stopped."""
         return min(1.0, (self.K2 + self.c) / self.K1)
 
 
 @dataclass(frozen=True)
 class StopDecision:
-    """What to do after an epoch, with its numbers (NaN where nothing was estimated)."""
+    """A decision after an epoch, with its numbers (NaN if they were not estimated)."""
 
     d: Literal["stop", "win", "continue"]
     p_win: float  # simulated Pr(final error < threshold)
-    loss_stop: float  # K1 p_win, and what the final value is worth
+    loss_stop: float  # K1 p_win, and the cost of a missing final value
     loss_win: float  # K2 (1 - p_win)
     loss_continue: float  # c + expected loss from the next epoch on
     bound: float  # lemma 8's (K2 + c) / K1
-    basis: str  # "solved", "rare", "left" (the paths), "saturated", "few paths" or "waiting"
-    paths: int = 0  # simulated curves that p_win is a share of
+    basis: str  # "solved", "rare", "left" (the range of the paths), "saturated", "few paths" or "waiting"
+    paths: int = 0  # number of simulated curves behind p_win
 
 
 def _undecided(basis: str, losses: Losses) -> StopDecision:
@@ -101,18 +101,18 @@ def _undecided(basis: str, losses: Losses) -> StopDecision:
 
 @dataclass(frozen=True)
 class Grids:
-    """One even grid per epoch n0..horizon; the outer cells also hold what lies beyond the grid."""
+    """Even grids, one per epoch n0..horizon; the outer cells also hold everything beyond the grid."""
 
     low: Array  # (rows,) lower edge of the first cell of the running mean
-    scale: Array  # (rows,) cells per unit of error; 0 where all paths agree
-    least: Array  # (rows,) smallest and largest running mean that a path reaches
+    scale: Array  # (rows,) cells per unit of error; 0 if all paths agree
+    least: Array  # (rows,) smallest and largest running mean of a path
     most: Array
-    tilt: Array  # (rows,) how much the recent mean rises with the running mean, by least squares
+    tilt: Array  # (rows,) slope of the recent mean over the running mean, by least squares
     low_recent: Array  # (rows,) the same edges for the rest of the recent mean
     scale_recent: Array
 
     def column(self, row: int, errors: Array, cells: int, slopes: int) -> int | None:
-        """Where errors (n,) fall into, or None where no path's mean went."""
+        """Return the column of errors (n,), or None if no path's running mean is that far out."""
         mean = float(errors.mean())
         if not self.least[row] - _TOLERANCE <= mean <= self.most[row] + _TOLERANCE:
             return None
@@ -123,7 +123,7 @@ class Grids:
 
 
 def recent_mean(errors: Array) -> float:
-    """Of errors (n,), the k-th weighing as k^9; of paths the same epoch by epoch, see `grids_of`."""
+    """Return the mean of errors (n,) with weights k^9; `grids_of` computes it for paths, epoch by epoch."""
     recent = float(errors[0])
     for n, error in enumerate(errors[1:].tolist(), 2):
         recent += (error - recent) * (_RECENT / (n + _RECENT - 1.0))
@@ -131,7 +131,7 @@ def recent_mean(errors: Array) -> float:
 
 
 def grids_of(paths: Paths, errors: Array, cells: int, slopes: int) -> tuple[Grids, Indices]:
-    """The grids, and the column (rows, paths) of each path at each epoch: by epochs, on vectors that stay in cache."""
+    """Return the grids, and the column (rows, paths) of each path at each epoch. Epochs are the fast axis in cache."""
     rows = len(paths.values) + 1
     edges = np.zeros((7, rows))
     found = np.empty((rows, paths.count), dtype=np.intp)
@@ -139,7 +139,7 @@ def grids_of(paths: Paths, errors: Array, cells: int, slopes: int) -> tuple[Grid
     recent = np.full(paths.count, recent_mean(errors), dtype=np.float32)
 
     def grid(values: Array32, cells: int) -> tuple[float, float, Indices]:
-        """Lower edge and cells per unit of one epoch's statistic; the cell of each path, without sorting."""
+        """Return lower edge and cells per unit of one epoch's statistic, and the cell of each path, without sorting."""
         low, high = np.quantile(values[:: max(1, values.size // 2000)], (_TRIM, 1.0 - _TRIM))
         scale = float(cells / (high - low)) if high - low > _TOLERANCE else 0.0
         cell = np.clip((values - np.float32(low)) * np.float32(scale), 0, cells - 1).astype(np.intp)
@@ -163,29 +163,32 @@ def grids_of(paths: Paths, errors: Array, cells: int, slopes: int) -> tuple[Grid
 
 @dataclass(frozen=True)
 class DecisionTable:
-    """Decisions for epochs start..horizon (rows) by cell of the running mean, each cut by recent means (columns).
+    """Decisions for epochs start..horizon (rows) by cells of the running mean, each divided by recent means (columns).
 
-    What too few paths pass is decided as the whole cell of the running mean is.
+    A column with too few paths gets the decision of its whole cell.
     """
 
-    start: int  # n0, the epoch it was solved at; row 0, one cell
+    start: int  # n0, the epoch at which it was solved; row 0, one cell
     horizon: int
-    threshold: float  # the incumbent's error, xi already taken off
+    threshold: float  # the incumbent's error, less xi
     losses: Losses
     basis: str  # "solved", "saturated" or "few paths"
     min_visits: int
-    slopes: int  # cuts of a cell
+    slopes: int  # columns per cell
     grids: Grids
-    visits: NDArray[np.int64]  # (rows, cells x slopes) paths that a decision rests on
+    visits: NDArray[np.int64]  # (rows, cells x slopes) number of paths behind a decision
     p_win: Array  # (rows, cells x slopes)
-    next_value: Array  # (rows, cells x slopes) mean loss of its paths from the next epoch on; inf in the last
+    next_value: Array  # (rows, cells x slopes) mean loss of the paths from the next epoch on; inf in the last
 
     def decide(self, errors: ArrayLike) -> StopDecision:
-        """The decision after epoch n given errors (n,), start <= n <= horizon, else InvalidInput."""
+        """Return the decision after epoch n given errors (n,); InvalidInput unless start <= n <= horizon."""
         y, losses = np.asarray(errors, dtype=np.float64), self.losses
         row = y.size - self.start
         if y.ndim != 1 or not 0 <= row <= self.horizon - self.start:
-            raise InvalidInput(f"errors has shape {y.shape}; this table decides epochs {self.start} to {self.horizon}.")
+            raise InvalidInput(
+                f"errors has shape {y.shape}. This table decides epochs {self.start} to {self.horizon}: give as many "
+                "errors."
+            )
         if self.basis == "saturated" and y.min() >= 1.0 and np.isfinite(losses.K1):
             return StopDecision("stop", 0.0, 0.0, losses.K2, losses.c, losses.bound, self.basis)
         if self.basis != "solved":
@@ -204,7 +207,7 @@ class DecisionTable:
 
     @property
     def decided(self) -> Array:
-        """(rows, cells x slopes) -1 where it stops, 1 where it takes the trial for a winner, 0 where it continues."""
+        """(rows, cells x slopes): -1 for stop, 1 for win, 0 for continue."""
         stop, win, go_on = self.losses.expected(self.p_win, self.next_value)
         ends = (np.minimum(stop, win) <= go_on) & (self.visits > self.min_visits)
         return np.where(ends, np.where(stop <= win, -1.0, 1.0), 0.0)
@@ -222,24 +225,23 @@ def solve(
     saturated_loses: bool = True,
     calibrate: Callable[[float], float] | None = None,
 ) -> DecisionTable:
-    """Approximate backward induction (algorithm 2) over the running and the recent mean of epochs 1..n.
+    """Solve by approximate backward induction (algorithm 2) over the running and recent means of epochs 1..n.
 
-    `threshold` is the error that the trial's last epoch must get below to beat the incumbent. Paths that leave [0, 1]
-    are dropped; with fewer than MIN_PATHS left every decision is to continue. Errors that are all the worst possible,
-    1, count as losing to any better incumbent, unless `saturated_loses` is False because the paths model that.
-    cells: of the running mean, each cut into `slopes` by the recent mean. A cut visited by `min_visits` paths or fewer
-    decides as its cell does; such a cell decides to continue, and what its paths lose then still counts.
-    calibrate: the probability of winning when so large a share of the paths win; a path that wins then weighs as much
-    more or less in every mean. Default: that share itself.
+    threshold: the final error must be below it to beat the incumbent. Paths that leave [0, 1] are dropped; with fewer
+    than MIN_PATHS left every decision is to continue.
+    cells, slopes: number of cells of the running mean, and of columns per cell. A column with at most `min_visits`
+    paths gets the decision of its cell; a cell with so few continues, and the losses of its paths still count.
+    saturated_loses: if errors are all 1, the worst, they lose to any better incumbent. False if the paths model that.
+    calibrate: maps the share of winning paths to the probability of winning, by weights of the paths that win.
     Raises InvalidInput for errors outside [0, 1], of another length than paths.start, or a NaN threshold.
     """
     y = checked_errors(errors_so_far)
     if y.size != paths.start:
-        raise InvalidInput(f"{y.size} errors, but the paths start after epoch {paths.start}; give as many errors.")
+        raise InvalidInput(f"There are {y.size} errors, but the paths start after {paths.start}. Give as many errors.")
     if np.isnan(threshold):
-        raise InvalidInput("threshold is NaN; give the incumbent's error, or 1.0 when there is none yet.")
+        raise InvalidInput("threshold is NaN. Give the incumbent's error, or 1.0 if there is none yet.")
     if min(cells, slopes) < 1:
-        raise InvalidInput(f"cells or slopes is {min(cells, slopes)}; each is at least one, usually 16 and 8.")
+        raise InvalidInput(f"cells={cells} and slopes={slopes} must be 1 or more. Common values are 16 and 8.")
     saturated = saturated_loses and bool(y.min() >= 1.0 > threshold)
     kept = paths if saturated else paths.kept()
     if saturated or kept.count < MIN_PATHS:
@@ -250,7 +252,7 @@ def solve(
     wins = kept.values[-1] < np.float32(threshold)
     share, weights = float(wins.mean()), np.ones(kept.count)
     if calibrate is not None and 0.0 < share < 1.0:
-        p = calibrate(share)  # the mean of the weighted paths
+        p = calibrate(share)  # the mean win of the weighted paths
         weights = np.where(wins, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
     grids, columns = grids_of(kept, y, cells, slopes)
     solved = _induct(columns, wins, losses, (cells, slopes), min_visits, weights)
@@ -260,11 +262,10 @@ def solve(
 def _induct(
     columns: Indices, wins: Mask, losses: Losses, shape: tuple[int, int], min_visits: int, weights: Array
 ) -> tuple[NDArray[np.int64], Array, Array]:
-    """Visits, p_win and mean next value (rows, columns) from the last epoch backwards, equation (2).
+    """Return visits, p_win and mean next value (rows, columns), from the last epoch backwards, equation (2).
 
-    A cell's next value is what its own paths lose from the next epoch on, by the decisions made there (Longstaff
-    and Schwartz 2001): the mean over the cells entered next would take each for a fresh start, and forget what a
-    path comes with.
+    The next value of a cell is the mean loss of its own paths from the next epoch on, under the decisions made there
+    (Longstaff and Schwartz 2001). The mean over the cells entered next would forget the history of a path.
     """
     rows, count = columns.shape
     size = shape[0] * shape[1]
@@ -278,7 +279,7 @@ def _induct(
         few = passed <= min_visits
 
         def merged(of: NDArray[Any], few: Mask = few) -> NDArray[Any]:
-            """Sums by column; where visits are few, the whole cell's."""
+            """Return sums by column, or of the whole cell where visits are few."""
             return np.where(few, np.repeat(of.reshape(shape).sum(axis=1), shape[1]), of)
 
         mass, winning, losing = (
@@ -289,39 +290,39 @@ def _induct(
         if not last:
             next_value[row] = losing / mass
         stop, win, go_on = losses.expected(p_win[row], next_value[row])
-        # in the last epoch nothing is left to continue to, however rare the cell
+        # the last epoch has no continuation, so even a rare cell ends there
         ends = (np.minimum(stop, win) <= go_on) & ((visits[row] > min_visits) | last)
         stops, wins_now = (ends & (stop <= win))[column], (ends & (stop > win))[column]
         lost = np.where(stops, stopped if last else stopped + losses.missing, np.where(wins_now, won, losses.c + lost))
     return visits, p_win, next_value
 
 
-_REFERENCE_HORIZON = 51  # `first` and `resolve_at` count epochs of this many, and scale with the horizon
+_REFERENCE_HORIZON = 51  # the epochs of `first` and `resolve_at` are out of 51 and scale with the horizon
 _FIRST = 8
-_LEAST_WORTH = 1.5  # epochs: of the shortest trainings a tenth is less than one
+_LEAST_WORTH = 1.5  # epochs: a tenth of a very short training is less than one epoch
 _MIN_VISITS = 30
-_FEWEST = 3  # errors below which no curve is judged, however short the horizon
+_FEWEST = 3  # errors that any judgement needs
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "robust": {"resolve_at": (12, 16, 24, 32, 40), "K1": 500.0, "paths": 20_000, "missing": 0.1, "beside": True},
     "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "beside": False},
 }
-# with reference curves, besides every epoch from _FIRST_WITH_OTHERS to `first`
+# with reference curves, in addition to every epoch from _FIRST_WITH_OTHERS to `first`
 _FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
 _FIRST_WITH_OTHERS = 2  # the first epoch that is judged
-_FEWEST_OTHERS = 3  # trials trained beyond an epoch without which it is not judged before `first`
-_PATHS_PER_DRAWN = 5  # with reference curves, of so many paths at most one is drawn: it costs that much more
+_FEWEST_OTHERS = 3  # trials trained beyond an epoch that a judgement before `first` needs
+_PATHS_PER_DRAWN = 5  # with reference curves at least one fifth of `paths` is drawn, because drawing is slower
 
 
 @dataclass(frozen=True)
 class StoppingPlan:
-    """The epochs at which one horizon's trials are solved, ascending; empty when there is nothing to decide."""
+    """The epochs at which trials of one horizon are solved, ascending; empty if there is no decision to make."""
 
     horizon: int
     solve_at: tuple[int, ...]
-    first_decision: int  # the first epoch that is judged; horizon when none is
+    first_decision: int  # the first epoch that is judged; equal to the horizon if none is
 
     def solved_at(self, epoch: int) -> int | None:
-        """The epoch whose table decides `epoch`, or None before the first and at the end."""
+        """Return the epoch whose table decides `epoch`; None before the first decision and at the end."""
         if not self.first_decision <= epoch < self.horizon:
             return None
         return max(e for e in self.solve_at if e <= epoch)
@@ -329,36 +330,36 @@ class StoppingPlan:
 
 @dataclass(frozen=True)
 class OptimalStopping:
-    """When to stop a trial: settings of Bayesian optimal stopping, frozen and JSON both ways.
+    """Settings of Bayesian optimal stopping: when to stop a trial. Frozen; converts to and from JSON.
 
-    Give it to Halting or BOBOS, or ask it yourself with `judge`.
+    Pass it to Halting or BOBOS, or call `judge` yourself.
 
     Args:
-        mode: "robust" solves again along the trial, over power-law curves; "faithful" once, as BO-BOS does, over
-            curves of an exponential-decay process. Default: "robust".
-        first: N0 in BO-BOS: epochs, of 51, before anything is decided; scaled to the horizon. Default: 8, and with
+        mode: "robust" solves again during the trial, over power-law curves. "faithful" solves once, as BO-BOS does,
+            over curves of an exponential-decay process. Default: "robust".
+        first: epochs, out of 51, before the first decision (N0 in BO-BOS); scaled to the horizon. Default: 8; with
             curves of other trials the second epoch.
-        resolve_at: further epochs, of 51, to solve at. Default: None, (12, 16, 24, 32, 40) and with curves of other
-            trials some more, or none (faithful).
-        K1: loss of a wrong stop, may be infinite. Default: None, 500 or (faithful) 100.
-        K2: loss of continuing wrongly to the end. Default: 99.
-        c: loss of each further epoch; beyond 51 epochs of each further 51st of a full training, unless the mode is
-            "faithful". Default: 1.
-        paths: curves simulated a solution. Default: None, 20,000 or (faithful) 100,000.
-        cells: of the grid over the running mean, at each epoch. Default: 16.
-        slopes: cuts of each cell, by how the recent epochs differ from what the running mean predicts. Default: 8.
-        min_visits: a cell with so many paths or fewer continues. Default: None, 30, or (robust) paths / 200 where
-            that is more.
-        missing: what the final value of a trial is worth, as a share of a full training, and unless that is 0 at least
-            1.5 epochs: a stop near the end saves less. Default: None, 0.1, or (faithful) 0.
-        beside: True to learn from the curves of the other trials of the study; False to look at one curve alone.
-            Default: None, True, or (faithful) False, where True is refused.
+        resolve_at: further epochs, out of 51, at which to solve. Default: None, which is (12, 16, 24, 32, 40), more
+            with curves of other trials, none in the mode "faithful".
+        K1: loss of a wrong stop; may be infinite. Default: None, 500 or (faithful) 100.
+        K2: loss of continuing to the end without winning. Default: 99.
+        c: loss of each further epoch; with more than 51 epochs, of each further 51st of a full training, unless the
+            mode is "faithful". Default: 1.
+        paths: simulated curves per solution. Default: None, 20,000 or (faithful) 100,000.
+        cells: cells of the running mean at each epoch. Default: 16.
+        slopes: columns per cell, by how recent epochs differ from the prediction by the running mean. Default: 8.
+        min_visits: a cell with at most this many paths continues. Default: None, 30, or (robust) paths / 200 if that
+            is more.
+        missing: cost of a missing final value, as a share of a full training; if above 0, at least 1.5 epochs. A trial
+            is not stopped near its end to save less. Default: None, 0.1 or (faithful) 0.
+        beside: True to use the curves of the other trials of the study as reference curves. Default: None, True or
+            (faithful) False; "faithful" does not allow True.
 
     Raises:
-        InvalidInput: for settings outside these.
+        InvalidInput: for other values.
 
     Example:
-        >>> from haltune import OptimalStopping
+        >>> from haltune.policies import OptimalStopping
         >>> losing = [0.9, 0.9, 0.89, 0.89, 0.89, 0.88, 0.88, 0.88]  # errors of epochs 1 to 8 of 51
         >>> OptimalStopping(paths=5000).judge(losing, horizon=51, incumbent_error=0.1).d
         'stop'
@@ -366,7 +367,7 @@ class OptimalStopping:
 
     mode: Literal["robust", "faithful"] = "robust"
     first: int = _FIRST
-    resolve_at: tuple[int, ...] | None = None  # where None: the mode's own
+    resolve_at: tuple[int, ...] | None = None  # None here and below: the default of the mode
     K1: float | None = None
     K2: float = 99.0
     c: float = 1.0
@@ -380,48 +381,48 @@ class OptimalStopping:
     def __post_init__(self) -> None:
         pythonic(self)
         check_kinds(self)
-        if self.mode not in tuple(_DEFAULTS):  # what cannot be hashed is refused in words, too
-            raise InvalidInput(f"mode is {self.mode!r}; it is 'robust' or 'faithful'.")
+        if self.mode not in tuple(_DEFAULTS):  # a tuple, so that an unhashable value gets this message, too
+            raise InvalidInput(f"mode={self.mode!r} is not a mode. Give 'robust' or 'faithful'.")
         for name, default in _DEFAULTS[self.mode].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
         if not isinstance(self.resolve_at, list | tuple) or not all(map(is_number, self.resolve_at)):
-            raise InvalidInput(f"resolve_at is {self.resolve_at!r}; it is a list of epochs, such as (10, 20).")
+            raise InvalidInput(f"resolve_at={self.resolve_at!r} is not a list of epochs. Give one, such as (10, 20).")
         object.__setattr__(self, "resolve_at", tuple(self.resolve_at))
         names = ("first", "paths", "cells", "slopes")
         check_whole("OptimalStopping", 1, **{name: getattr(self, name) for name in names})
         if self.missing is None or not (is_number(self.missing) and 0.0 <= self.missing <= 1.0):
             raise InvalidInput(
-                f"missing is {self.missing!r}; it is a share of a whole training, from 0 to 1, for example 0.1."
+                f"missing={self.missing!r} is not a share of a full training. Give a number from 0 to 1, such as 0.1."
             )
         if not isinstance(self.beside, bool):
-            raise InvalidInput(f"beside is {self.beside!r}; it is True or False.")
+            raise InvalidInput(f"beside={self.beside!r} is not a truth value. Give True or False.")
         if self.min_visits is None:
-            # 31 paths without a winner bound p_win by 0.1 only, which at K1 = 500 may cost 50 epochs
+            # 31 paths without a winner show only that p_win < 0.1, which at K1 = 500 may cost 50 epochs
             share = (self.paths or 0) // 200 if self.mode == "robust" else 0
             object.__setattr__(self, "min_visits", max(_MIN_VISITS, share))
         if (self.min_visits or 0) < 0 or any(e <= self.first for e in self.resolve_at):
             raise InvalidInput(
-                f"min_visits is {self.min_visits} and resolve_at {self.resolve_at} with first {self.first}; "
-                "min_visits is not negative, and every further solution comes after the first."
+                f"min_visits={self.min_visits} or resolve_at={self.resolve_at} is not allowed with first={self.first}. "
+                "min_visits must be at least 0, and all epochs of resolve_at must be above first."
             )
         if self.mode == "faithful" and self.beside:
-            raise InvalidInput("mode 'faithful' looks at one curve alone, as the paper does: leave beside out.")
+            raise InvalidInput("The mode 'faithful' uses one curve alone, as the paper does. Leave beside= out.")
         self.losses()
 
     def losses(self, K1: float | None = None, c: float | None = None) -> Losses:
-        """These settings' losses, with K1 (which grows in BO-BOS) or c (a weighted epoch) replaced."""
+        """Return the losses, with K1 (which grows in BO-BOS) or c (of a weighted epoch) replaced."""
         own = _DEFAULTS[self.mode]["K1"] if self.K1 is None else self.K1
         return Losses(own if K1 is None else K1, self.K2, self.c if c is None else c)
 
     def plan(self, horizon: int, reference: ReferenceCurves | None = None) -> StoppingPlan:
-        """When trials of `horizon` epochs are solved: `first` and `resolve_at` in proportion to 51.
+        """Return the epochs at which trials of `horizon` epochs are solved, scaled from 51.
 
-        A faithful trial is first judged one epoch after solving, as in algorithm 1; a robust one at once, and with
-        reference curves earlier and more often.
+        A faithful trial is first judged one epoch after solving, as in algorithm 1. A robust one is judged at once, and
+        with reference curves earlier and more often.
         """
         if horizon < 1:
-            raise InvalidInput(f"horizon is {horizon}; a training has at least one epoch.")
+            raise InvalidInput(f"horizon={horizon} is not a number of epochs. Give 1 or more.")
         epochs = (self.first, *(self.resolve_at or ()))
         learns = self.beside and reference is not None and reference.beyond(_FIRST_WITH_OTHERS) > 0
         if learns and self.resolve_at == _DEFAULTS[self.mode]["resolve_at"]:
@@ -443,7 +444,7 @@ class OptimalStopping:
         rng: np.random.Generator,
         reference: ReferenceCurves | None = None,
     ) -> DecisionTable:
-        """The table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng."""
+        """Return the table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng."""
         y = checked_errors(errors)
         count, fewest = self.paths or 1, self.min_visits or 0
         learns = self._learns(y, reference)
@@ -451,7 +452,7 @@ class OptimalStopping:
             share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
         paths = self.paths_of(y, horizon, count, rng, reference)
-        # a full training loses no more than 51 c: else a missing value costs more than K2 at long horizons
+        # a full training loses at most 51 c; if it lost more, a missing value would cost more than K2 at long horizons
         each = losses.c * (min(1.0, _REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
         missing = max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0  # in epochs
         losses = replace(losses, c=each, missing=missing * each)
@@ -468,7 +469,7 @@ class OptimalStopping:
         rng: np.random.Generator,
         reference: ReferenceCurves | None = None,
     ) -> Paths:
-        """`count` simulated curves of the epochs after errors (n0,), from the mode's model."""
+        """Simulate `count` curves of the epochs after errors (n0,) by the model of the mode."""
         if reference is not None and self._learns(errors, reference):
             first = self.plan(horizon).solve_at[:1]
             own = bool(first) and errors.size >= first[0]
@@ -486,10 +487,10 @@ class OptimalStopping:
         table: Callable[[int], DecisionTable],
         reference: ReferenceCurves | None = None,
     ) -> tuple[StopDecision | None, int]:
-        """The decision after epoch n given errors (n,), and the epoch of its table; None before the first.
+        """Return the decision after epoch n given errors (n,), and the epoch of its table; None before the first.
 
-        table: `solve_at` of the first so many errors, kept or made. The plan's last table decides, unless the curve has
-        left its paths; and a robust stop is made only where a table of all n errors agrees.
+        table: returns `solve_at` of the first errors, up to an epoch. The last table of the plan decides, unless the
+        curve has left the range of its paths. A robust stop also needs the agreement of a table of all n errors.
         """
         n = len(errors)
         at = self.plan(horizon, reference).solved_at(n)
@@ -510,10 +511,7 @@ class OptimalStopping:
         rng: np.random.Generator | int = 0,
         reference: ReferenceCurves | None = None,
     ) -> StopDecision:
-        """The decision after epoch n given errors (n,), each table solved with `rng` as it is.
-
-        The same as keeping the plan's tables and asking `decide`.
-        """
+        """Return the decision after epoch n given errors (n,), as `decide` does, and solve all tables with one rng."""
         y = checked_errors(errors)
         losses, seed = self.losses(K1, c), np.random.default_rng(rng).bit_generator.state
 
@@ -529,11 +527,11 @@ class OptimalStopping:
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> OptimalStopping:
-        """Settings from `to_json`'s object. Raises InvalidInput on an option it does not know."""
+        """Build the settings from `to_json`'s object. Raises InvalidInput for an unknown option."""
         unknown = set(spec) - set(cls.__dataclass_fields__)
         if unknown:
             raise InvalidInput(
-                f"OptimalStopping has no option {', '.join(sorted(unknown))}; "
-                f"it has {', '.join(cls.__dataclass_fields__)}."
+                f"OptimalStopping has no option {', '.join(sorted(unknown))}. "
+                f"Its options are {', '.join(cls.__dataclass_fields__)}."
             )
         return cls(**spec)

@@ -1,13 +1,12 @@
-"""BO-BOS and Halting: optimal stopping inside the trials of a search (Dai et al. 2019).
+"""BO-BOS and Halting: optimal stopping of the trials of a search (Dai et al. 2019).
 
-BO-BOS, algorithm 1 there: the Gaussian process lives on [x, n], the configuration and the epochs trained, these on a
-log scale; the next configuration maximises its UCB at n = N. A run stops at epoch n when C1, the stopping rule says so,
-and C2, sigma_{t-1}([x, N]) <= kappa sigma_{t-1}([x, n]): the surrogate is not much less certain about the end than
-about now. `Halting` puts the same rule inside the trials of any policy.
+BO-BOS, algorithm 1: the Gaussian process is over [x, n], configuration and epochs (on a log scale); the next
+configuration maximises its UCB at n = N. A trial stops at epoch n if C1, the stopping rule decides so, and C2,
+sigma_{t-1}([x, N]) <= kappa sigma_{t-1}([x, n]): the surrogate is not much less certain about the end than about now.
+`Halting` applies the same rule to the trials of any policy.
 
-From a trial's record to a verdict: scores become errors, the incumbent is found, the decision table is solved or
-recalled (`Stopper`), condition C2 asks the surrogate (`Marked`), and an audited trial trains on (`ruled`). The paper's
-symbols: incumbent y*_{t-1}, costs K_{1,t}, K_2, c_{d_0}, noise correction xi_t.
+`Stopper` decides C1, `ruled` adds C2 and the audit. The paper's symbols: incumbent y*_{t-1}, costs K_{1,t}, K_2,
+c_{d_0}, noise correction xi_t.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from haltune.policies.bayesopt import Beta, Surrogate, TrainingRows, epoch_coord
 from .curves import ReferenceCurves
 from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision
 
-_FINEST = 120  # epochs that a stopping problem tells apart
-_SLOWEST = 1e6  # times as long as others an epoch may count for: c is a number
-_NEW = ("slopes", "missing", "beside")  # options of OptimalStopping that studies may have been started without
-_LOST = 3  # whole epochs in a row without a finite value: diverged
-_AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # a running trial would change with each report
+_FINEST = 120  # most steps of a stopping problem
+_SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
+_NEW = ("slopes", "missing", "beside")  # options of OptimalStopping that older logs do not have
+_LOST = 3  # whole epochs in a row without a finite value: the trial diverged
+_AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 _FALLING = (
-    "a learning curve falls well below its best: BO-BOS assumes that curves rise, so such a run is judged on its "
-    "running best; where you keep the best weights, say so and that is exact: Maximize('val_acc', of='best')"
+    "a learning curve falls well below its best: BO-BOS assumes that curves rise, so it judges this trial by its "
+    "running best. If you keep the best weights, set Maximize('val_acc', of='best'): then the running best is exact."
 )
 
 
 class Runs(Protocol):
-    """What optimal stopping asks of a study: a `History` answers, and so may the trials of another library."""
+    """What optimal stopping needs from a study: a `History`, or an adapter to the trials of another library."""
 
     @property
     def problem(self) -> Problem: ...
@@ -64,10 +63,10 @@ class Runs(Protocol):
 
 
 def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
-    """Errors 1 - score of epochs 1..n, gaps filled along straight lines; and whether the curve falls.
+    """Return the errors 1 - score of epochs 1..n, and True if the curve falls.
 
-    Where a trial counts for its best epoch (peaks), it is the curve of the running best, which never falls. Else one
-    whose last finite value lies well below its best is replaced by that. scale: the trial's own if None.
+    Gaps are interpolated linearly. If a trial counts with its best epoch (peaks), or if its last finite value is well
+    below its best, the errors are those of the running best. scale: None for the trial's own.
     """
     epochs = trial.epochs[trial.whole]
     scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
@@ -78,7 +77,7 @@ def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tu
 
 
 def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
-    """The trials at rest that were trained as this one is, on as many samples."""
+    """Return the trials at rest that train on as many samples as this one."""
     alike = (trial.partial, trial.resource)
     return [
         t
@@ -90,7 +89,7 @@ def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
 def reference_curves(
     trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice
 ) -> ReferenceCurves:
-    """Their errors on the scale of the trial that is judged, at those of epochs 1, 2, ... that `steps` takes."""
+    """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects."""
     curves = [errors_of(t, peaks, scale)[0][steps] for t in trials if t.whole.any()]
     return ReferenceCurves.of(curves, horizon)
 
@@ -99,20 +98,20 @@ def reference_curves(
 class Posed:
     """The stopping problem of a trial.
 
-    Beyond 120 epochs it is solved on every second, third, ... of them, the last among them; between two steps the
-    decision of the last one stands.
+    With more than 120 epochs it is solved on every second, third, ... epoch, including the last. Between two steps the
+    last decision holds.
     """
 
     errors: Array  # (n,) of its steps so far
-    falls: bool  # whether the curve falls, so that its errors are those of its running best
+    falls: bool  # True if the curve falls, so that its errors are those of its running best
     horizon: int  # steps
-    before: int  # epochs before the first
-    stride: int  # epochs a step
+    before: int  # epochs before the first step
+    stride: int  # epochs per step
     scale: Scale
     best: float  # the incumbent, raw
     losses: Losses  # of an epoch
     others: ReferenceCurves | None
-    table: Callable[[int], DecisionTable]  # solved after so many steps
+    table: Callable[[int], DecisionTable]  # solved after this many steps
 
     def epoch(self, step: int) -> int:
         return self.before + self.stride * step
@@ -120,12 +119,8 @@ class Posed:
 
 @dataclass(frozen=True)
 class Stopper:
-    """When to stop trial t: settings of the decision problem and how they change over trials.
-
-    growth: K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1. certain_from: from this trial on K_1 is infinite and
-    nothing is stopped (theorem 2). epoch_cost: "seconds" multiplies c by this trial's median epoch over the median
-    trial's. noise: sigma of xi_t in score units, 0 ignores noise as the paper's experiments do; delta: its probability.
-    """
+    """The stopping rule, with options as for Halting. K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1; noise: the
+    sigma of xi_t, delta: its probability."""
 
     settings: OptimalStopping
     growth: float = 1.0
@@ -138,33 +133,36 @@ class Stopper:
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, OptimalStopping):
-            raise InvalidInput(f"stopping={self.settings!r}: its settings, such as OptimalStopping(K1=500)")
+            raise InvalidInput(f"stopping={self.settings!r} is not an OptimalStopping. Give OptimalStopping(K1=500).")
         if not self.growth >= 1.0:
-            raise InvalidInput(f"growth={self.growth!r}: K1 may not shrink from trial to trial; at least 1")
+            raise InvalidInput(f"growth={self.growth!r} would shrink K1 from trial to trial. Give 1 or more.")
         if self.epoch_cost not in ("epochs", "seconds"):
-            raise InvalidInput(f"epoch_cost={self.epoch_cost!r}: 'epochs' or 'seconds'")
+            raise InvalidInput(f"epoch_cost={self.epoch_cost!r} is not allowed. Give 'epochs' or 'seconds'.")
         losses = self.settings.losses()
         if losses.K2 + losses.c > losses.K1:
             raise InvalidInput(
-                f"K1={losses.K1:g} is below K2 + c = {losses.K2 + losses.c:g}: theorem 2 needs K1 >= K2 + c"
+                f"K1={losses.K1:g} is below K2 + c = {losses.K2 + losses.c:g}, but theorem 2 needs K1 >= K2 + c. Raise "
+                "K1, or lower K2."
             )
         if not (0.0 <= self.noise < 1e60 and 0.0 < self.delta < 1.0):
-            raise InvalidInput(f"noise={self.noise!r}, delta={self.delta!r}: noise >= 0 and 0 < delta < 1")
+            raise InvalidInput(
+                f"noise={self.noise!r} or delta={self.delta!r} is not allowed. Give noise >= 0 and 0 < delta < 1."
+            )
 
     @property
     def spec(self) -> dict[str, Any]:
         names = ("growth", "certain_from", "epoch_cost", "noise", "delta")
-        usual = OptimalStopping(self.settings.mode).to_json()  # what a log of an earlier version does not say
+        usual = OptimalStopping(self.settings.mode).to_json()  # older logs leave these out
         settings = {k: v for k, v in self.settings.to_json().items() if k not in _NEW or v != usual[k]}
         return settings | {name: getattr(self, name) for name in names}
 
     def verdict(self, history: Runs, trial: TrialRecord) -> Verdict:
-        """CONTINUE or STOP for a trial whose last entry is the report being judged."""
+        """Return CONTINUE or STOP for a trial whose last entry is the report to be judged."""
         if history.problem.max_epochs is None:
-            raise InvalidInput("optimal stopping needs a horizon: give the Problem max_epochs")
+            raise InvalidInput("Optimal stopping needs max_epochs. Give it to Problem: the epochs of a full training.")
         posed = self.posed(history, trial)
         if posed is None:
-            return go_on("nothing to beat yet: no other trial has ended with a finite value")
+            return go_on("no value to beat yet: no other trial has ended with a finite value")
         epoch, problem = int(trial.epoch), history.problem
         last = trial.values[trial.whole][-_LOST:]
         if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
@@ -176,7 +174,7 @@ class Stopper:
         return _explained(decision, at, posed, problem, epoch, warning)
 
     def posed(self, history: Runs, trial: TrialRecord) -> Posed | None:
-        """The stopping problem that `verdict` solves; None before there is an incumbent."""
+        """Return the stopping problem that `verdict` solves; None before there is an incumbent."""
         scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
         if scale is None or math.isnan(best) or not trial.whole.any():
             return None
@@ -198,15 +196,15 @@ class Stopper:
         horizon, before = divmod(history.problem.max_epochs or 1, stride)
         steps = slice(before + stride - 1, None, stride)
         errors = errors[steps]
-        # the c of a faithful rule is an epoch's at every horizon
+        # In the faithful mode c is the cost of an epoch at every horizon.
         each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses
         curves_key, others = None, None
         if self.settings.beside:
-            # Records are told apart as objects: one policy may serve several studies, whose trials look alike by number
-            beside = reference_trials(history, trial)
-            curves_key = (tuple(beside), scale, horizon, goal.of)
+            # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
+            references = reference_trials(history, trial)
+            curves_key = (tuple(references), scale, horizon, goal.of)
             others = self._curves(
-                curves_key, lambda: reference_curves(beside, goal.of == "best", scale, horizon, steps)
+                curves_key, lambda: reference_curves(references, goal.of == "best", scale, horizon, steps)
             )
 
         def table(at: int) -> DecisionTable:
@@ -221,19 +219,19 @@ class Stopper:
 
 
 def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
-    """This trial's median epoch over the median of all trials' medians; 1 when there is nothing to compare."""
+    """Return this trial's median epoch over the median of all trials' medians; 1 if no seconds are known."""
     own = float(np.median(trial.epoch_seconds))
     others = [float(np.median(t.epoch_seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)]
     typical = float(np.median([*others, own]))
-    # coarse on purpose: each new weight is another stopping problem to solve
+    # rounded, because each new weight is a new stopping problem to solve
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
 
 
 def _explained(
     d: StopDecision, at: int, posed: Posed, problem: Problem, epoch: int, warning: Mapping[str, str]
 ) -> Verdict:
-    """A decision by the table of step `at` as a verdict, in words and numbers."""
-    # trials trained further: that the curves were drawn by, of these to the end; and all
+    """Return the decision by the table of step `at` as a verdict."""
+    # used: trials whose curves were used; full: those of them trained to the end; known: all that trained further
     used = full = known = 0
     if posed.others is not None:
         near = posed.others.near(posed.errors[:at])
@@ -247,39 +245,39 @@ def _explained(
     }  # fmt: skip
     if d.basis == "saturated" and d.d == "stop":
         worst = f"the score was the worst possible in all {problem.amount(epoch)}"
-        return stop(f"{worst}: it counts as losing to {best:.4g}", **evidence)
+        return stop(f"{worst}, so the trial counts as losing to {best:.4g}", **evidence)
     if math.isnan(d.p_win):
-        few = "too few simulated curves look like this one"
+        few = "too few simulated curves resemble this one"
         return go_on(f"P(beats {best:.4g}) is not known at {problem.at(epoch)}: {few}", **evidence)
-    others = f"{used} of {plural(known, 'run')}" if known > used else plural(used, "run")
+    others = f"{used} of {plural(known, 'trial')}" if known > used else plural(used, "trial")
     others += f" trained further, {full or 'none'} of them to the end"
     if full == known:
-        others = f"{plural(used, 'run')} trained to the end"
+        others = f"{plural(used, 'trial')} trained to the end"
     basis = f"its {'own' if seen == epoch else 'first'} {problem.amount(seen)}"
     if solved == seen:
         basis += f" and {others}" if used else ""
     else:
-        basis += f", by curves drawn at {problem.at(solved)}{f' from {others}' if used else ''}"
+        basis += f", by curves simulated at {problem.at(solved)}{f' from {others}' if used else ''}"
     reason = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at {problem.at(epoch)}, from {basis}"
     if d.d == "stop":
-        reason += f"; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of training on"
+        reason += f"; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of continuing"
         return stop(reason, **evidence)
     if d.d == "win":
         return go_on(f"{reason}: likely to win, so it continues", **evidence)
-    reason += f"; expected loss of training on {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
+    reason += f"; expected loss of continuing {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
     return go_on(reason, **evidence)
 
 
 @dataclass(frozen=True)
 class Marked:
-    """Rows [x, epoch_coordinate(n)] with scores of a trial, at the marked epochs before the last and at the last."""
+    """Rows [x, epoch_coordinate(n)] and scores of a trial, at the marked epochs and at its last."""
 
     shares: tuple[float, ...] = (0.02, 0.2, 0.4, 0.6, 0.8)  # epochs 1, 10, 20, 30, 40 of 50: appendix D
 
     def __call__(self, history: History, trial: TrialRecord) -> TrainingRows:
-        """Inputs (k, d) and targets (k,), those that are known."""
+        """Return inputs (k, d) and targets (k,), where the targets are known."""
         horizon = float(history.problem.max_epochs or 1)
-        if trial.status is Status.FAILED:  # whatever value it had reached, no training ends well there
+        if trial.status is Status.FAILED:  # a full training there ends badly, even after a good value
             coordinates, y = np.ones(1), targets(history, np.array([np.nan]))
         else:
             marks = {max(1.0, float(round(share * horizon))) for share in self.shares}
@@ -291,36 +289,36 @@ class Marked:
         return np.column_stack([x, coordinates])[known], y[known]
 
 
-# An audit: a share of the trials, drawn before they start, trains on where the rule would stop it. How often a stop was
-# wrong no log can tell, because a stopped trial has no end; an audited one has. It is declared in the event that starts
-# it; the report at which it would have been stopped records so, with the numbers of that decision, and the rule is not
-# asked of it again. `Study.audit` counts the outcomes.
+# An audit: a share of the trials, drawn before they start, continues where the rule would stop them. A stopped trial
+# has no end, so only audited trials show how often a stop is wrong. The event that starts a trial declares the audit.
+# The first report at which the rule would stop it records that decision; the rule does not judge later reports.
+# `Study.audit` counts the outcomes.
 
-Audited = dict[int, float | None]  # trial -> the epoch at which it would have been stopped; None: not so far
+Audited = dict[int, float | None]  # trial -> the epoch at which it would have been stopped, or None
 
 
 def check_share(owner: str, share: Any) -> None:
     if not (is_number(share) and 0.0 <= share <= 1.0):
         raise InvalidInput(
-            f"{owner}(audit={share!r}): the share of runs that train on where they would be stopped, from 0 to 1; "
-            "0.05 is one in twenty"
+            f"{owner}(audit={share!r}) is not a share. Give the share of trials that continue where they would be "
+            "stopped, from 0 to 1; 0.05 is one trial in 20."
         )
 
 
 def declare(move: Move, share: float, history: History) -> Move:
-    """The same move; a new trial that is drawn for the audit says so."""
+    """Return the move; if it starts a trial that is drawn for the audit, its evidence and reason declare so."""
     drawn = share > 0.0 and history.rng("audit", len(history)).random() < share
     if not drawn or not isinstance(move, Start) or AUDIT in move.evidence:
         return move
-    words = f"drawn for the audit of {100.0 * share:.3g}% of the runs: it trains on where it would be stopped"
+    words = f"drawn for the audit of {100.0 * share:.3g}% of the trials: it continues where it would be stopped"
     reason = f"{move.reason}; {words}" if move.reason else words
     return replace(move, reason=reason, evidence={**move.evidence, AUDIT: share})
 
 
 def fold_audited(audited: Audited, event: Event, share: float) -> None:
-    """Note the trials that are declared, and where each would have been stopped first.
+    """Record the declared trials, and where each would have been stopped first.
 
-    Nothing without a share: a rule that audits nothing may be replayed on an audited search.
+    Without a share it does nothing: a rule without an audit may be replayed on an audited search.
     """
     if share and isinstance(event, Started) and AUDIT in event.evidence:
         audited[event.trial] = None
@@ -333,62 +331,58 @@ def ruled(
     stopper: Stopper, surrogate: Surrogate, kappa: float | None, finished: FinishedTrials, audited: Audited,
     history: History, trial: TrialRecord,
 ) -> Verdict:  # fmt: skip
-    """The stopping rule's verdict: C1 and, with kappa, C2; an audited trial trains on.
+    """Return the stopping rule's verdict: C1 and, with kappa, C2. An audited trial continues.
 
-    C2 of BO-BOS: a stop at epoch n stands only if sigma([x, N]) <= kappa sigma([x, n]), by the surrogate of the trials
-    that ended before this one; without a surrogate it stands.
+    C2: a stop at epoch n stands only if sigma([x, N]) <= kappa sigma([x, n]), by the surrogate of the trials that ended
+    before this one. Without a surrogate the stop stands.
     """
     if (at := audited.get(trial.id)) is not None:
-        reason = f"audit: would have been stopped at {history.problem.at(at)}; trains on to see whether that is right"
+        reason = f"audit: would have been stopped at {history.problem.at(at)}; continues to measure wrong stops"
         return go_on(reason, **{AUDIT: at})
     verdict = stopper.verdict(history, trial)
     if not verdict.stops:
         return verdict
     if kappa is not None and (before := surrogate.posterior(history, finished)) is not None:
         x = history.points[trial.id]
-        place = epoch_coordinate(trial.epoch, float(history.problem.max_epochs or 1))
-        end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, place)])))
+        now_at = epoch_coordinate(trial.epoch, float(history.problem.max_epochs or 1))
+        end, now = np.sqrt(before.variance(np.vstack([np.append(x, 1.0), np.append(x, now_at)])))
         evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}
         if end > kappa * now:
             why = f"sd {end:.3g} at the end > {kappa:g} x {now:.3g} now"
-            return go_on(f"would stop, but the surrogate knows too little: {why}", **evidence)
+            return go_on(f"would stop, but the surrogate is too uncertain about the end: {why}", **evidence)
         verdict = replace(verdict, evidence=evidence)
     if trial.id in audited:
-        reason = f"audit: would stop here, {verdict.reason}; trains on to see whether that is right"
+        reason = f"audit: would stop here, {verdict.reason}; continues to measure wrong stops"
         return go_on(reason, **{**verdict.evidence, AUDIT: float(trial.epoch)})
     return verdict
 
 
-State = tuple[Any, FinishedTrials, Audited]  # the inner policy's, the trials that ended, the audited ones
+State = tuple[Any, FinishedTrials, Audited]  # the inner policy's state, the trials that ended, the audited trials
 
 
 @dataclass(frozen=True)
 class Halting(Wrapper):
-    """Any policy, with optimal stopping inside its trials; proposals are the inner policy's.
+    """Halting: optimal stopping inside the trials of any policy, which proposes the configurations.
 
-    A STOP of either wins over a PAUSE; a stopped trial is never promoted by the inner policy, which sees it as
-    stopped.
+    A STOP from either wins over a PAUSE. The inner policy never promotes a stopped trial.
 
     Args:
-        policy: what chooses configurations, such as GPUCB() or Hyperband().
-        stopping: how the stopping problem is set and solved. Default: OptimalStopping().
+        policy: the policy that chooses configurations, such as GPUCB() or Hyperband().
+        stopping: settings of the stopping problem and its solver. Default: OptimalStopping().
         growth: factor by which K1 grows from trial to trial. Default: 1, K1 is constant.
-        certain_from: from this trial on, counted from 1, K1 is infinite and nothing is stopped, as theorem 2's
-            guarantee asks. Default: None, never.
-        epoch_cost: "epochs": each costs c; "seconds": c is weighed by the measured time of the trial's epochs
-            against the others'. Default: "epochs".
-        noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
-            do. Default: 0.
-        kappa: a trial is stopped only where a Gaussian process over the finished trials is at most so many times as
-            uncertain of its end as of now. Default: None, without one.
-        audit: share of the trials, drawn by the study's seed and declared when they start, that train on where they
-            would be stopped: `study.audit()` then reports how often a stop is wrong. Default: 0.
-
-    Notes:
-        kappa is BO-BOS's condition C2.
+        certain_from: from this trial on (the first is 1) K1 is infinite and nothing is stopped; theorem 2's guarantee
+            needs it. Default: None, never.
+        epoch_cost: "epochs": each costs c. "seconds": c is multiplied by this trial's median time per epoch over the
+            median of all trials. Default: "epochs".
+        noise: deviation of the noise of a value, in units of the score; 0, as in the paper's experiments, ignores
+            noise. Default: 0.
+        kappa: a trial is stopped only if a Gaussian process over the finished trials is at most this many times as
+            uncertain of its end as of now (BO-BOS's condition C2). Default: None, without one.
+        audit: share of the trials that continue where they would be stopped; `study.audit()` then reports how often a
+            stop is wrong. The trials are drawn with the study's seed when they start. Default: 0.
 
     Raises:
-        InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
+        InvalidInput: for other values, if K1 < K2 + c, and for a problem without max_epochs.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -420,7 +414,7 @@ class Halting(Wrapper):
         stopper = Stopper(self.stopping, self.growth, self.certain_from, self.epoch_cost, self.noise)
         if self.kappa is not None and not self.kappa >= 1.0:
             raise InvalidInput(
-                f"Halting(kappa={self.kappa!r}): at least 1, or None to stop whatever the finished trials say"
+                f"Halting(kappa={self.kappa!r}) is not allowed. Give 1 or more, or None to stop without a surrogate."
             )
         check_share("Halting", self.audit)
         object.__setattr__(self, "_stopper", stopper)
@@ -428,13 +422,13 @@ class Halting(Wrapper):
 
     @property
     def spec(self) -> dict[str, Any]:
-        audit = {AUDIT: self.audit} if self.audit else {}  # logs from before there was one say nothing of it
+        audit = {AUDIT: self.audit} if self.audit else {}  # older logs leave it out
         own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec}
         return {"policy": "Halting", **own, **audit}
 
     def start(self, problem: Problem) -> State:
         if problem.max_epochs is None:
-            raise InvalidInput("Halting needs a horizon: give the Problem max_epochs, the epochs of a full training")
+            raise InvalidInput("Halting needs max_epochs. Give it to Problem: the epochs of a full training.")
         return self.policy.start(problem), (), {}
 
     def fold(self, state: State, event: Event) -> State:
@@ -450,9 +444,9 @@ class Halting(Wrapper):
         return declare(self.policy.propose(state[0], history, rng), self.audit, history)
 
     def judge(self, state: State, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """STOP when either says so; else the inner policy's PAUSE; else the stopping rule's CONTINUE.
+        """Return STOP if either stops; else the inner policy's PAUSE; else the stopping rule's CONTINUE.
 
-        An audited trial is stopped by the inner policy alone.
+        Only the inner policy may stop an audited trial.
         """
         inner = self.policy.judge(state[0], history, trial, rng)
         if inner.action is Action.STOP or AUDIT in inner.evidence:
@@ -460,7 +454,7 @@ class Halting(Wrapper):
         own = ruled(self._stopper, self._surrogate, self.kappa, state[1], state[2], history, trial)
         if own.action is Action.STOP or inner.action is Action.CONTINUE:
             return replace(own, until=inner.until)
-        if AUDIT in own.evidence:  # recorded though the trial pauses
+        if AUDIT in own.evidence:  # recorded although the trial pauses
             evidence = {**inner.evidence, **own.evidence}
             return replace(inner, reason=f"{inner.reason}; {own.reason}", evidence=evidence)
         return inner
@@ -469,52 +463,48 @@ class Halting(Wrapper):
         return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
 
 
-BOBOSState = tuple[FinishedTrials, Audited]  # the trials that ended in log order, and the audited ones
+BOBOSState = tuple[FinishedTrials, Audited]  # the trials that ended, in log order, and the audited trials
 
 
 @dataclass(frozen=True)
 class BOBOS(Policy[BOBOSState]):
-    """BO-BOS: Bayesian optimisation that stops runs which will not win (Dai et al. 2019).
+    """BO-BOS: Bayesian optimisation that stops trials which are unlikely to win (Dai et al. 2019).
 
-    GP-UCB over configurations and epochs chooses, Bayesian optimal stopping halts. "robust", to be recommended,
-    solves the stopping problem again along the run, over power-law curves; "faithful" solves it once, as the paper
-    does, and its surrogate keeps every first epoch, too. Its curves decay towards error 0 of the score scale: give
-    the goal bounds that the best runs come close to, or none. Within (0, 1), curves that settle at an error of 0.1
-    are hardly ever stopped.
+    GP-UCB over configurations and epochs chooses configurations; Bayesian optimal stopping stops trials. The mode
+    "robust" is recommended: it solves the stopping problem again during the trial, over power-law curves. "faithful"
+    solves it once, as in the paper, and its surrogate also uses every first epoch. Its curves decay towards error 0 of
+    the score scale: give the goal bounds that the best trials come close to, or none. Within (0, 1) it hardly ever
+    stops a curve that settles at an error of 0.1.
 
     Args:
         mode: "robust" or "faithful". Default: "robust".
         K1: loss of a wrong stop at the first trial. Default: None, 500 (robust) or 100 (faithful).
-        K2: loss of going on wrongly to the end. Default: 99.
+        K2: loss of continuing to the end without winning. Default: 99.
         c: loss of each further epoch. Default: 1.
-        growth: factor by which K1 grows from trial to trial. Default: 1/0.95, the paper's (b); 1/0.99 for feature
+        growth: factor by which K1 grows from trial to trial. Default: 1/0.95, as in the paper's (b); 1/0.99 for feature
             selection.
-        certain_from: from this trial on, counted from 1, K1 is infinite and nothing is stopped, as theorem 2's
-            guarantee asks. Default: None, never.
-        wrong_stop: sets K1 = (K2 + c) / wrong_stop instead: no run is stopped whose simulated chance to win is
-            above it. Default: None.
-        kappa: a run is stopped only where the surrogate's deviation at the end is at most so many
-            times that of now; infinite turns it off. Default: 2.
-        epoch_cost: "epochs": each costs c; "seconds": c is weighed by the measured time of the trial's epochs
-            against the others'. Default: "epochs".
-        noise: deviation of the noise of a value, in units of the score; 0 leaves it out, as the paper's experiments
-            do. Default: 0.
-        initial: Sobol configurations before the first fit. Default: 6.
-        beta: weight of the variance in the upper confidence bound: "scaled", a fifth of theorem 1's of Srinivas et
-            al. (2010), on a continuous space 0.2 d log(2 t); "theorem", for finite spaces; or a number. Default:
-            "scaled".
-        delta: probability with which theorem 1 may fail. Default: 0.1.
-        refit_every: finished trials between fits of the kernel; while there are fewer, each is a fit. Default: 10.
+        certain_from: from this trial on (the first is 1) K1 is infinite and nothing is stopped; theorem 2's guarantee
+            needs it. Default: None, never.
+        wrong_stop: sets K1 = (K2 + c) / wrong_stop: no trial is stopped whose simulated probability to win is larger
+            (the paper's lemma 8). Default: None.
+        kappa: a trial is stopped only if the surrogate's deviation at the end is at most this many times the deviation
+            now (condition C2); infinity turns this off. Default: 2.
+        epoch_cost: "epochs": each costs c. "seconds": c is multiplied by this trial's median time per epoch over the
+            median of all trials. Default: "epochs".
+        noise: deviation of the noise of a value, in units of the score; 0, as in the paper's experiments, ignores
+            noise. Default: 0.
+        initial: number of Sobol configurations before the first fit. Default: 6.
+        beta: weight of the variance in the upper confidence bound: "scaled", "theorem" or a number, as for GPUCB.
+            Default: "scaled".
+        delta: probability that the bound of theorem 1 fails, as for GPUCB. Default: 0.1.
+        refit_every: finished trials between fits of the kernel, as for GPUCB. Default: 10.
         stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
             None.
-        audit: share of the runs, drawn by the study's seed and declared when they start, that train on where they
-            would be stopped: `study.audit()` then tells how often a stop is wrong. Default: 0.
-
-    Notes:
-        wrong_stop is the paper's lemma 8, kappa its condition C2.
+        audit: share of the trials that continue where they would be stopped; `study.audit()` then reports how often a
+            stop is wrong. The trials are drawn with the study's seed when they start. Default: 0.
 
     Raises:
-        InvalidInput: for options outside these, when K1 < K2 + c, and for a problem without a horizon.
+        InvalidInput: for other values, if K1 < K2 + c, and for a problem without max_epochs.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -551,26 +541,27 @@ class BOBOS(Policy[BOBOSState]):
     def __post_init__(self) -> None:
         if not self.kappa >= 1.0:
             raise InvalidInput(
-                f"BOBOS(kappa={self.kappa!r}): at least 1, or infinity to stop whatever the surrogate believes"
+                f"BOBOS(kappa={self.kappa!r}) is not allowed. Give 1 or more, or infinity to turn the condition off."
             )
         check_share("BOBOS", self.audit)
         settings = self.stopping
         if settings is None:
-            k1 = self.K1  # None: the mode's own
+            k1 = self.K1  # None: the default of the mode
             if self.wrong_stop is not None:
                 if k1 is not None:
                     raise InvalidInput(
-                        "BOBOS: give K1 or wrong_stop, not both; wrong_stop sets K1 = (K2 + c) / wrong_stop"
+                        "BOBOS got both K1 and wrong_stop, but wrong_stop sets K1 = (K2 + c) / wrong_stop. Give one of "
+                        "them, not both."
                     )
                 if not 0.0 < self.wrong_stop <= 1.0:
                     raise InvalidInput(
-                        f"wrong_stop is {self.wrong_stop}; it is a probability in (0, 1], for example 0.02."
+                        f"wrong_stop={self.wrong_stop!r} is not a probability in (0, 1]. Give one, such as 0.02."
                     )
                 k1 = (self.K2 + self.c) / self.wrong_stop
             settings = OptimalStopping(mode=self.mode, K1=k1, K2=self.K2, c=self.c)
         stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta)
         object.__setattr__(self, "_stopper", stopper)
-        # a robust one without the first epoch: so unlike the others that it shortens the lengthscale for all
+        # The robust mode leaves the first epoch out: it differs so much that it shortens all lengthscales.
         rows = Marked() if settings.mode == "faithful" else Marked(Marked.shares[1:])
         surrogate = Surrogate(rows, self.refit_every, self.initial, self.beta, self.delta)
         surrogate.check("BOBOS")
@@ -588,7 +579,7 @@ class BOBOS(Policy[BOBOSState]):
 
     def start(self, problem: Problem) -> BOBOSState:
         if problem.max_epochs is None:
-            raise InvalidInput("BOBOS needs a horizon: give the Problem max_epochs, the epochs of a full training")
+            raise InvalidInput("BOBOS needs max_epochs. Give it to Problem: the epochs of a full training.")
         self._surrogate.check_space("BOBOS", problem.space)
         return (), {}
 
@@ -601,7 +592,7 @@ class BOBOS(Policy[BOBOSState]):
         return declare(self._surrogate.propose(history, state[0], (1.0,), rng), self.audit, history)
 
     def judge(self, state: BOBOSState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """C1 and C2 (line 9); an audited trial trains on."""
+        """Check C1 and C2 (line 9 of algorithm 1); an audited trial continues."""
         kappa = None if math.isinf(self.kappa) else self.kappa
         return ruled(self._stopper, self._surrogate, kappa, *state, history, trial)
 

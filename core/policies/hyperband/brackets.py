@@ -1,11 +1,8 @@
 """Brackets of successive halving: how many configurations train how far (Li et al. 2018, Hyperband).
 
-A bracket is a list of rungs (n_i, r_i): n_i configurations reach the resource r_i, and the best n_{i+1}
-of them go on. Everything is counted in exact fractions: log(243) / log(3) is 4.99... in floating point,
-and one bracket would be lost.
-
-Rungs whose r_i round to the same whole resource are one, of the first of their sizes: there is nothing
-new to compare between them.
+A bracket is a list of rungs (n_i, r_i): n_i configurations train to the resource r_i, and the best n_{i+1} of them
+continue. All numbers are exact fractions: in floating point log(243) / log(3) is 4.99..., which would lose a bracket.
+Rungs whose r_i round to the same whole resource are joined to the first of them, because they compare the same values.
 
 Symbols: R largest resource of one configuration; eta the rate of reduction; s the number of halvings.
 """
@@ -30,37 +27,37 @@ Sizes = Literal["line2", "table1"]
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """n configurations train until they have had `resource` in all."""
+    """A rung: n configurations train to `resource`."""
 
     n: int
-    resource: float  # r_i, cumulative; epochs, seconds or what the user counts
+    resource: float  # r_i, cumulative; epochs, seconds or a user's unit
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """Successive halving from the first rung to the last."""
+    """Successive halving, from the first rung to the last."""
 
     rungs: tuple[Rung, ...]
-    s: int  # halvings, as the paper counts them: len(rungs) - 1, more where rungs are one
+    s: int  # halvings, as the paper counts them: len(rungs) - 1, or more where rungs are joined
 
     def total(self, resume: bool = True) -> float:
-        """The resource that the bracket spends; without `resume` each rung trains from the beginning."""
+        """Return the resource that the bracket spends; without `resume` each rung trains from the start."""
         befores = [0.0, *(r.resource for r in self.rungs[:-1])]
         return sum(r.n * (r.resource - b * resume) for r, b in zip(self.rungs, befores, strict=True))
 
     def cut(self, n: int) -> Bracket:
-        """The same for n configurations, fewer than planned: as large a share of each rung goes on, one at least."""
+        """Scale the bracket down to n configurations; the same share of each rung continues, at least one."""
         whole = self.rungs[0].n
         return Bracket(tuple(Rung(max(1, rung.n * n // whole), rung.resource) for rung in self.rungs), self.s)
 
     def scaled(self, unit: Number, whole: bool = True) -> Bracket:
-        """The same with resources counted in `unit`; whole: rounded down to units of 1, at least 1."""
+        """Multiply resources by `unit`; whole: round down to whole numbers, at least 1."""
         return _joined([(r.n, exact(r.resource) * exact(unit)) for r in self.rungs], self.s, whole)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The brackets of one round of Hyperband, in the order in which they run; print it to see table 1."""
+    """The brackets of one round of Hyperband, in order; print it to see table 1."""
 
     brackets: tuple[Bracket, ...]
 
@@ -68,7 +65,7 @@ class Schedule:
         return sum(b.total(resume) for b in self.brackets)
 
     def table(self) -> str:
-        """The brackets side by side, as in table 1."""
+        """Format the brackets side by side, as in table 1."""
         depth = max(len(b.rungs) for b in self.brackets)
         head = "   " + "".join(f"{f's={b.s}':>14}" for b in self.brackets)
         units = "  i" + "".join(f"{'n_i':>6}{'r_i':>8}" for _ in self.brackets)
@@ -85,10 +82,10 @@ class Schedule:
 
 
 class Plan:
-    """The brackets of a schedule by their number; made as they are asked for, and remembered.
+    """The brackets of a search by number, made on demand and cached.
 
-    source: brackets without end. ends: how many there are all the same; None: until the study's budget ends.
-    once: how many there are when the study has no budget; None: as with one.
+    source: an endless iterator of brackets. ends: how many of them to run; None: until the study's budget ends.
+    once: how many to run if the study has no budget; None: as with a budget.
     """
 
     def __init__(self, source: Iterator[Bracket], ends: int | None = None, once: int | None = None) -> None:
@@ -101,20 +98,20 @@ class Plan:
 
     @classmethod
     def repeated(cls, made: tuple[Bracket, ...], rounds: int | None) -> Plan:
-        """All brackets again and again, so many times if given."""
+        """Repeat brackets, `rounds` times if given."""
         return cls(cycle(made), None if rounds is None else rounds * len(made), len(made))
 
     @staticmethod
     def number(event: Started) -> int:
-        """The bracket of a trial, by its tag. Raises StoreError for what no schedule can have come to by then."""
+        """Return the bracket in a trial's tag. Raises StoreError for a number that is not possible yet."""
         number = event.tags["bracket"]
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= event.trial:
-            text = f"trial {event.trial} has bracket {str(number)[:80]}, and each bracket before it has a trial"
-            raise StoreError(f"{text}: a whole number from 0 to {event.trial}. {ADVICE}")
+            text = f"Trial {event.trial} has bracket {str(number)[:80]}, but each bracket before it needs a trial"
+            raise StoreError(f"{text}: a bracket is a whole number from 0 to {event.trial}. {ADVICE}")
         return number
 
     def has(self, number: int, history: History) -> bool:
-        """Whether a bracket of this number comes yet."""
+        """Return True if a bracket with this number may run."""
         unlimited = history.budget is None or history.budget.unlimited
         last = self.once if self.ends is None and unlimited else self.ends
         return last is None or number < last
@@ -133,13 +130,13 @@ def hyperband(
     sizes: Sizes = "line2",
     whole: bool = True,
 ) -> Schedule:
-    """Algorithm 1: brackets s = s_max, ..., 0, all of about the same total.
+    """Return algorithm 1: brackets s = s_max, ..., 0, all of about the same total.
 
-    With R counted in units of `min_resource` (section 2.5): s_max = floor(log_eta R), or floor(log_eta n_max)
-    if that is less; n = ceil((s_max + 1) eta^s / (s + 1)) (line 2), n_i = floor(n eta^-i), r_i = R eta^(i-s).
-    sizes="table1" has n = floor((s_max + 1) / (s + 1)) eta^s, which is what the paper's table 1 prints.
-    n_min: only brackets down to s = floor(log_eta n_min) (section 2.6); the last of them may begin with fewer
-    than n_min configurations, as line 2 counts them. whole: r_i is rounded down to whole units of 1, at least 1.
+    With R in units of `min_resource` (section 2.5): s_max = floor(log_eta R), or floor(log_eta n_max) if that is less;
+    n = ceil((s_max + 1) eta^s / (s + 1)) (line 2), n_i = floor(n eta^-i), r_i = R eta^(i-s). sizes="table1" uses
+    n = floor((s_max + 1) / (s + 1)) eta^s, as in the paper's table 1.
+    n_min: only brackets down to s = floor(log_eta n_min) (section 2.6); the last of them may start with fewer than
+    n_min configurations, by line 2. whole: r_i is rounded down to a whole number, at least 1.
 
     Raises InvalidInput for numbers that leave no bracket.
     """
@@ -150,8 +147,8 @@ def hyperband(
     s_min = 0 if n_min is None else _log(_whole("n_min", n_min), base)
     if s_min > s_max:
         raise InvalidInput(
-            f"n_min={n_min} asks for brackets of {s_min} halvings or more, and there are {s_max} at most: "
-            "lower n_min, or raise n_max or the resource"
+            f"n_min={n_min} needs brackets of {s_min} or more halvings, but there are at most {s_max}. Lower n_min, or "
+            "raise n_max or the resource."
         )
     unit, made = exact(min_resource, "min_resource"), []
     for s in range(s_max, s_min - 1, -1):
@@ -164,10 +161,10 @@ def hyperband(
 
 
 def halving(n: int, min_resource: Number, max_resource: Number, eta: Number = 3, *, whole: bool = True) -> Bracket:
-    """One bracket: n configurations at `min_resource`, n_i = floor(n eta^-i) at min_resource eta^i.
+    """Return one bracket: n configurations at `min_resource`, n_i = floor(n eta^-i) at min_resource eta^i.
 
-    The last rung is the one that reaches `max_resource`, or has no other after it, for n_{i+1} would be 0;
-    it trains to `max_resource`: what wins is trained in full. Raises InvalidInput for numbers that leave no rung.
+    The last rung is the one that reaches `max_resource` or after which n_{i+1} would be 0. It trains to `max_resource`,
+    so that the winner trains in full. Raises InvalidInput for numbers that leave no rung.
     """
     base, ratio = _eta(eta), _unit(max_resource, min_resource)
     _whole("n", n)
@@ -183,11 +180,11 @@ def halving(n: int, min_resource: Number, max_resource: Number, eta: Number = 3,
 def growing(
     max_resource: Number, eta: Number = 3, *, min_resource: Number = 1, whole: bool = True
 ) -> Iterator[Bracket]:
-    """Figure 10: rounds k = 1, 2, ... of brackets s_max, ..., 0, each with the budget 2^k units, for ever.
+    """Yield figure 10: rounds k = 1, 2, ... of brackets s_max, ..., 0, each with the budget 2^k units, without end.
 
-    n = floor(2^k eta^s / (R (s + 1))), where the figure prints the ceiling, so that a bracket always fits
-    its budget. Halvings of a bracket: the fewest t with n R (t + 1) eta^-t <= 2^k and t <= log_eta min(R, n);
-    brackets for which there is no n or no t, in the first rounds, are left out. R is counted in min_resource.
+    n = floor(2^k eta^s / (R (s + 1))); the figure prints the ceiling, with which a bracket may exceed its budget.
+    Halvings of a bracket: the fewest t with n R (t + 1) eta^-t <= 2^k and t <= log_eta min(R, n). Brackets without such
+    an n or t, in the first rounds, are left out. R is in units of min_resource.
     """
     R, base, unit = _unit(max_resource, min_resource), _eta(eta), exact(min_resource, "min_resource")
     s_max = _log(R, base)
@@ -199,7 +196,7 @@ def growing(
 
 
 def fewest_halvings(budget: Number, n: int, max_resource: Number, eta: Number) -> int | None:
-    """s of figure 10: min{t : n R (t + 1) eta^-t <= B, t <= log_eta min(R, n)}; None when no t fits."""
+    """Return s of figure 10: min{t : n R (t + 1) eta^-t <= B, t <= log_eta min(R, n)}; None if no t fits."""
     R, base = exact(max_resource), _eta(eta)
     for t in range(_log(min(R, Fraction(n)), base) + 1):
         if n * R * (t + 1) / base**t <= exact(budget):
@@ -208,21 +205,23 @@ def fewest_halvings(budget: Number, n: int, max_resource: Number, eta: Number) -
 
 
 def pulls(n: int, budget: Number, eta: Number = 2) -> Bracket:
-    """Successive halving of figure 9: log_eta n rounds that pull floor(B / (|S| rounds)) units more each.
+    """Return successive halving of figure 9: log_eta n rounds that each pull floor(B / (|S| rounds)) more units.
 
-    The best floor(|S| / eta) stay. Raises InvalidInput for n that is no power of eta (nobody would stay after the last
-    round: the figure has no output there), and when the budget does not suffice for a unit a round.
+    The best floor(|S| / eta) stay. Raises InvalidInput if n is no power of eta, because the figure's last round would
+    leave no configuration, and if the budget does not suffice for one unit per round.
     """
     base = _eta(eta)
     power = _log(_whole("n", n), base)
     if base**power != n:
-        raise InvalidInput(f"n={n} is no power of eta={eta}: rounding down, nobody would stay after the last round")
+        raise InvalidInput(
+            f"n={n} is no power of eta={eta}, so the last round would leave no configuration. Give a power of eta."
+        )
     rungs, alive, resource, rounds = [], n, 0, max(1, power)
     for _ in range(rounds):
         more = floor(exact(budget) / (alive * rounds))
         if more < 1:
             planned = f"{plural(rounds, 'round')} of {plural(n, 'configuration')} and their best"
-            raise InvalidInput(f"budget={budget}: {planned} take {n * rounds} at least")
+            raise InvalidInput(f"budget={budget} is too small: {planned} take {n * rounds} or more. Raise the budget.")
         resource += more
         rungs.append(Rung(alive, float(resource)))
         alive = max(1, floor(alive / base))
@@ -230,12 +229,12 @@ def pulls(n: int, budget: Number, eta: Number = 2) -> Bracket:
 
 
 def infinite(eta: int = 2, start: Number = 2) -> Iterator[Bracket]:
-    """Figure 9: budgets start 2^(k-1), k = 1, 2, ...; for each all n = eta^l with l eta^l <= budget, l >= 1.
+    """Yield figure 9: budgets start 2^(k-1), k = 1, 2, ...; for each all n = eta^l with l eta^l <= budget, l >= 1.
 
-    With start = 2 and eta = 2 the budgets are 2^k, as printed; section 3.1 runs eta = 4 from start = 2 R.
+    With start = 2 and eta = 2 the budgets are 2^k, as printed. Section 3.1 uses eta = 4 and start = 2 R.
     """
     if isinstance(eta, bool) or not isinstance(eta, int) or eta < 2:
-        raise InvalidInput(f"eta={eta!r}: a whole number, at least 2, for n is one of its powers here")
+        raise InvalidInput(f"eta={eta!r} is not a whole number of 2 or more. Give one, because n is a power of eta.")
     first = exact(start, "start")
     for k in count():
         budget = first * 2**k
@@ -250,7 +249,7 @@ def _bracket(n: int, s: int, R: Fraction, eta: Fraction, unit: Fraction, whole: 
 
 
 def _joined(rungs: Iterable[tuple[int, Fraction]], s: int, whole: bool) -> Bracket:
-    """The bracket of these rungs; those that round to the same resource are one."""
+    """Return the bracket of these rungs; those that round to the same resource are joined."""
     made: list[Rung] = []
     for n, resource in rungs:
         rounded = _rounded(resource, whole)
@@ -260,7 +259,7 @@ def _joined(rungs: Iterable[tuple[int, Fraction]], s: int, whole: bool) -> Brack
 
 
 def _log(x: Fraction | int, base: Fraction) -> int:
-    """floor(log_base x) for x >= 1."""
+    """Return floor(log_base x) for x >= 1."""
     power, s = base, 0
     while power <= x:
         power, s = power * base, s + 1
@@ -271,11 +270,13 @@ def _rounded(resource: Fraction, whole: bool) -> float:
     try:
         return float(max(1, floor(resource))) if whole else float(resource)
     except OverflowError:
-        raise InvalidInput(f"a rung's resource of 10**{len(str(floor(resource))) - 1}: no number holds it") from None
+        raise InvalidInput(
+            f"A rung has a resource of 10**{len(str(floor(resource))) - 1}, which is too large. Lower the resource."
+        ) from None
 
 
 def exact(number: Number, what: str = "") -> Fraction:
-    """What the user typed, exactly: 0.1 is a tenth. Raises InvalidInput for `what` is no finite number."""
+    """Return the number that the user typed, exactly: 0.1 is a tenth. Raises InvalidInput if it is not finite."""
     if isinstance(number, Fraction):
         return number
     try:
@@ -283,15 +284,16 @@ def exact(number: Number, what: str = "") -> Fraction:
             raise ValueError
         return Fraction(str(number))
     except (ValueError, ZeroDivisionError):
-        raise InvalidInput(f"{what}{'=' * bool(what)}{number!r} is not a finite number") from None
+        raise InvalidInput(f"{what}{'=' * bool(what)}{number!r} is not a finite number.") from None
 
 
 def _unit(max_resource: Number, min_resource: Number) -> Fraction:
-    """R in units of the smallest resource."""
+    """Return R in units of the smallest resource."""
     R, unit = exact(max_resource, "max_resource"), exact(min_resource, "min_resource")
     if not 0 < unit <= R:
         raise InvalidInput(
-            f"max_resource={max_resource}, min_resource={min_resource}: above 0, and the first at least the second"
+            f"max_resource={max_resource} and min_resource={min_resource} are not allowed. Both must be above 0, and "
+            "max_resource at least min_resource."
         )
     return R / unit
 
@@ -299,11 +301,11 @@ def _unit(max_resource: Number, min_resource: Number) -> Fraction:
 def _eta(eta: Number) -> Fraction:
     base = exact(eta, "eta")
     if base <= 1:
-        raise InvalidInput(f"eta={eta!r}: a number above 1; 3 or 4 is usual")
+        raise InvalidInput(f"eta={eta!r} is not above 1. Common values are 3 and 4.")
     return base
 
 
 def _whole(what: str, n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidInput(f"{what}={n!r}: a whole number, at least 1")
+        raise InvalidInput(f"{what}={n!r} is not a whole number of 1 or more.")
     return n

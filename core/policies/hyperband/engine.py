@@ -1,15 +1,15 @@
-"""Successive halving: trials come to rungs, and the best of each rung continue.
+"""Successive halving: trials train to rungs, and the best of each rung continue.
 
-One engine takes the events of a log in order and answers for the policies of this folder, in two modes:
+One engine folds the log and decides for all policies of this folder, in two modes:
 
 - `Synchronous`: a trial that reaches its rung pauses until the rung is complete; then the best n_{i+1} continue (Li et
-  al. 2018). A free worker gets, in this order: a trial that is to continue, in the oldest bracket first; a new
-  configuration where a first rung has places; the next bracket (section 6.1: nobody idles); else it waits.
-- `Asynchronous`: a trial continues as soon as it is among the top 1 / eta of those that have arrived at its rung (Li et
-  al. 2020, ASHA). In the promotion form it pauses there until it is; in the stopping form it is decided on arrival.
+  al. 2018). A free worker gets the first of: a trial that may continue, from the oldest bracket; a new configuration
+  for a first rung with free places; the next bracket (section 6.1, so that no worker idles); a wait.
+- `Asynchronous`: a trial continues as soon as it is among the top 1 / eta of those that arrived at its rung (Li et al.
+  2020, ASHA). In the promotion form it pauses until then; in the stopping form it is judged once, on arrival.
 
-What is not finite, failed or was stopped arrives at a rung as the worst and never continues. New configurations come
-from a `Sampler`.
+A trial that failed, was stopped or has a value that is not finite arrives as the worst and never continues. New
+configurations come from a `Sampler`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from haltune.space import Space
 from .brackets import Bracket, Plan, Rung
 
 Design = Literal["random", "sobol", "lhs"]
-OUT = -math.inf  # the score of what never continues
-Key = tuple[float, int]  # (-score, trial): the best first, equal ones by their number
-_NO_MORE = "no new trial may begin, and those that continue are still trained"
+OUT = -math.inf  # the score of a trial that never continues
+Key = tuple[float, int]  # (-score, trial): sorts the best first, equal ones by number
+_NO_MORE = "no new trial may start, and those that continue are still training"
 
 
 # -- new configurations ------------------------------------------------------------------------
@@ -51,32 +51,33 @@ _NO_MORE = "no new trial may begin, and those that continue are still trained"
 
 @dataclass(frozen=True)
 class Sampler:
-    """The configurations of brackets.
+    """Source of a bracket's configurations.
 
-    source: "random"; "sobol" or "lhs", a design of the bracket's n points; or a policy that proposes, which sees the
-    trials at the highest rung that enough of them have reached, as if they had ended there. Enough are 6, or one more
-    than the space has coordinates. Raises InvalidInput for anything else.
+    source: "random"; "sobol" or "lhs", a design of the bracket's n points; or a policy that proposes. The policy sees
+    the trials at the highest rung that enough of them have reached, as if they had ended there. Enough are 6, or the
+    number of the space's coordinates plus 1 if that is more. Raises InvalidInput for anything else.
     """
 
     source: Design | Policy[Any] = "random"
-    # a design is kept with its space: while the space is here, its id is its own
+    # the space is kept with its design, because its id is unique only while it exists
     _designs: Memo[tuple[Space, list[dict[str, Any]]]] = field(
         default_factory=lambda: Memo(8), init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
         if self.source not in ("random", "sobol", "lhs") and not isinstance(self.source, Policy):
-            raise InvalidInput(f"sampler={self.source!r}: one of random, sobol, lhs, or a policy such as GPUCB()")
+            raise InvalidInput(
+                f"sampler={self.source!r} is not a sampler. Give 'random', 'sobol', 'lhs', or a policy such as GPUCB()."
+            )
 
     def check(self, problem: Problem) -> None:
         if not isinstance(self.source, str):
             self.source.start(problem)
 
     def draw(self, history: History, number: int, bracket: Bracket, index: int, unit: str) -> Start:
-        """The configuration number `index` of bracket `number`, whose resource counts in `unit`.
+        """Draw configuration `index` of bracket `number`, whose resource counts in `unit`.
 
-        Its randomness depends on these two numbers, not on how many decisions came before: a search that
-        was killed draws what it would have drawn.
+        Its randomness depends on these two numbers alone, so that a search draws the same after a crash.
         """
         rng, space = history.rng("design", number, index), history.problem.space
         if self.source == "random":
@@ -104,15 +105,15 @@ class Sampler:
                 state = policy.fold(state, ev.Ended(at=0.0, trial=id, attempt=1, status=status))
         move = policy.propose(state, seen, rng)
         if not isinstance(move, Start):
-            return Start(fresh(history, rng), reason=f"drawn at random: the sampler says {type(move).__name__}")
+            return Start(fresh(history, rng), reason=f"drawn at random: the sampler returned {type(move).__name__}")
         reason = f"{move.reason}; from {plural(len(seen.ids), 'trial')} at {amount(seen.resource, unit)}"
         return Start(move.config, reason=reason, evidence=move.evidence)
 
 
 class AtRung(History):
-    """A history as if every trial that reached a rung had ended there; others, running, are pending.
+    """A history as if each trial that reached a rung had ended there. Trials before the rung are pending or failed.
 
-    A trial that failed before the rung has failed. Spending and all that is not of single trials is the history's own.
+    Spending and everything else that is not about single trials is the history's own.
     """
 
     def __init__(self, history: History, resource: float, reports: dict[int, int]) -> None:
@@ -133,15 +134,15 @@ class AtRung(History):
 
     @property
     def pending(self) -> list[TrialRecord]:
-        """Those that have not come that far, but may."""
+        """The trials that may still reach the rung."""
         return [t for t in self._history.pending if t.id not in self._reports]
 
 
 def highest_rung(history: History, bracket: Bracket, unit: str, enough: int) -> AtRung | None:
-    """The view at the largest resource that `enough` trials have reached; None when none is."""
+    """Return the view at the largest resource that `enough` trials have reached; None if there is none."""
 
     def reports_to(t: TrialRecord, resource: float) -> int:
-        """How many reports of a trial lead up to a resource; 0 when it has not had as much."""
+        """Return the number of a trial's reports up to a resource; 0 if it has not had as much."""
         if unit not in ("epochs", "seconds"):
             return len(t.epochs) if t.status is Status.COMPLETED and (t.resource or 0.0) >= resource else 0
         had = t.epochs if unit == "epochs" else np.cumsum(t.seconds)
@@ -154,7 +155,7 @@ def highest_rung(history: History, bracket: Bracket, unit: str, enough: int) -> 
     return None
 
 
-# -- what both modes share ---------------------------------------------------------------------
+# -- common to both modes ----------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -162,46 +163,45 @@ class RungEntry:
     """A trial at a rung, or on its way to it."""
 
     attempt: int = 1
-    value: float = OUT  # sign * the value that it counts for so far, OUT when there is none
+    value: float = OUT  # sign * the value that it counts for so far; OUT if there is none
     had: float = 0.0  # resource so far
     saved: float = 0.0  # resource at its last checkpoint
     kept: float = OUT  # `value` at its last checkpoint
     result: float | None = None  # sign * value at the rung; None until it arrives
-    whole: bool = False  # trained in full: it cannot continue, and need not
-    held: bool = True  # by a worker: what is reported after that is not in its curve
+    whole: bool = False  # trained in full: it enters later rungs without training
+    held: bool = True  # by a worker; later reports of that worker are ignored
 
     def key(self, trial: int) -> Key:
-        """Where it ranks at its rung."""
         return -(OUT if self.result is None else self.result), trial
 
 
 class Halving(ABC):
-    """What both modes share: the problem, the brackets that come, the sampler, and how many trials began.
+    """Base of both modes: the problem, the plan of brackets, the sampler, and the number of trials started.
 
-    unit: "epochs" or "seconds", counted here; another name: handed to the training as trial.resource. ends: the last
-    rung of a bracket is a full training; else there may be another bracket that trains further.
+    unit: "epochs" or "seconds", counted here; another name is passed to the training as trial.resource. ends: True if
+    the last rung of a bracket is a full training; False if a later bracket may train further.
     """
 
     def __init__(self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True) -> None:
         self.sign, self.peaks = problem.goal.sign, problem.goal.of == "best"
         self.horizon, self.min_epochs, self.problem = problem.max_epochs, problem.min_epochs, problem
         self.plan, self.sampler, self.unit, self.ends = plan, sampler, unit, ends
-        self.began = 0  # trials so far
-        self.limit = math.inf  # on them, by the budget
+        self.n_started = 0  # trials
+        self.limit = math.inf  # of n_started, by the budget
 
-    def __repr__(self) -> str:  # all that it knows, for whoever asks whether two states are equal
+    def __repr__(self) -> str:  # the whole state, so that tests can compare two states
         known = {name: value for name, value in vars(self).items() if name not in ("plan", "sampler", "problem")}
         return f"{type(self).__name__}({known})"
 
     @property
     def no_more(self) -> bool:
-        """True when nothing new may begin: rungs close with those that are there."""
-        return self.began >= self.limit
+        """True if no new trial may start: rungs are then complete with those that are there."""
+        return self.n_started >= self.limit
 
     def take(self, event: Event) -> None:
         if isinstance(event, ev.Started):
             self._started(event)
-            self.began = event.trial + 1
+            self.n_started = event.trial + 1
             self._counted()
         elif isinstance(event, ev.Budgeted) and event.plans:
             self.limit = event.budget.get("trials", math.inf)
@@ -216,7 +216,7 @@ class Halving(ABC):
                 entry.saved, entry.kept = 0.0, OUT
             entry.had, entry.value = entry.saved, entry.kept
             if e.by_policy:
-                self._climb(e.trial)
+                self._enter_next(e.trial)
         elif isinstance(e, ev.AttemptEvent) and e.attempt == entry.attempt:  # else superseded
             if isinstance(e, ev.Reported) and entry.held:
                 self._reported(e)
@@ -228,13 +228,13 @@ class Halving(ABC):
 
     @abstractmethod
     def entry(self, trial: int) -> RungEntry | None:
-        """Of a trial that may still continue, or arrive at a rung."""
+        """Return the entry of a trial that may still continue or arrive at a rung, else None."""
 
     @abstractmethod
     def _started(self, e: ev.Started) -> None: ...
 
     @abstractmethod
-    def _climb(self, trial: int) -> None: ...
+    def _enter_next(self, trial: int) -> None: ...
 
     @abstractmethod
     def _reported(self, e: ev.Reported) -> None: ...
@@ -243,33 +243,31 @@ class Halving(ABC):
     def _over(self, e: ev.Ended | ev.Expired) -> None: ...
 
     def _counted(self) -> None:  # noqa: B027 - only brackets that fill up need it
-        """After `began` or `limit` changed."""
+        """Called after `n_started` or `limit` changed."""
 
     @abstractmethod
-    def propose(self, history: History) -> Move:
-        """What a free worker does next."""
+    def propose(self, history: History) -> Move: ...
 
     @abstractmethod
-    def judge(self, history: History, trial: TrialRecord) -> Verdict:
-        """Whether a trial continues after its last report."""
+    def judge(self, history: History, trial: TrialRecord) -> Verdict: ...
 
     @abstractmethod
     def alive(self) -> frozenset[int] | None:
-        """The paused trials that may still continue; None: all of them."""
+        """Return the paused trials that may still continue; None means all of them."""
 
     def had(self, entry: RungEntry, epoch: float, seconds: float) -> float:
-        """The resource of a trial after a report; of another unit it has all when it is over."""
+        """Return the resource of a trial after a report; in another unit than epochs and seconds it is 0."""
         if self.unit == "epochs":
             return epoch
         return entry.had + seconds if self.unit == "seconds" else 0.0
 
     def scored(self, entry: RungEntry, event: ev.Reported) -> tuple[float, float]:
-        """Of a report: sign * value, OUT where it is not finite; and what the trial counts for after it."""
+        """Return sign * value of a report (OUT if not finite), and the value that the trial counts for after it."""
         last = self.sign * event.value if math.isfinite(event.value) else OUT
         return last, max(entry.value, last) if self.peaks else last
 
     def judged(self, trial: TrialRecord, history: History) -> float:
-        """sign * the value that a trial counts for at its last report; OUT where that report is not finite."""
+        """Return sign * the value that a trial counts for at its last report; OUT if that report is not finite."""
         finite = math.isfinite(trial.values[-1])
         return self.sign * trial.result(history.problem.goal) if finite else OUT
 
@@ -277,23 +275,23 @@ class Halving(ABC):
         return self.problem.amount(resource) if self.unit == "epochs" else amount(resource, self.unit)
 
     def until(self, resource: float) -> float | None:
-        """The epoch to which a resource takes a trial, at most the horizon; None when it counts otherwise."""
+        """Return the epoch to which a resource trains a trial, at most the horizon; None for another unit."""
         if self.unit != "epochs":
             return None
         return resource if self.horizon is None else min(resource, float(self.horizon))
 
     def first_compared(self, bracket: Bracket, rung: int) -> str:
-        """In words, when a new trial is first compared: at the rung, if its bracket has one beyond."""
+        """Explain when a new trial is first compared: at the rung, if its bracket has a later one."""
         if rung >= len(bracket.rungs) - 1:
-            return "compared with other trials only at its end"
+            return "compared with other trials only at the end"
         return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
 
 
 def refused(score: float, entry: RungEntry) -> Verdict | None:
-    """STOP for what is OUT at its rung now, or was when it arrived there, an attempt ago; else None."""
+    """Return STOP if a trial's value is OUT at its rung, now or when it arrived in an earlier attempt; else None."""
     if OUT not in (score, entry.result):
         return None
-    return stop("its value is not finite where runs are compared: it never continues")
+    return stop("its value is not finite at a rung, so it never continues")
 
 
 # -- synchronous -------------------------------------------------------------------------------
@@ -301,23 +299,23 @@ def refused(score: float, entry: RungEntry) -> Verdict | None:
 
 @dataclass(eq=False)
 class BracketState:
-    """A bracket under way: the rung that fills, and the trials that may enter it.
+    """An open bracket: the rung that fills, and the trials that may enter it.
 
-    Trials that were trained in full carry their value along, and so do those whose last report was beyond the next
-    rung already. Methods that may complete the rung return the state after it: this one, that of the next rung, or
-    None where the bracket is over.
+    A trial that was trained in full, or whose last report was already beyond the next rung, enters with its value.
+    Methods that may complete the rung return the next state: this one, that of the next rung, or None at the end of
+    the bracket.
     """
 
     number: int
     bracket: Bracket
-    carries: bool  # False: another trial continues in the place of a winner
-    places: int  # how many enter this rung in all
+    carries: bool  # False: a new trial continues for each winner
+    places: int  # number of trials that enter this rung
     rung: int = 0
     members: dict[int, RungEntry] = field(default_factory=dict)
-    arrived: int = 0  # of the members
-    ranked: list[Key] = field(default_factory=list)  # those that arrived with a finite value
-    past: dict[int, RungEntry] = field(default_factory=dict)  # winners of the rung before that have not entered
-    planned: Bracket | None = None  # what the bracket was before it was cut to those that began
+    arrived: int = 0  # members that have arrived
+    ranked: list[Key] = field(default_factory=list)  # members that have arrived with a finite value
+    past: dict[int, RungEntry] = field(default_factory=dict)  # winners of the last rung that have not entered this one
+    planned: Bracket | None = None  # the bracket before it was cut to the trials that started
 
     @property
     def at(self) -> Rung:
@@ -330,25 +328,24 @@ class BracketState:
 
     @property
     def promotes(self) -> int:
-        """How many of this rung enter the next."""
+        """The number of trials that enter the next rung."""
         return 0 if self.last else min(self.places, self.bracket.rungs[self.rung + 1].n)
 
     @property
     def free(self) -> int:
-        """Places of the first rung that wait for new configurations."""
+        """The number of new configurations that the first rung still needs."""
         return self.places - len(self.members) if self.rung == 0 else 0
 
     def entry(self, trial: int) -> RungEntry | None:
-        """Of a trial in this rung, or in the queue for it."""
         return self.members.get(trial) or self.past.get(trial)
 
     def enter(self, trial: int, entry: RungEntry, of: int | None = None) -> None:
-        """`trial` trains towards this rung; `of`: the winner in whose place it does, when not its own."""
+        """Let `trial` train towards this rung; `of`: the winner that it replaces, if it is a new trial."""
         self.past.pop(trial if of is None else of, None)
         self.members[trial] = entry
 
     def arrive(self, trial: int, result: float) -> None:
-        """A member has come to the rung, or counts for something else there from now on."""
+        """Record that a member has arrived at the rung, or that its value there has changed."""
         entry = self.members[trial]
         if entry.result is None:
             self.arrived += 1
@@ -359,14 +356,14 @@ class BracketState:
             insort(self.ranked, entry.key(trial))
 
     def report(self, trial: int, out: bool) -> BracketState | None:
-        """A member has reported; out: it never continues."""
+        """Record a member's report; out: it never continues."""
         entry = self.members[trial]
         if entry.result is None and (out or entry.had >= self.at.resource):
             self.arrive(trial, OUT if out else entry.value)
         return self.settled()
 
     def leave(self, trial: int) -> BracketState | None:
-        """A trial will never continue."""
+        """Record that a trial will never continue."""
         if trial in self.members:
             self.arrive(trial, OUT)
         else:
@@ -375,7 +372,7 @@ class BracketState:
         return self.settled()
 
     def done(self, trial: int, entry: RungEntry) -> BracketState | None:
-        """A trial was trained in full: its value counts, in the rungs to come as well if it is carried."""
+        """Record a full training: its value counts here and, if the bracket carries it, at the rungs to come."""
         entry.whole = self.carries
         self.enter(trial, entry)
         if entry.result is None:
@@ -383,14 +380,14 @@ class BracketState:
         return self.settled()
 
     def settled(self, trial: int = -1, arriving: RungEntry | None = None) -> BracketState | None:
-        """The state once all are there. trial, arriving: as if that member had arrived with this entry."""
+        """Return the state after the rung is complete. trial, arriving: as if that member had arrived so."""
         arrives = arriving is not None and self.members[trial].result is None
         if len(self.members) < self.places or self.arrived + arrives < len(self.members):
             return self
         ranked = self.ranked
         if arriving is not None and arrives:
             insort(ranked := list(ranked), arriving.key(trial))
-        winners = [id for _, id in ranked[: self.promotes]]  # all that are finite when they are fewer
+        winners = [id for _, id in ranked[: self.promotes]]  # fewer than planned if few are finite
         if not winners:
             return None
         following = BracketState(self.number, self.bracket, self.carries, len(winners), self.rung + 1)
@@ -405,14 +402,14 @@ class BracketState:
         return following.settled()
 
     def bounded(self, no_more: bool) -> BracketState | None:
-        """Cut to those that began when no more may, whole again when they may.
+        """Cut the bracket to the trials that started if no more may start; restore it if more may.
 
-        Only while the first rung fills: later ones are made of those that arrived there.
+        Only while the first rung fills; later rungs consist of the trials that arrived there.
         """
         if self.rung == 0 and no_more and self.free:
-            began = len(self.members)
+            started = len(self.members)
             self.planned = self.planned or self.bracket
-            self.bracket, self.places = self.planned.cut(began), began
+            self.bracket, self.places = self.planned.cut(started), started
             return self.settled()
         if self.rung == 0 and not no_more and self.planned is not None:
             self.bracket, self.places, self.planned = self.planned, self.planned.rungs[0].n, None
@@ -420,21 +417,21 @@ class BracketState:
 
 
 class Synchronous(Halving):
-    """Rungs that are compared when they are complete. resumes: winners continue from their checkpoints."""
+    """Synchronous mode: a rung is compared when it is complete. resume: winners continue from their checkpoints."""
 
     def __init__(
         self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True, resume: bool = True
     ) -> None:
         super().__init__(problem, plan, sampler, unit, ends)
-        self.counted = unit in ("epochs", "seconds")  # the resource is seen here, report by report
-        self.resumes = resume and self.counted  # else another trial begins with a winner's configuration
+        self.counted = unit in ("epochs", "seconds")  # the reports show the resource
+        self.resumes = resume and self.counted  # False: a new trial starts with each winner's configuration
         self.opened = 0  # brackets so far
         self.open: list[BracketState] = []  # oldest first
-        self.aims: dict[int, float] = {}  # in seconds: the last rung that a trial trained towards
-        self.short: list[Bracket] = []  # closed with fewer than planned: they run again when more may begin
+        self.aims: dict[int, float] = {}  # in seconds: the last rung that each trial trained towards
+        self.short: list[Bracket] = []  # closed with fewer trials than planned; they run again when more may start
 
     def _holding(self, trial: int) -> BracketState | None:
-        """The bracket in which a trial may still continue."""
+        """Return the bracket in which a trial may still continue."""
         return next((b for b in self.open if b.entry(trial) is not None), None)
 
     def entry(self, trial: int) -> RungEntry | None:
@@ -442,7 +439,7 @@ class Synchronous(Halving):
         return None if bracket is None else bracket.entry(trial)
 
     def _put(self, before: BracketState, after: BracketState | None, planned: Bracket | None) -> None:
-        """Another state of a bracket, None: it is over. planned: what it was before it was cut, if it was."""
+        """Replace the state of a bracket; after=None: it is over. planned: the bracket before a cut, if any."""
         if planned is not None and (after is None or after.rung):
             self.short.append(planned)
         at = self.open.index(before)
@@ -470,7 +467,7 @@ class Synchronous(Halving):
         return BracketState(number, bracket, self.resumes, bracket.rungs[0].n)
 
     def _again(self, number: int) -> Bracket | None:
-        """What runs once more under a number beyond the plan: a bracket that could not be filled."""
+        """Return the bracket to run again under a number beyond the plan: one that could not be filled."""
         ends = self.plan.ends
         return self.short[0] if self.short and ends is not None and number >= ends else None
 
@@ -479,12 +476,12 @@ class Synchronous(Halving):
         self._aim(e.trial)
 
     def _aim(self, trial: int) -> None:
-        """The record of a trial has its aim in epochs; that of one in seconds is kept here."""
+        """Record the aim of a trial in seconds; an aim in epochs is in its record."""
         bracket = self._holding(trial) if self.unit == "seconds" else None
         if bracket is not None and trial in bracket.members:
             self.aims[trial] = bracket.at.resource
 
-    def _climb(self, trial: int) -> None:
+    def _enter_next(self, trial: int) -> None:
         if (bracket := self._holding(trial)) is not None and trial in bracket.past:
             bracket.enter(trial, bracket.past[trial])
 
@@ -501,12 +498,12 @@ class Synchronous(Halving):
             return
         stopped = e.verdict.action is Action.STOP
         if stopped and e.verdict.resumable:
-            entry.had = min(entry.had, math.nextafter(bracket.at.resource, 0.0))  # cut by the budget: nobody judged it
+            entry.had = min(entry.had, math.nextafter(bracket.at.resource, 0.0))  # stopped by the budget, not judged
         out = stopped and not e.verdict.resumable and (self.resumes or entry.had < bracket.at.resource)
         out = out or (last == OUT and entry.had >= bracket.at.resource)
         after = bracket.report(e.trial, out)
         if after is not None and continues and e.trial in after.past:
-            after.enter(e.trial, after.past[e.trial])  # the last to arrive, it continues at once
+            after.enter(e.trial, after.past[e.trial])  # it completed the rung and continues at once
         if after is not bracket:
             self._put(bracket, after, planned)
 
@@ -516,7 +513,7 @@ class Synchronous(Halving):
         entry, planned = bracket.entry(e.trial), bracket.planned
         assert entry is not None
         if e.trial in bracket.past and not self.resumes:
-            return  # another trial continues in its place
+            return  # a new trial continues for it
         after: BracketState | None = bracket
         if e.status is Status.COMPLETED:
             after = bracket.done(e.trial, entry)
@@ -527,7 +524,6 @@ class Synchronous(Halving):
             self._put(bracket, after, planned)
 
     def propose(self, history: History) -> Move:
-        """A winner, a new configuration, the next bracket, or a wait."""
         for bracket in self.open:
             if (move := self._promotion(bracket, history)) is not None:
                 return move
@@ -542,17 +538,17 @@ class Synchronous(Halving):
             many = f"all {self.opened} brackets are complete"
             return Finish("the one bracket is complete" if self.opened == 1 else many)
         first = self.open[0]
-        return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still trained")
+        return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still training")
 
     def _promotion(self, bracket: BracketState, history: History) -> Move | None:
         resource = bracket.at.resource
         for id in bracket.past:
             trial = history.trial(id)
             if self.resumes and trial.status is not Status.PAUSED:
-                continue  # still with its worker, or given back: the study offers it again
+                continue  # still with its worker, or interrupted: the study offers it again
             tags = {"bracket": bracket.number, "rung": bracket.rung}
             before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
-            reason = f"among the best {bracket.places} after {before}: on to {self.amount(resource)}"
+            reason = f"among the best {bracket.places} after {before}; continues to {self.amount(resource)}"
             end = self.until(resource)
             if self.resumes:
                 return Resume(id, end, resource, tags, reason)
@@ -567,24 +563,24 @@ class Synchronous(Halving):
         return Start(drawn.config, self.until(resource), resource, tags, reason, drawn.evidence, partial)
 
     def _partial(self, bracket: BracketState) -> bool:
-        """True for a trial of this rung that is no full training, though nobody cuts it: on few samples, say."""
+        """Return True if a trial of this rung is not a full training although it runs to its end, as on few samples."""
         return not self.counted and not (bracket.last and self.ends)
 
     def judge(self, history: History, trial: TrialRecord) -> Verdict:
-        """On to the rung; there PAUSE until it is complete; then on as a winner, or STOP."""
+        """CONTINUE to the rung, PAUSE there until it is complete, then CONTINUE for a winner, else STOP."""
         bracket = self._holding(trial.id)
-        if bracket is None or (trial.id in bracket.past and not self.resumes):  # another trial continues
+        if bracket is None or (trial.id in bracket.past and not self.resumes):  # a new trial continues for it
             return self._alone(trial)
         entry = bracket.entry(trial.id)
         assert entry is not None
         had, score = self.had(entry, trial.epoch, float(trial.seconds[-1])), self.judged(trial, history)
         if trial.id in bracket.past:
             if score == OUT:
-                return stop("offered again, its value is not finite any more: it never continues")
-            return self._on(bracket, "it was among the best of its rung")
+                return stop("after an interruption its value is not finite any more, so it never continues")
+            return self._on(bracket, "among the best of its rung")
         resource = bracket.at.resource
         if not self.counted or had < resource:
-            return go_on(f"on to {self.amount(resource)}")
+            return go_on(f"next rung after {self.amount(resource)}")
         full = {FULL: True} if bracket.last and self.ends else {}
         if not self.resumes:
             return stop(f"trained its {self.amount(resource)}", **full)
@@ -594,36 +590,37 @@ class Synchronous(Halving):
         if entry.result is None:
             entry = replace(entry, value=score, had=had, result=score)
         rank = 1 + bisect_left(bracket.ranked, entry.key(trial.id))
-        place = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
+        ranked = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
         evidence = {
             "rank": rank, "arrived": arrived, "places": bracket.places, "go_on": bracket.promotes,
             "bracket": bracket.number, "rung": bracket.rung,
         }  # fmt: skip
         if bracket.last:
-            return stop(f"{place}: the last rung of its bracket", **evidence, **full)
+            return stop(f"{ranked}, the last rung of its bracket", **evidence, **full)
         after = bracket.settled(trial.id, entry)
         if after is not None and trial.id in after.past:
-            why = f"{place}, the last to arrive: among the best {bracket.promotes}"
+            why = f"{ranked}, which completes the rung; among the best {bracket.promotes}"
             return replace(self._on(after, why), evidence=evidence)
         those = plural(bracket.promotes, "continues", "continue")
         if after is not None and after.entry(trial.id) is not None:
-            return Verdict(Action.PAUSE, f"{place}; once {bracket.places} are there, {those}", evidence)
-        return stop(f"{place}: {those}", **evidence)
+            waits = f"{ranked}; when {bracket.places} have arrived, {those}"
+            return Verdict(Action.PAUSE, waits, evidence)
+        return stop(f"{ranked}: {those}", **evidence)
 
     def _alone(self, trial: TrialRecord) -> Verdict:
-        """Its bracket went on without it: it was offered again after a crash, and regains what it had."""
+        """Judge a trial whose bracket has moved on: it resumes after a crash and trains to where it was."""
         in_epochs = self.unit == "epochs"
         had = trial.epoch if in_epochs else float(trial.seconds.sum())
         target = (trial.until if in_epochs else self.aims.get(trial.id)) or 0.0
         if not self.counted or had < target:
-            return go_on(f"offered again: on to the {self.amount(target)} that it had before")
+            return go_on(f"resumed after an interruption: continues to the {self.amount(target)} that it had before")
         last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
         full = {FULL: True} if self.ends and target >= last else {}
-        return stop("its rung is complete, and it is not among those that continue", **full)
+        return stop("its rung is complete, and it is not among the trials that continue", **full)
 
     def _on(self, bracket: BracketState, why: str) -> Verdict:
         resource = bracket.at.resource
-        return Verdict(Action.CONTINUE, f"{why}; on to {self.amount(resource)}", {}, self.until(resource))
+        return Verdict(Action.CONTINUE, f"{why}; next rung after {self.amount(resource)}", {}, self.until(resource))
 
     def alive(self) -> frozenset[int]:
         return frozenset(t for b in self.open for t in (*b.members, *b.past))
@@ -634,11 +631,11 @@ class Synchronous(Halving):
 
 @dataclass(frozen=True)
 class Promotion:
-    """How few of a rung continue, and from which rung on.
+    """Rule that promotes a share of each rung.
 
-    eta: one in so many of a rung continues; first: of the first rung, as of the others if None. stops: the stopping
-    form; else the promotion form. min_trials_per_rung: trials that arrive at the first rung before any continues. base:
-    the rung that counts as the first; below it nobody is compared, and all continue.
+    eta: 1 / eta of a rung continues; first: the same for the first rung, None for eta. stops: True for the stopping
+    form, False for the promotion form. min_trials_per_rung: trials that arrive at the first rung before any continues.
+    base: index of the first rung at which trials are compared; all continue from lower ones.
     """
 
     eta: Fraction
@@ -648,11 +645,10 @@ class Promotion:
     base: int = 0
 
     def cut(self, rung: int) -> Fraction:
-        """One in so many of a rung continues."""
         return self.eta if self.first is None or rung > self.base else self.first
 
     def top(self, rung: int, arrived: int) -> int:
-        """How many of those that arrived at a rung continue."""
+        """Return how many of those that arrived at a rung continue."""
         if rung < self.base:
             return arrived
         if rung == self.base and arrived < self.min_trials_per_rung:
@@ -662,28 +658,27 @@ class Promotion:
 
 @dataclass
 class RungState:
-    arrived: list[Key] = field(default_factory=list)  # finite values
-    count: int = 0  # all that arrived, what is not finite and what failed among them
+    arrived: list[Key] = field(default_factory=list)  # with a finite value
+    count: int = 0  # all that arrived, including failed ones and values that are not finite
     waiting: list[Key] = field(default_factory=list)  # paused here
 
     def arrive(self, key: Key | None) -> None:
-        """One more; None: it can only be counted."""
+        """Record one more trial; None: it is counted but not ranked."""
         self.count += 1
         if key is not None:
             insort(self.arrived, key)
 
     def rank(self, key: Key) -> int:
-        """How many of those that arrived come before a key."""
+        """Return how many of those that arrived rank before a key."""
         return bisect_left(self.arrived, key)
 
     def leave(self, key: Key) -> None:
-        """It waits no more, if it did."""
         at = bisect_left(self.waiting, key)
         if self.waiting[at : at + 1] == [key]:
             del self.waiting[at]
 
     def leading(self, top: int) -> Iterator[int]:
-        """Those that wait among the best so many of all that arrived, best first."""
+        """Yield the waiting trials among the best `top` of all that arrived, best first."""
         return (key[1] for key in self.waiting[:top] if self.rank(key) < top)
 
 
@@ -692,7 +687,7 @@ class LadderEntry(RungEntry):
     bracket: Bracket
     rung: int = 0
     before: float = OUT  # its result at the rung before
-    idle: bool = False  # no better than at the rung before: it is only counted (see Asynchronous)
+    idle: bool = False  # no better than at the rung before, so only counted (see Asynchronous)
 
     @property
     def needed(self) -> float:
@@ -703,7 +698,7 @@ class LadderEntry(RungEntry):
         return self.rung == len(self.bracket.rungs) - 1
 
     def passed(self, had: float) -> int:
-        """The furthest rung that a report of so much resource has passed at once."""
+        """Return the furthest rung that a report with this resource has passed."""
         rungs, at = self.bracket.rungs, self.rung
         while at + 1 < len(rungs) and rungs[at + 1].resource <= had:
             at += 1
@@ -711,10 +706,10 @@ class LadderEntry(RungEntry):
 
 
 class Asynchronous(Halving):
-    """Rungs at which nobody waits for others. Equal brackets share their rungs.
+    """Asynchronous mode: no trial waits for a complete rung. Equal brackets share their rungs.
 
-    rising: a trial that is no better than at the rung before continues only if it leads; else it is idle, only counted,
-    and the places go to others.
+    rising: a trial that is no better than at the rung before continues only if it leads. Otherwise it is idle: it is
+    counted but not ranked, so that others are promoted.
     """
 
     def __init__(
@@ -723,8 +718,8 @@ class Asynchronous(Halving):
     ) -> None:  # fmt: skip
         super().__init__(problem, plan, sampler, unit, ends)
         self.promotion, self.rising = promotion, rising
-        self.number = 0  # the bracket that new trials belong to
-        self.started = 0  # of its configurations
+        self.number = 0  # the bracket of new trials
+        self.started = 0  # configurations of that bracket
         self.rungs: dict[Bracket, list[RungState]] = {}
         self.trials: dict[int, LadderEntry] = {}
 
@@ -736,11 +731,10 @@ class Asynchronous(Halving):
 
     @property
     def one_in_full(self) -> bool:
-        """True when a trial has arrived at a last rung."""
         return any(rungs[-1].arrived for rungs in self.rungs.values())
 
     def _coming(self) -> set[tuple[Bracket, int]]:
-        """The rungs that somebody is on the way to."""
+        """Return the rungs that some trial trains towards."""
         return {(on.bracket, on.rung) for on in self.trials.values() if on.result is None}
 
     def _started(self, e: ev.Started) -> None:
@@ -752,8 +746,7 @@ class Asynchronous(Halving):
         self.number = number
         self.trials[e.trial] = LadderEntry(bracket=bracket)
 
-    def _climb(self, trial: int) -> None:
-        """On to the next rung."""
+    def _enter_next(self, trial: int) -> None:
         on = self.trials[trial]
         self.rung(on).leave(on.key(trial))
         on.before = OUT if on.result is None else on.result
@@ -767,24 +760,24 @@ class Asynchronous(Halving):
         arrives = on.had >= on.needed and e.epoch >= self.min_epochs and on.result is None and not cut
         if arrives:
             on.result = on.value if last > OUT else OUT
-            for rung in range(on.rung, on.passed(on.had) + 1):  # at each that it has passed at once
+            for rung in range(on.rung, on.passed(on.had) + 1):  # a report may pass several rungs
                 on.rung, on.idle = rung, self._idle(on, rung, on.result, e.trial)
                 self.rung(on).arrive(on.key(e.trial) if last > OUT and not on.idle else None)
         if on.result is None or on.had < on.needed or on.last:
-            return  # on its way, for the first time or again after a crash
-        # at the horizon nobody is asked: a CONTINUE that says nothing of the next rung
+            return  # still training towards its rung, perhaps after a crash
+        # a CONTINUE at the horizon is not the policy's and names no next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
-            self._climb(e.trial)
+            self._enter_next(e.trial)
         elif arrives and e.verdict.action is Action.PAUSE and not on.idle:
             insort(self.rung(on).waiting, on.key(e.trial))
 
     def _idle(self, on: LadderEntry, rung: int, result: float, trial: int) -> bool:
-        """Whether a trial that arrives at a rung is no better than at the one before, and does not lead."""
+        """Return True if a trial that arrives at a rung is no better than at the one before and does not lead."""
         stays = self.rising and result <= on.before and rung < len(on.bracket.rungs) - 1
         return stays and self.rungs[on.bracket][rung].rank((-result, trial)) > 0
 
     def _over(self, e: ev.Ended | ev.Expired) -> None:
-        """It arrives where it did not: with its value if it ended by itself, else only counted."""
+        """Let a trial that is over arrive at its rung: with its value if it completed, else only counted."""
         on = self.trials[e.trial]
         if e.status not in OVER:
             return
@@ -796,20 +789,18 @@ class Asynchronous(Halving):
         self.rung(on).arrive(on.key(e.trial) if counts else None)
 
     def propose(self, history: History, by: Promotion | None = None) -> Move:
-        """The promotion at the highest rung, or a new configuration."""
         by = by or self.promotion
         for bracket, rungs in self.rungs.items():
             for at in range(len(rungs) - 2, by.base - 1, -1):
                 id = self._paused(rungs[at], by.top(at, rungs[at].count), history)
                 if id is not None:
-                    return self._promoted(bracket, at, id, self._place(bracket, at, id), history)
-        return self._closing(by, history) if self.no_more else self._new(by, history)
+                    return self._promoted(bracket, at, id, self._ranked(bracket, at, id), history)
+        return self._last_promotions(by, history) if self.no_more else self._new(by, history)
 
     def _paused(self, rung: RungState, top: int, history: History) -> int | None:
         return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
 
-    def _place(self, bracket: Bracket, at: int, id: int) -> str:
-        """A paused trial's place among those that arrived at a rung."""
+    def _ranked(self, bracket: Bracket, at: int, id: int) -> str:
         rung = self.rungs[bracket][at]
         rank = rung.rank(self.trials[id].key(id)) + 1
         return f"{ordinal(rank)} of {rung.count} after {self.amount(bracket.rungs[at].resource)}"
@@ -817,10 +808,10 @@ class Asynchronous(Halving):
     def _promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[at + 1].resource
         tags = {**history.trial(id).tags, "rung": at + 1}
-        return Resume(id, self.until(resource), resource, tags, f"{why}: on to {self.amount(resource)}")
+        return Resume(id, self.until(resource), resource, tags, f"{why}; continues to {self.amount(resource)}")
 
-    def _closing(self, by: Promotion, history: History) -> Move:
-        """Nothing new begins: a rung that nobody is on the way to any more sends on its share, one at least."""
+    def _last_promotions(self, by: Promotion, history: History) -> Move:
+        """Promote when no new trial may start: the share, at least one, of a rung that no trial trains towards."""
         coming = self._coming()
         for bracket, rungs in self.rungs.items():
             for at, rung in enumerate(rungs[:-1]):
@@ -828,13 +819,13 @@ class Asynchronous(Halving):
                 if (bracket, at) in coming:
                     break
                 if (id := self._paused(rung, top, history)) is not None:
-                    why = f"nothing new begins, and it is {self._place(bracket, at, id)}"
+                    why = f"no new trial may start; {self._ranked(bracket, at, id)}"
                     return self._promoted(bracket, at, id, why, history)
                 if any(rung.leading(top)):
-                    break  # with its worker yet, or given back: the study offers it again
+                    break  # still with its worker, or interrupted: the study offers it again
         if self.one_in_full or history.running or history.interrupted:
             return Wait(_NO_MORE)
-        # when all that continued failed, the best that is left continues: one is to be trained in full
+        # if all promoted trials failed, the best remaining one continues, because one must be trained in full
         left = [
             (-bracket.rungs[at].resource, rung.waiting[0], bracket, at)
             for bracket, rungs in self.rungs.items()
@@ -847,7 +838,7 @@ class Asynchronous(Halving):
         if not left:
             return Wait(_NO_MORE)
         _, key, bracket, at = min(left, key=lambda found: found[:2])
-        return self._promoted(bracket, at, key[1], "nothing new begins, and it is the best left", history)
+        return self._promoted(bracket, at, key[1], "no new trial may start; the best one left", history)
 
     def _new(self, by: Promotion, history: History) -> Move:
         number, index = self.number, self.started
@@ -855,7 +846,7 @@ class Asynchronous(Halving):
             number, index = number + 1, 0
         if not self.plan.has(number, history):
             if history.running:
-                return Wait("all configurations are started; some are still trained, and may let others continue")
+                return Wait("all configurations are started; those still training may let others continue")
             return Finish("all configurations are started, and none is to continue")
         bracket = self.plan(number)
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
@@ -865,18 +856,17 @@ class Asynchronous(Halving):
         return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
 
     def reaches(self, trial: TrialRecord) -> bool:
-        """True when a trial is at its rung with its last report."""
         on = self.trials.get(trial.id)
         return on is not None and self.had(on, trial.epoch, float(trial.seconds[-1])) >= on.needed
 
     def judge(self, history: History, trial: TrialRecord, by: Promotion | None = None) -> Verdict:
-        """On to the rung; from there on, PAUSE or STOP by its rank among those that arrived."""
+        """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived."""
         by, on = by or self.promotion, self.trials.get(trial.id)
         if on is None:
-            return go_on("no schedule started this trial")
+            return go_on("this trial belongs to no schedule")
         had = self.had(on, trial.epoch, float(trial.seconds[-1]))
         if had < on.needed:
-            return go_on(f"on to {self.amount(on.needed)}")
+            return go_on(f"next rung after {self.amount(on.needed)}")
         score = self.judged(trial, history)
         if (verdict := refused(score, on)) is not None:
             return verdict
@@ -886,7 +876,7 @@ class Asynchronous(Halving):
             return stop(f"trained its {self.amount(rungs[at].resource)}", **full)
         if at < by.base:
             compared = rungs[by.base].resource
-            text = f"on to {self.amount(compared)}, where runs are first compared"
+            text = f"trials are first compared after {self.amount(compared)}"
             return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.until(compared))
         rung = self.rungs[on.bracket][at]
         arrived, idle, result = rung.count, on.idle, on.result
@@ -896,7 +886,7 @@ class Asynchronous(Halving):
         rank, top = rung.rank((-result, trial.id)), by.top(at, arrived)
         evidence = {"rank": rank + 1, "arrived": arrived, "go_on": top, "rung": at}
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
-        going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few yet to continue any"
+        going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few trials yet to promote one"
         if idle:
             going = f"no better than after {self.amount(rungs[at - 1].resource)}"
         text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or idle else ', '}{going}"
@@ -905,7 +895,7 @@ class Asynchronous(Halving):
         return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)
 
     def alive(self) -> frozenset[int] | None:
-        """None: any paused one, when more arrive at its rung."""
+        """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""
         number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
         if self.plan.ends is None or number + full < self.plan.ends or self._coming():
             return None

@@ -1,8 +1,7 @@
-"""Hyperband, successive halving and the ladder: many configurations a little, the best of them further.
+"""Hyperband, successive halving and the ladder: many configurations train a little, the best of them further.
 
-Hyperband (Li et al. 2018) runs brackets that differ in how early they compare, because it is not known from which epoch
-on the order of the trials predicts the final order: algorithm 1, figures 9 and 10, sections 2.5, 2.6, 6.1 and 6.3 of
-the paper. `brackets` has their sizes, `engine` what happens in them.
+Hyperband (Li et al. 2018: algorithm 1, figures 9 and 10, sections 2.5, 2.6, 6.1 and 6.3) runs brackets that first
+compare trials at different epochs. The reason: it is not known from which epoch their order predicts the final order.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from haltune.old_names import takes_old_names
 from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
 from .engine import Asynchronous, Design, Halving, Promotion, Sampler, Synchronous
 
-FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the usual min_trials_per_rung
+FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the default min_trials_per_rung
 
 
 class ByEngine(Policy[Halving]):
-    """A policy whose `start` makes an engine: the state takes events and answers."""
+    """A policy whose state is an engine, made by `start`."""
 
     def fold(self, state: Halving, event: Event) -> Halving:
         state.take(event)
@@ -48,45 +47,49 @@ class ByEngine(Policy[Halving]):
 
 @dataclass(frozen=True, kw_only=True)
 class Bracketed(ByEngine):
-    """A policy of brackets, with options eta and min_resource; each says in `_plan` which brackets there are."""
+    """A policy of brackets, with options eta and min_resource; subclasses list the brackets in `_plan`."""
 
     resource: str = "epochs"
     resume: bool = True
     sampler: Design | Policy[Any] = "random"
     asynchronous: bool | Literal["promote", "stop"] = False
-    plans = True  # by the budget: rounds, and what may begin
-    _ends: ClassVar[bool] = True  # the last rung of every bracket is a full training
+    plans = True  # the budget limits rounds and new trials
+    _ends: ClassVar[bool] = True  # the last rung of each bracket is a full training
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         if not isinstance(self.resource, str) or not self.resource:
             raise InvalidInput(
-                f"{name}(resource={self.resource!r}): 'epochs', 'seconds', or a name of your own such as 'samples', "
-                "which your training reads from trial.resource"
+                f"{name}(resource={self.resource!r}) is not a resource. Give 'epochs', 'seconds', or your own name "
+                "such as 'samples', which your training reads from trial.resource."
             )
         if self.asynchronous not in (False, True, "promote", "stop"):
-            raise InvalidInput(f"{name}(asynchronous={self.asynchronous!r}): True, False, 'promote' or 'stop'")
+            raise InvalidInput(
+                f"{name}(asynchronous={self.asynchronous!r}) is not allowed. Give True, False, 'promote' or 'stop'."
+            )
         if self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds")):
             raise InvalidInput(
-                f"{name}(asynchronous=...) continues with trials: it needs epochs or seconds, and resume"
+                f"{name}(asynchronous=...) resumes trials, so it needs resource='epochs' or 'seconds', and resume=True."
             )
         if not isinstance(self.resume, bool):
-            raise InvalidInput(f"{name}(resume={self.resume!r}): True, or False to train winners anew")
+            raise InvalidInput(
+                f"{name}(resume={self.resume!r}) is not allowed. Give True, or False to train winners from the start."
+            )
         object.__setattr__(self, "sampler", Sampler(self.sampler).source)
 
     @property
     def several_goals(self) -> bool:
-        """See Policy: a rung that is compared when it is complete sends on as many as it was planned to, once."""
+        """See Policy. A synchronous rung promotes a planned number once, so it cannot follow several weights."""
         return bool(self.asynchronous)
 
     def start(self, problem: Problem) -> Halving:
         options: Any = self
         if self.resource == "epochs" and problem.grid is not None:
             given = {"min_resource": options.min_resource, "max_resource": getattr(self, "max_resource", None)}
-            # a min_resource of 1, the default, is one judged report
+            # the default min_resource, 1, is one judged report
             given = {name: problem.points(r) for name, r in given.items() if r not in (None, 1)}
             options = replace(options, **given)
-        if self.resource == "epochs" and options.min_resource < problem.min_epochs:  # no rung below
+        if self.resource == "epochs" and options.min_resource < problem.min_epochs:  # no rung is below min_epochs
             largest = getattr(options, "max_resource", None)
             if largest is not None and largest < problem.min_epochs:
                 raise InvalidInput(
@@ -103,26 +106,26 @@ class Bracketed(ByEngine):
 
     @property
     def retrains(self) -> bool:
-        """True when winners train again from the beginning, as trials of their own."""
+        """True if winners train from the start, as new trials."""
         return not self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds"))
 
     def _plan(self, horizon: int | None) -> Plan:
-        """The brackets of a problem with so many epochs."""
+        """Return the plan of brackets for a problem with this many epochs."""
         raise NotImplementedError
 
     def _largest(self, horizon: int | None, given: float | None) -> float:
-        """The largest resource of a trial: as given, else the problem's epochs."""
+        """Return the largest resource of a trial: as given, else the problem's epochs."""
         if self.resource != "epochs":
             if given is None:
                 raise InvalidInput(
-                    f"{type(self).__name__}(resource={self.resource!r}) needs max_resource, in {self.resource}"
+                    f"{type(self).__name__}(resource={self.resource!r}) needs max_resource, in {self.resource}. Set it."
                 )
             return given
         if given is None and horizon is None:
-            raise InvalidInput(f"{type(self).__name__} needs max_resource, or a problem with max_epochs")
+            raise InvalidInput(f"{type(self).__name__} needs max_resource. Set it, or give Problem max_epochs.")
         if given is not None and horizon is not None and given > horizon:
             raise InvalidInput(
-                f"max_resource={given:g} is beyond the problem's max_epochs={horizon}: lower it to {horizon}"
+                f"max_resource={given:g} is above the problem's max_epochs={horizon}. Lower it to {horizon}."
             )
         return float(horizon if given is None else given)  # type: ignore[arg-type]
 
@@ -133,42 +136,45 @@ class Bracketed(ByEngine):
 
 def check_rounds(name: str, rounds: int | None) -> None:
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
-        raise InvalidInput(f"{name}(rounds={rounds!r}): at least 1, or None to repeat until the budget ends")
+        raise InvalidInput(
+            f"{name}(rounds={rounds!r}) is not a number of rounds. Give 1 or more, or None to repeat until the budget "
+            "ends."
+        )
 
 
 @dataclass(frozen=True)
 class Hyperband(Bracketed):
-    """Brackets of successive halving, from the boldest to full training (Li et al. 2018, algorithm 1).
+    """Hyperband: brackets of successive halving, from the most exploratory to full training (Li et al. 2018).
 
-    A trial that reaches its rung pauses until the rung is complete; the best 1 / eta go on from their checkpoints.
-    Line 11 returns the best value seen at any epoch; `study.best` is the best of those that were trained in full,
-    of their best epochs where the goal says so: Maximize("val_acc", of="best").
+    A trial that reaches its rung pauses until the rung is complete; the best 1 / eta continue from their checkpoints.
+    Line 11 of algorithm 1 returns the best value of any epoch; `study.best` is the best among fully trained trials. To
+    count their best epochs, use Maximize("val_acc", of="best").
 
     Args:
-        max_resource: R, what one configuration trains at most, in units of `resource`. Default: None, the problem's
-            max_epochs.
+        max_resource: R, the largest resource of one configuration, in units of `resource`. Default: None, the
+            problem's max_epochs.
         eta: a rung keeps the best 1 / eta. Default: 3.
         min_resource: the unit in which R is counted (section 2.5). Default: 1.
-        n_max: at most so many configurations in a bracket: s_max = floor(log_eta n_max) (section 2.5). Default:
+        n_max: largest number of configurations in a bracket: s_max = floor(log_eta n_max) (section 2.5). Default:
             None, no limit.
-        n_min: no brackets below s = floor(log_eta n_min) (section 2.6); the last may begin with fewer than n_min.
+        n_min: no brackets below s = floor(log_eta n_min) (section 2.6); the last may start with fewer than n_min.
             Default: None.
         schedule: "line2", algorithm 1 as printed; "table1", the sizes of the paper's table 1; "growing", figure 10:
             budgets of 2, 4, 8, ... units for each bracket, until the study's budget ends. Default: "line2".
-        brackets: "all"; "most_exploratory", s_max alone (section 3.1 finds it best for networks); or a number s.
-            Default: "all".
+        brackets: "all"; "most_exploratory", s_max alone (best for networks, by section 3.1); or a number s. Default:
+            "all".
         rounds: how often all brackets run. Default: None, until the study's budget ends, and once without a budget.
-        resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your training
-            reads from `trial.resource`; then each rung trains anew, as a trial of its own. Default: "epochs".
-        resume: False trains winners again from the beginning, for trainings that cannot be paused. Default: True.
-        sampler: where configurations come from: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at
-            the highest rung with enough trials (section 6.3). Default: "random".
-        asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et al.
-            2020), "promote" is the same; "stop" decides at the rung for good, without pausing. Default: False, a
-            rung is compared when it is complete.
+        resource: "epochs", "seconds" of training, or your own name ("samples", "features"). Your training reads the
+            amount from `trial.resource`; each rung then trains from the start, as a new trial. Default: "epochs".
+        resume: False trains winners from the start, if your training cannot pause. Default: True.
+        sampler: source of configurations: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at the highest
+            rung with enough trials (section 6.3). Default: "random".
+        asynchronous: True (or "promote") promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA,
+            Li et al. 2020). "stop" decides once at the rung, and trials never pause. Default: False, a rung is compared
+            when it is complete.
 
     Raises:
-        InvalidInput: for other options, and when the problem's epochs do not suit the schedule.
+        InvalidInput: for other values, and if the problem's epochs do not fit the schedule.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -195,23 +201,28 @@ class Hyperband(Bracketed):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.schedule not in ("line2", "table1", "growing"):
-            raise InvalidInput(f"Hyperband(schedule={self.schedule!r}): 'line2', 'table1' or 'growing'")
+            raise InvalidInput(
+                f"Hyperband(schedule={self.schedule!r}) is not allowed. Give 'line2', 'table1' or 'growing'."
+            )
         check_rounds("Hyperband", self.rounds)
         named = self.brackets in ("all", "most_exploratory")
         if not named and (isinstance(self.brackets, bool) or not isinstance(self.brackets, int)):
-            raise InvalidInput(f"Hyperband(brackets={self.brackets!r}): 'all', 'most_exploratory', or a number s")
+            raise InvalidInput(
+                f"Hyperband(brackets={self.brackets!r}) is not allowed. Give 'all', 'most_exploratory', or a number s."
+            )
         if self.schedule == "growing":
             fixed = {"n_max": None, "n_min": None, "brackets": "all"}
             given = [f"{n}={getattr(self, n)!r}" for n, usual in fixed.items() if getattr(self, n) != usual]
-            if self.rounds not in (None, 1):  # 1 is what earlier versions recorded where nothing was given
+            if self.rounds not in (None, 1):  # older versions recorded 1 for the default
                 given.append(f"rounds={self.rounds!r}")
             if given:
                 raise InvalidInput(
-                    f"Hyperband(schedule='growing', {', '.join(given)}): figure 10 sets its brackets itself, for ever"
+                    f"Hyperband(schedule='growing') got {', '.join(given)}, but figure 10 sets its brackets itself, "
+                    "without end. Leave these options out."
                 )
         if self.max_resource is not None:
             self._chosen(self.max_resource)
-        else:  # R is not known yet; the other numbers are
+        else:  # R is not known yet, so only the other numbers are checked
             self._made(10**9 * exact(self.min_resource, "min_resource"))
 
     @property
@@ -219,26 +230,24 @@ class Hyperband(Bracketed):
         return self.schedule == "growing"
 
     def table(self, max_resource: float | None = None) -> Schedule:
-        """One round: `.table()` prints it as table 1 does, `.total()` is what it spends.
+        """Return one round of brackets: `.table()` formats it as table 1, `.total()` is the resource that it spends.
 
-        `.total(resume=False)` is where each rung trains anew: with a resource of yours, such as samples.
+        If each rung trains from the start, use `.total(resume=False)`: with your own resource, such as samples.
 
         Args:
-            max_resource: The resource of a full training, epochs unless `resource` says otherwise. Default: the
-                policy's own.
+            max_resource: The resource of a full training, in the unit of `resource`. Default: the policy's own.
 
         Raises:
-            InvalidInput: Where neither says it, and for the schedule "growing", which has no end.
-
+            InvalidInput: If neither gives max_resource, and for the schedule "growing", which has no end.
         Example:
             >>> Hyperband().table(max_resource=81).total()
             1581.0
         """
         R = self.max_resource if max_resource is None else max_resource
         if R is None:
-            raise InvalidInput("give max_resource here: this Hyperband takes it from the problem")
+            raise InvalidInput("This Hyperband takes max_resource from the problem. Give max_resource= to table().")
         if self.schedule == "growing":
-            raise InvalidInput("schedule='growing' has no round that could be printed: its brackets grow for ever")
+            raise InvalidInput("schedule='growing' has no single round: its brackets grow without end.")
         return Schedule(self._chosen(R))
 
     def _made(self, R: Number) -> tuple[Bracket, ...]:
@@ -257,7 +266,9 @@ class Hyperband(Bracketed):
         chosen = tuple(b for b in made if b.s == self.brackets)
         if not chosen:
             there = ", ".join(str(b.s) for b in made)
-            raise InvalidInput(f"Hyperband(brackets={self.brackets}): there are the brackets s = {there}")
+            raise InvalidInput(
+                f"Hyperband(brackets={self.brackets}) is not among the brackets s = {there}. Give one of these."
+            )
         return chosen
 
     def _plan(self, horizon: int | None) -> Plan:
@@ -269,25 +280,22 @@ class Hyperband(Bracketed):
 
 @dataclass(frozen=True)
 class SuccessiveHalving(Bracketed):
-    """One bracket: n configurations train a little, the best 1 / eta of each rung go on, the last to the end.
+    """Successive halving: n configurations train a little; the best 1 / eta of each rung continue, the last to the end.
 
     Args:
-        n: configurations in the first rung. Default: 27.
-        min_resource: what each of them trains at first, in units of `resource`. Default: 1.
-        max_resource: what the last trains in all. Default: None, the problem's max_epochs.
+        n: number of configurations in the first rung. Default: 27.
+        min_resource: resource of the first rung, in units of `resource`. Default: 1.
+        max_resource: resource of the last rung, in total. Default: None, the problem's max_epochs.
         eta: a rung keeps the best 1 / eta. Default: 3.
         rounds: how often the bracket runs. Default: None, until the study's budget ends, and once without a budget.
-        resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your training
-            reads from `trial.resource`; then each rung trains anew, as a trial of its own. Default: "epochs".
-        resume: False trains winners again from the beginning, for trainings that cannot be paused. Default: True.
-        sampler: where configurations come from: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at
-            the highest rung with enough trials (section 6.3). Default: "random".
-        asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et al.
-            2020), "promote" is the same; "stop" decides at the rung for good, without pausing. Default: False, a
-            rung is compared when it is complete.
+        resource: "epochs", "seconds" or your own name, as for Hyperband. Default: "epochs".
+        resume: False trains winners from the start, if your training cannot pause. Default: True.
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as for Hyperband. Default: "random".
+        asynchronous: True promotes trials as in ASHA, "stop" stops them at the rung, as for Hyperband. Default: False,
+            a rung is compared when it is complete.
 
     Raises:
-        InvalidInput: for other options, and when the problem's epochs do not suit the schedule.
+        InvalidInput: for other values, and if the problem's epochs do not fit the schedule.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -317,10 +325,12 @@ class SuccessiveHalving(Bracketed):
     endless = False  # without a budget it runs once
 
     def table(self, max_resource: float | None = None) -> Schedule:
-        """The bracket: `.table()` prints it as table 1 does, `.total()` is what it spends; see Hyperband."""
+        """Return the bracket: `.table()` formats it as table 1, `.total()` is the resource it spends; see Hyperband."""
         R = self.max_resource if max_resource is None else max_resource
         if R is None:
-            raise InvalidInput("give max_resource here: this SuccessiveHalving takes it from the problem")
+            raise InvalidInput(
+                "This SuccessiveHalving takes max_resource from the problem. Give max_resource= to table()."
+            )
         return Schedule((halving(self.n, self.min_resource, R, self.eta, whole=self._whole),))
 
     def _plan(self, horizon: int | None) -> Plan:
@@ -329,27 +339,23 @@ class SuccessiveHalving(Bracketed):
 
 @dataclass(frozen=True)
 class InfiniteHyperband(Bracketed):
-    """Hyperband without a largest resource: budgets that double, for each all numbers of configurations (figure 9).
+    """Hyperband without a largest resource: budgets double, each with all numbers of configurations (figure 9).
 
-    A problem with max_epochs ends trainings there: they count as trained in full. Runs until the study's budget
-    ends.
+    If the problem has max_epochs, trainings end there and count as trained in full. Runs until the study's budget ends.
 
     Args:
         eta: a rung keeps the best 1 / eta, a whole number. Default: 2.
-        start_budget: of the first bracket, in units of min_resource. Default: 2, as printed (section 3.1: with eta
-            = 4, from 2 R).
+        start_budget: budget of the first bracket, in units of min_resource. Default: 2, as printed (section 3.1: 2 R
+            with eta = 4).
         min_resource: the unit in which resources are counted. Default: 1.
-        resource: "epochs", "seconds" of training, or a name of yours ("samples", "features") for what your training
-            reads from `trial.resource`; then each rung trains anew, as a trial of its own. Default: "epochs".
-        resume: False trains winners again from the beginning, for trainings that cannot be paused. Default: True.
-        sampler: where configurations come from: "random", "sobol", "lhs", or a policy such as GPUCB(), fitted at
-            the highest rung with enough trials (section 6.3). Default: "random".
-        asynchronous: True promotes a paused trial as soon as it is in the top 1 / eta of its rung (ASHA, Li et al.
-            2020), "promote" is the same; "stop" decides at the rung for good, without pausing. Default: False, a
-            rung is compared when it is complete.
+        resource: "epochs", "seconds" or your own name, as for Hyperband. Default: "epochs".
+        resume: False trains winners from the start, if your training cannot pause. Default: True.
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as for Hyperband. Default: "random".
+        asynchronous: True promotes trials as in ASHA, "stop" stops them at the rung, as for Hyperband. Default: False,
+            a rung is compared when it is complete.
 
     Raises:
-        InvalidInput: for other options.
+        InvalidInput: for other values.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -375,7 +381,7 @@ class InfiniteHyperband(Bracketed):
         super().__post_init__()
         for name in ("start_budget", "min_resource"):
             if not exact(getattr(self, name), f"InfiniteHyperband: {name}") > 0:
-                raise InvalidInput("InfiniteHyperband: start_budget and min_resource are above 0")
+                raise InvalidInput("InfiniteHyperband needs start_budget and min_resource above 0. Raise them.")
         next(infinite(self.eta, self.start_budget))
 
     def _plan(self, horizon: int | None) -> Plan:
@@ -385,28 +391,28 @@ class InfiniteHyperband(Bracketed):
 @takes_old_names
 @dataclass(frozen=True)
 class Ladder(ByEngine):
-    """Asynchronous successive halving on one ladder of rungs: the best of each continue from where they paused.
+    """Asynchronous successive halving with one ladder of rungs: the best of each rung resume from their checkpoints.
 
     A trial continues when it is in the top share of all that ever arrived at its rung: one that lost early may still
-    continue when later ones turn out worse. No trial continues before `min_trials_per_rung` trials were compared at the
-    first rung, so that the first promotions are as well founded as in a bracket of that size (Li et al. 2020, ASHA,
-    from which min_trials_per_rung and the sharper first cut differ).
+    continue when later ones are worse. No trial continues before `min_trials_per_rung` trials were compared at the
+    first rung, so that first promotions are as reliable as in a bracket of that size. (ASHA, Li et al. 2020, has no
+    min_trials_per_rung and the same cut at all rungs.)
 
-    Endless. Whoever paused may still go on, so their checkpoints stay; `Checkpointing(disk_quota=)` bounds them.
+    Endless. Every paused trial may still continue, so its checkpoint is kept; `Checkpointing(disk_quota=)` limits them.
 
     Args:
-        eta: one in so many of a rung goes on. Default: 3.
-        first_cut: the same of the first rung, where values say least about the end but comparisons are cheapest.
+        eta: 1 / eta of a rung continues. Default: 3.
+        first_cut: eta of the first rung, where values predict least about the end but comparisons are cheapest.
             Default: 6.
-        step: ratio of the epochs of rungs: min_resource, min_resource step, min_resource step^2, ... and the horizon.
+        step: ratio of the epochs of rungs: min_resource, min_resource step, min_resource step^2, ... and max_epochs.
             Default: 3.
-        min_trials_per_rung: trials at the first rung before any goes on. Default: None, as many as cost four fifths of
-            a full training, from 8 to 40.
+        min_trials_per_rung: trials at the first rung before any continues. Default: None, as many as cost four fifths
+            of a full training, from 8 to 40.
         min_resource: epochs of the first rung, at least the study's min_epochs. Default: 1.
-        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as Hyperband's. Default: "random".
+        sampler: "random", "sobol", "lhs", or a policy such as GPUCB(), as for Hyperband. Default: "random".
 
     Raises:
-        InvalidInput: for options outside these, and for a problem without a horizon.
+        InvalidInput: for other values, and for a problem without max_epochs.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -428,7 +434,7 @@ class Ladder(ByEngine):
     min_resource: int = field(default=1, kw_only=True)
     sampler: Design | Policy[Any] = field(default="random", kw_only=True)
 
-    plans = True  # by the budget: what may begin
+    plans = True  # the budget limits new trials
 
     def __post_init__(self) -> None:
         check_cuts("Ladder", eta=self.eta, first_cut=self.first_cut)
@@ -439,26 +445,26 @@ class Ladder(ByEngine):
         object.__setattr__(self, "sampler", Sampler(self.sampler).source)
 
     def rungs(self, horizon: int, min_epochs: int = 0) -> list[int]:
-        """Return the epochs at which trials are compared: 1, 3, 9, 27, and the horizon 50. None is below min_epochs."""
+        """Return the epochs at which trials are compared, none below min_epochs: 1, 3, 9, 27, 50 for horizon 50."""
         epochs = [max(self.min_resource, min_epochs)]
         while epochs[-1] < horizon:
             epochs.append(epochs[-1] * self.step)
         return [*epochs[:-1], horizon]
 
     def start(self, problem: Problem) -> Halving:
-        """No trial on the ladder. Raises InvalidInput without a horizon, or when the first rung is beyond it."""
+        """Return an empty ladder. Raises InvalidInput without max_epochs, or if the first rung is beyond it."""
         own = self
         if problem.grid is not None and self.min_resource != 1:
             own = replace(self, min_resource=int(problem.points(self.min_resource)))
         horizon, first = problem.max_epochs, max(own.min_resource, problem.min_epochs)
         if horizon is None:
-            raise InvalidInput("Ladder needs a horizon: give the Problem max_epochs")
+            raise InvalidInput("Ladder needs max_epochs. Give it to Problem: the epochs of a full training.")
         if own.min_resource > horizon:
-            raise InvalidInput(f"Ladder(min_resource={self.min_resource}): at most max_epochs={horizon}")
+            raise InvalidInput(f"Ladder(min_resource={self.min_resource}) is above max_epochs={horizon}. Lower it.")
         sampler = Sampler(self.sampler)
         sampler.check(problem)
         n = self.min_trials_per_rung or usual_min_trials(horizon, first)
-        # Designs are drawn for so many configurations at a time; equal brackets share their rungs.
+        # A design has this many points. Equal brackets share their rungs.
         rungs = tuple(Rung(n, float(epochs)) for epochs in own.rungs(horizon, problem.min_epochs))
         promotion = Promotion(exact(self.eta), exact(self.first_cut), min_trials_per_rung=n)
         return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
@@ -467,9 +473,9 @@ class Ladder(ByEngine):
 def check_cuts(where: str, **cuts: float) -> None:
     for name, value in cuts.items():
         if not exact(value, f"{where}: {name}") > 1:
-            raise InvalidInput(f"{where}({name}={value!r}): above 1; 3 or 6 are usual")
+            raise InvalidInput(f"{where}({name}={value!r}) is not above 1. Common values are 3 and 6.")
 
 
 def usual_min_trials(horizon: int, epochs: int) -> int:
-    """How many trials of so many epochs cost four fifths of a full training, from 8 to 40."""
+    """Return how many trials of so many epochs cost four fifths of a full training, from 8 to 40."""
     return min(MOST_COMPARED, max(FEWEST_COMPARED, 4 * horizon // (5 * epochs)))

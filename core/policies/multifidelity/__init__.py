@@ -1,1 +1,1 @@
-"""MultiFidelity: one search that learns at which epoch runs can be told apart."""
+"""MultiFidelity: one search that learns from which epoch on trials can be compared."""

@@ -35,7 +35,6 @@ from numpy.random import Generator
 from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices
-from haltune._utils.threads import one_thread
 from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
@@ -122,7 +121,6 @@ class FinalValues:
     runs: dict[int, int]  # trial -> its run in what the processes have seen
 
     @classmethod
-    @one_thread()
     def of(cls, history: History) -> FinalValues | None:
         """From all reports; None for fewer than `FEWEST_TRIALS` with a value, or where nothing varies."""
         goal = history.problem.goal
@@ -152,7 +150,7 @@ class FinalValues:
         targets = scores.targets(heights)
         choice = shares @ targets - targets.mean()
         sampling = _SIZE**2 * (shares @ shares)
-        unexplained = _SIZE**2 * (shares @ (1.0 - mode.foretells[reached] ** 2))
+        unexplained = _SIZE**2 * (shares @ (1.0 - mode.correlations[reached] ** 2))
         return cls(
             goal.sign,
             (low, high),
@@ -163,7 +161,6 @@ class FinalValues:
             {reported[number].id: run for run, number in enumerate(np.unique(seen.run[kept]))},
         )
 
-    @one_thread()
     def of_configurations(self, points: Array, draws: int, rng: Generator) -> Array:
         """(draws, m) the metric expected of a full training of new configurations (m, d): over what is a run's own."""
         found = []
@@ -175,7 +172,6 @@ class FinalValues:
             found.append(self._metric(targets[..., None] + own) @ (_WEIGHTS / _WEIGHTS.sum()))
         return np.vstack(found)
 
-    @one_thread()
     def of_trials(self, trials: list[int], points: Array, draws: int, rng: Generator) -> Array:
         """(draws, m) what these trials, of configurations (m, d), come or came to, trained in full."""
         runs = np.array([self.runs.get(trial, -1) for trial in trials], dtype=np.intp)

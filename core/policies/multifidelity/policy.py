@@ -1,18 +1,19 @@
 """MultiFidelity: one search for every kind of training.
 
-Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.engine). What
-differs is learnt within the study, by one Gaussian process of what runs reached at each rung (`stage_process`):
+Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.engine). One
+Gaussian process of the values at each rung (`stage_process`) learns two things within the study:
 
-- where runs are first compared: at the rung whose order foretells the end well enough for its price (`first_rung`).
-  Where a schedule falls late that is a late rung; at the last the search is Bayesian optimisation of full trainings;
-- which configuration begins: the one of the highest mean plus deviations at the end, of which early values move the
-  belief only as far as they have foretold ends.
+- the rung at which trials are first compared: the one whose order predicts the final order well enough for its price
+  (`first_rung`). Where a schedule decays late, that is a late rung. At the last rung the search is Bayesian
+  optimization of full trainings;
+- the configuration that starts: the one with the largest mean plus deviations at the end. An early value changes the
+  prediction of the end only as far as early values have predicted ends.
 
-Earlier studies teach the same process (`earlier_studies`, `lessons`), each as far as it foretells this one; those that
-mislead are left out (`model`).
+Prior studies are data of the same process (`prior_studies`), each with a learnt relevance; misleading ones are left
+out.
 
-Who goes on is decided by rank. A fair value of every run, weighed against that of beginning anew (Weitzman 1979; Xie et
-al. 2024), was tried on the same process and was worse on recorded trainings: it begins too many runs.
+Promotion is by rank. An index of every trial, compared with that of a new one (Weitzman 1979; Xie et al. 2024), was
+tried on the same process and was worse on recorded trainings: it starts too many trials.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ from .stage_process import CurveRows, LogRegret, StageKernel, Stages, candidates
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
-_RANDOM_TRIALS = 3  # drawn at random where earlier studies tell where to begin, and half of the next
+_RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
 
 
 @dataclass
 class LadderState:
     ladder: Asynchronous
     rows: CurveRows
-    model: Model = field(repr=False, compare=False)  # what it learns by
+    model: Model = field(repr=False, compare=False)
     pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
 
@@ -68,30 +69,30 @@ class LadderState:
 @takes_old_names
 @dataclass(frozen=True)
 class MultiFidelity(Policy[LadderState]):
-    """One search for every kind of training: it learns how much early epochs say, and compares runs no sooner.
+    """The default search: it learns how well early epochs predict the final value, and compares trials no sooner.
 
-    What `Study(problem)` runs when no policy is given. Endless: a budget ends it. Whoever paused may still go on, so
-    their checkpoints stay; `Checkpointing(disk_quota=)` bounds them. Where the first run that is to pause has saved
-    nothing, or cannot, runs are stopped for good from then on: one that others overtake later is then lost. The first
-    configuration that the user enqueues trains in full: it shows what the search gains.
+    `Study(problem)` uses it if you give no policy. It does not end by itself: a budget ends it. A paused trial may
+    still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. If the first trial that should
+    pause cannot be saved, the search stops trials instead from then on. The first configuration that you enqueue trains
+    in full, so that you see what the search gains.
 
-    Where a budget bounds trials alone, epochs are not what is short: then more go on the fewer trials there are, and
-    sooner. Of 20 about 6 train in full.
+    A budget of trials alone does not limit epochs. Then more trials are promoted, and sooner, the fewer there are:
+    of 20 about 6 train in full.
 
     Args:
-        initial: Trials that are drawn at random before the model chooses; where it learns from earlier studies, it
-            chooses every second one of them after the third. Default: 20.
-        deviations: Of the model that are added to its mean where it chooses. Default: 3.
-        eta: One in so many of a rung goes on. Default: 3.
-        first_cut: The same of the rung where runs are first compared. Default: 6.
-        min_trials_per_rung: Trials that are compared before any goes on. Default: None, as many as cost four fifths of
-            a full training, from 8 to 40.
+        initial: Random trials before the model chooses. With prior studies the model chooses every second one of them
+            after the third. Default: 20.
+        deviations: Standard deviations that are added to the mean when the model chooses. Default: 3.
+        eta: One trial in `eta` of a rung is promoted. Default: 3.
+        first_cut: The same at the rung where trials are first compared. Default: 6.
+        min_trials_per_rung: Trials that are compared before one is promoted. Default: None, as many as cost four
+            fifths of a full training, from 8 to 40.
         candidates: Points that are compared for a new configuration; a third lie near the five best trials. Default:
             300.
-        learn_from: Earlier studies, to learn from; see Study. Default: none.
+        learn_from: Prior studies; see Study. Default: none.
 
     Raises:
-        InvalidInput: for options outside these, and for a problem without a horizon.
+        InvalidInput: for other values of these options, and for a problem without max_epochs.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -178,26 +179,26 @@ class MultiFidelity(Policy[LadderState]):
         return state
 
     def judge(self, state: LadderState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """On to the rung where runs are compared; from there on, PAUSE unless it leads."""
+        """CONTINUE to the first rung; from there on PAUSE unless the trial is promoted."""
         promotion = None
         if state.ladder.reaches(trial):
             promotion = self._promotion(state, history, state.model.kernel(history, state.rows.table))
         verdict = state.ladder.judge(history, trial, promotion)
         in_full = None
         if trial.id == state.baseline:
-            in_full = "the first that you enqueued trains in full, to compare with"
+            in_full = "the first trial that you enqueued trains in full, to compare with"
         elif trial.tags.get(CLOSING):
-            in_full = "it trains in full, for no new run would end within the budget"
+            in_full = "it trains in full, because no new trial would end within the budget"
         if in_full and "rung" in verdict.evidence:
-            # all that it lacks is set aside, not only the next rung
+            # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
         verdict = unless_late(verdict, state, history, trial)
         if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
-            return replace(verdict, reason=f"{verdict.reason}; stopped for good, for runs cannot pause here")
+            return replace(verdict, reason=f"{verdict.reason}; stopped, because trials cannot pause in this study")
         return verdict
 
     def propose(self, state: LadderState, history: History, rng: Generator) -> Move:
-        """The trial that continues at the highest rung, or the configuration that may end best."""
+        """Resume the trial promoted at the highest rung, or start the configuration with the largest UCB at the end."""
         kernel = state.model.kernel(history, state.rows.table)
         promotion = self._promotion(state, history, kernel)
         move = state.ladder.propose(history, promotion)
@@ -205,11 +206,11 @@ class MultiFidelity(Policy[LadderState]):
             return last
         if not isinstance(move, Start) or kernel is None:
             return move
-        begun, base = len(history), promotion.base
-        # where earlier studies tell where to begin, all but a few take turns: what misleads is not all that is seen
-        told = state.model.lessons is not None and begun >= _RANDOM_TRIALS and begun % 2
-        if begun < self._cuts(history).initial and not told:
-            compared = compared_from(kernel.stages.epochs[base], float(kernel.foretells[base]), history.problem)
+        started, base = len(history), promotion.base
+        # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
+        chosen_early = state.model.lessons is not None and started >= _RANDOM_TRIALS and started % 2
+        if started < self._cuts(history).initial and not chosen_early:
+            compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
         return self._chosen(move, base, kernel, state, history, rng)
 
@@ -219,22 +220,23 @@ class MultiFidelity(Policy[LadderState]):
         )
 
     def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
-        """How few continue, compared from the rung on that the study has learnt.
+        """Return how few are promoted, and from which rung on.
 
-        While it has not, from the second, where eight runs to that cost no more than a full training; else the first.
+        Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
+        else the first.
         """
         cuts, horizon, ladder = self._cuts(history), state.ladder.horizon or 1, state.ladder
         epochs = self.rungs(horizon, ladder.min_epochs)
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
-        base = int(second) if kernel is None else first_rung(kernel.foretells, epochs)
-        stops = state.pauses.declined  # decided on arrival, and nobody waits to be compared
+        base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
+        stops = state.pauses.declined  # decided on arrival: no trial waits at a rung
         fewest = 1 if stops else cuts.waiting(horizon, epochs[base])
         return Promotion(exact(cuts.eta), exact(cuts.first), stops, fewest, base)
 
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
     ) -> Start:
-        """The candidate of highest UCB at the end that was not tried; the move itself where there is none."""
+        """Start the untried candidate with the largest UCB at the end; return the move itself if there is none."""
         rows, lessons = state.rows.table, state.model.lessons
         scale = state.model.scale(history, rows)
         if scale is None and lessons is None:
@@ -247,41 +249,41 @@ class MultiFidelity(Policy[LadderState]):
         best, config = found
         evidence = expected(scale, float(mean[best]), float(deviation[best]), float(value[best])) | {
             "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
-            "foretells": round(float(kernel.foretells[base]), 3),
+            "correlation": round(float(kernel.correlations[base]), 3),
         }  # fmt: skip
         if lessons is not None:
-            evidence["earlier"] = lessons.told(kernel.told[1:])
+            evidence["earlier"] = lessons.evidence(kernel.relevance[1:])
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         return replace(move, config=config, reason=chosen_because(history, evidence), evidence=evidence)
 
 
-# -- how few continue, and from which rung on
+# -- how few are promoted, and from which rung on
 
-_TRIALS = 20  # of a budget of trials alone: half of each rung then go on
+_TRIALS = 20  # under a budget of so many trials alone half of each rung are promoted
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """What the ladder is climbed by."""
+    """How few trials are promoted."""
 
-    initial: int  # trials that are drawn at random
-    eta: float  # one in so many of a rung goes on
-    first: float  # the same of the rung where runs are first compared
-    min_trials_per_rung: int | None = None  # that are compared before any goes on; None: the usual number
-    most: int = MOST_COMPARED  # of these
+    initial: int  # random trials
+    eta: float  # one in so many of a rung is promoted
+    first: float  # the same at the rung where trials are first compared
+    min_trials_per_rung: int | None = None  # compared before one is promoted; None: the usual number
+    most: int = MOST_COMPARED  # limit of the usual number
 
-    def within(self, budget: Budget | None, begun: int = 0) -> Cuts:
-        """The same, or milder where a budget bounds trials and nothing else.
+    def within(self, budget: Budget | None, started: int = 0) -> Cuts:
+        """The same, or milder under a budget of trials alone.
 
-        Few trials are soon begun: a search that dropped all but one in eighteen of twenty would have learnt nothing by
-        then, and trained two in full. Of n trials one in 2 (n / 20)^(1/2) goes on from the first rung, and one in
-        2 (n / 20)^(1/4) from the others, a third are drawn at random and a fifth wait for each other. Of a budget that
-        is smaller than what was begun, n is that: a search that is over does not continue for being given less.
+        Of twenty trials the usual cuts would train two in full and learn little. So of n trials one in 2 (n / 20)^(1/2)
+        is promoted at the first rung and one in 2 (n / 20)^(1/4) at the others, a third are random, and a fifth are
+        compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
+        continue a finished search.
         """
         if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
             return self
-        n = max(budget.trials, begun)
+        n = max(budget.trials, started)
         return Cuts(
             min(self.initial, max(2, n // 3)),
             min(self.eta, max(1.1, 2 * (n / _TRIALS) ** 0.25)),
@@ -291,34 +293,34 @@ class Cuts:
         )
 
     def waiting(self, horizon: int, epochs: int) -> int:
-        """How many are compared, at so many epochs, before any goes on."""
+        """Return how many trials are compared at a rung before one is promoted."""
         return self.min_trials_per_rung or min(self.most, usual_min_trials(horizon, epochs))
 
 
-_TRAININGS = 8  # full trainings that a rung is weighed for
+_TRAININGS = 8  # full trainings: the price for which rungs are compared
 
 
-def first_rung(foretells: Array, epochs: tuple[int, ...]) -> int:
-    """The rung that finds the best run for the price of eight full trainings.
+def first_rung(correlations: Array, epochs: tuple[int, ...]) -> int:
+    """Return the rung that finds the best final value for the price of eight full trainings.
 
-    So many epochs begin n = 8 N / epochs runs to a rung, the best of n is about z(1 - 1 / n) deviations above the mean
-    there, z the normal quantile, and the share of that which it keeps to the end is the correlation `foretells` (K,) of
-    the rung with the last. The largest product wins, the earlier of equals.
+    For this price n = 8 N / epochs trials train to a rung. The best of n is about z(1 - 1 / n) deviations above the
+    mean there, z the normal quantile, and keeps a share of that to the end: the correlation (K,) of the rung with the
+    last. The largest product wins, the earlier of equals.
     """
     counts = [max(_TRAININGS * epochs[-1] / n, 2.001) for n in epochs]
     above = [NormalDist().inv_cdf(1 - 1 / n) for n in counts]
-    return int(np.argmax(foretells * np.array(above)))
+    return int(np.argmax(correlations * np.array(above)))
 
 
 @dataclass
 class Pauses:
-    """Trials that were told to pause, and whether one could not.
+    """Trials whose verdict was PAUSE, and whether one could not pause.
 
-    A trial that was killed, or interrupted, before it had paused says nothing: it may have been about to save.
+    A trial that was killed or interrupted before it paused does not count: perhaps it was about to save.
     """
 
-    told: set[int] = field(default_factory=set)  # under way, in the attempt in which they were told
-    declined: bool = False  # one paused with nothing to continue from, or trained on
+    asked: set[int] = field(default_factory=set)  # running, in the attempt of that verdict
+    declined: bool = False  # one paused without a checkpoint, or trained on
 
     def take(self, rows: CurveRows, event: Event) -> None:
         if not isinstance(event, Reported | Ended | Expired | Resumed):
@@ -327,28 +329,28 @@ class Pauses:
         if t is None or (not isinstance(event, Resumed) and event.attempt != t.attempt):
             return  # superseded
         if not isinstance(event, Reported):
-            self.told.discard(event.trial)
+            self.asked.discard(event.trial)
             paused = isinstance(event, Ended) and event.status is Status.PAUSED
             self.declined = self.declined or (paused and t.saved < t.at)
-        elif event.trial in self.told:
+        elif event.trial in self.asked:
             self.declined = self.declined or (t.held and event.epoch > t.at)
         elif t.held and event.verdict.action is Action.PAUSE:
-            self.told.add(event.trial)
+            self.asked.add(event.trial)
 
 
-# -- what continues as the budget ends
-
-# What goes on as the budget ends: what begins or goes on by then can still be trained in full.
+# -- near the end of the budget
 #
-# Where what the ladder would do cannot, a paused run that can is trained in full, of several the one that promises most
-# of what it takes: by its expected improvement, over the best that was trained in full, for its share of what is left.
-# Where none can, the search is over once one run was trained in full; before that the ladder does what it would, unless
-# one under way can still be. A run that leads goes on by the same rule: not on what another needs for its end.
-CLOSING = "closing"  # tag of a run that is trained in full, for the budget ends
+# A trial starts or resumes only if it can still be trained in full.
+#
+# If the ladder's move cannot, a paused trial that can is trained in full: the one with the largest expected improvement
+# over the best complete trial for its share of the rest of the budget. If there is none, the search ends, provided that
+# one trial was trained in full or is under way to it; else the ladder's move stands. A leading trial continues by the
+# same rule: not on the budget that another needs for its end.
+CLOSING = "closing"  # tag of a final full training
 
 
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
-    """What goes on in place of a move that would not end within the budget; None: the move does."""
+    """Return the move in place of one that would not end within the budget; None keeps the move."""
     ladder, rows, remaining = state.ladder, state.rows.table, Remaining(history, state.horizon)
     if not too_late(move, remaining, history):
         return None
@@ -358,8 +360,8 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
     if not shares:
         if not _one_in_full(state, history):
             return None
-        why = "what is left of the budget trains no other run in full"
-        return Wait(f"{why}, and some are still trained") if history.running else Finish(why)
+        why = "the rest of the budget is too small to train another trial in full"
+        return Wait(f"{why}, and some are still training") if history.running else Finish(why)
     scale = state.model.scale(history, rows)
     if kernel is None or scale is None:  # the one that leads at the highest rung
         id = min(shares, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].key(id)))
@@ -371,30 +373,30 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
     if (best := process.best_end) is not None:
         worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
     found = int(worth.argmax())
-    promise = expected(scale, float(mean[found]), float(deviation[found]))
-    return trained_in_full(ids[found], ladder, history, shares, promise)
+    predicted = expected(scale, float(mean[found]), float(deviation[found]))
+    return trained_in_full(ids[found], ladder, history, shares, predicted)
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:
-    """Whether what a move begins or goes on with cannot be trained in full; not so of what the user enqueued."""
+    """Whether a move's trial cannot be trained in full. What the user enqueued always starts."""
     if isinstance(move, Resume):
         return remaining.share(history.trial(move.trial)) > 1.0
     return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
 
 
 def unless_late(verdict: Verdict, state: LadderState, history: History, trial: TrialRecord) -> Verdict:
-    """The verdict, but a run does not continue from a rung if what others leave of the budget cannot end it."""
+    """Return the verdict, but no CONTINUE from a rung where the budget that others leave cannot end the trial."""
     if verdict.action is not Action.CONTINUE or "rung" not in verdict.evidence:
         return verdict
     ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
     if ends or not _one_in_full(state, history, trial.id):
         return verdict
-    reason = f"{verdict.reason}, but what is left of the budget does not train it in full"
+    reason = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
     return Verdict(Action.STOP if state.pauses.declined else Action.PAUSE, reason, verdict.evidence)
 
 
 def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
-    """The paused runs that can still be trained in full, and what each takes of what is left. spare: see Remaining."""
+    """Return the paused trials that can still be trained in full, each with its share of the rest. See Remaining."""
     found = {}
     for trial in history.with_status(Status.PAUSED):
         on = ladder.trials.get(trial.id)
@@ -405,7 +407,7 @@ def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare:
 
 
 def _one_in_full(state: LadderState, history: History, besides: int | None = None) -> bool:
-    """Whether one run was trained in full, or one besides this is under way and can still be."""
+    """Whether one trial was trained in full, or another one is running that can still be."""
     if state.ladder.one_in_full:
         return True
     under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)
@@ -413,62 +415,61 @@ def _one_in_full(state: LadderState, history: History, besides: int | None = Non
 
 
 def trained_in_full(
-    id: int, ladder: Asynchronous, history: History, shares: dict[int, float], promise: dict[str, Any]
+    id: int, ladder: Asynchronous, history: History, shares: dict[int, float], predicted: dict[str, Any]
 ) -> Resume:
     on, trial = ladder.trials[id], history.trial(id)
     horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
     name, others = history.problem.goal.metric, len(shares) - 1
-    reason = "what is left of the budget trains no new run in full, but this one"
+    reason = "the rest of the budget is too small for a new trial, but trains this one in full"
     if others:
         reason += f" or one of {plural(others, 'other')}"
-    if promise:
+    if predicted:
         which = "chosen by the model: " if others else ""
-        reason += f"; {which}predicts {name} {promise['mean']:.4g} ± {promise['sd']:.2g}"
+        reason += f"; {which}predicts {name} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     tags = {**trial.tags, "rung": on.rung + 1, CLOSING: True}
-    evidence = {**promise, "share": round(shares[id], 4), "in_time": len(shares)}
+    evidence = {**predicted, "share": round(shares[id], 4), "in_time": len(shares)}
     return Resume(id, horizon, horizon, tags, reason, evidence)
 
 
-# What is left of a budget, and whether a run can still be trained in full with it.
+# The rest of a budget, and whether it trains a trial in full.
 #
-# What a run takes is what its epochs took so far, for each epoch that it lacks; a new one takes what an epoch took in
-# the mean. By the clock each attempt also takes what attempts took beside their epochs: start-up, checkpoints,
-# decisions. Wall-clock time is spent by all workers together; of anything else is set aside what runs under way are
-# to take until they are compared next. A run under way takes no new attempt; while it is judged, what it has just
-# trained is not in the log yet.
+# A trial's remaining epochs cost what its epochs cost so far; those of a new one cost the mean. A budget of time also
+# pays for what attempts took besides epochs: start-up, checkpoints, decisions. Wall-clock time is spent by all workers
+# at once; of any other budget the cost of running trials, until they are compared next, is reserved. A running trial
+# needs no new attempt. While a trial is judged, its last epoch is not in the log yet.
 
 _SPARE = 1.1  # seconds and costs are not known exactly, epochs are
 Rate = Callable[[TrialRecord | None], float]
 
 
 class Remaining:
-    """The limits on what is trained, as the log has them; that on how many trials start is none of them.
+    """The rest of each limit of a budget, but that of trials, which limits only starts.
 
-    going: for this trial under way, as it is or as it is judged.
+    judged: the running trial for which it is asked, perhaps with a report that is not in the log yet.
     """
 
-    def __init__(self, history: History, horizon: float, going: TrialRecord | None = None) -> None:
+    def __init__(self, history: History, horizon: float, judged: TrialRecord | None = None) -> None:
         self.horizon = horizon
-        # of each limit what is left, what an epoch of a trial takes (None: of a new one), what an attempt takes
-        # beside its epochs, and how many times what is expected these are
+        # of each limit: the rest, the cost of an epoch of a trial (None: a new one), the cost of an attempt besides its
+        # epochs, and the factor of safety in these costs
         self.limits: list[tuple[float, Rate, float, float]] = []
         budget, spent = history.budget, history.spent
         if budget is None or not spent.epochs:
             return
         pending, attempts, trained = history.pending, 1.0, 0.0
-        if going is not None:
-            pending, attempts = [t for t in pending if t.id != going.id], 0.0
-            trained = going.epoch - history.trial(going.id).epoch
+        if judged is not None:
+            pending, attempts = [t for t in pending if t.id != judged.id], 0.0
+            trained = judged.epoch - history.trial(judged.id).epoch
         ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
 
         def limit(left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False) -> None:
-            """together: all workers spend it at once, and nothing is set aside."""
+            """together: all workers spend it at once, and nothing is reserved."""
             aside = 0.0 if together else sum(rate(t) * epochs for t, epochs in ahead)
-            aside += rate(going) * trained
+            aside += rate(judged) * trained
             self.limits.append((left - aside, rate, attempts * attempt, spare))
 
         def each(taken: float, trial: TrialRecord | None, mean: float) -> float:
-            """An epoch of a trial; in the mean over all, of one that has trained none."""
+            """Return the cost of an epoch of a trial; the mean over all if it has trained none."""
             return taken / trial.epoch if trial is not None and trial.epoch > 0.0 else mean
 
         if budget.epochs is not None:
@@ -477,7 +478,7 @@ class Remaining:
             mean = spent.cost / spent.epochs
             limit(budget.cost - spent.cost, lambda t: _SPARE * each(history.cost(t.id) or 0.0 if t else 0.0, t, mean))
         training = spent.training + spent.validation
-        # who reports more seconds than a worker has spent tells of another clock
+        # reports of more seconds than a worker has spent come from another clock
         measured = min(1.0, spent.worker_time / training) if training else 0.0
         beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
 
@@ -492,13 +493,13 @@ class Remaining:
                 limit(float(most) - spent.worker_time, seconds, beside)
 
     def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
-        """Of what is left, what a trial takes until it is trained in full, None: a new one. Above 1 it cannot be.
+        """Return the share of the rest that a trial (None: a new one) needs to train in full; above 1 it cannot.
 
-        spare: with some more, where what an epoch takes is not known exactly.
+        spare: with a factor of safety where costs are not known exactly.
         """
         trained = 0.0 if trial is None else trial.epoch
         if trial is not None and trial.status is Status.PAUSED:
-            trained = trial.checkpoint_epoch  # what was not saved is trained again
+            trained = trial.checkpoint_epoch  # later epochs are trained again
         most = 0.0
         for left, rate, attempt, times in self.limits:
             takes = (attempt + (self.horizon - trained) * rate(trial)) / (1.0 if spare else times)
@@ -510,36 +511,36 @@ class Remaining:
 
 
 def Guided(policy: Policy[Any] | None = None, *_: Any, **options: Any) -> MultiFidelity:
-    """The name of another search until version 0.4; neither the policy inside nor the options are used."""
+    """Old name of a search that is gone, importable until version 0.4. It ignores its arguments."""
     warn("Guided is gone, because the default search is better. Write MultiFidelity().")
     return MultiFidelity()
 
 
 def expected(scale: LogRegret | None, mean: float, deviation: float, ucb: float | None = None) -> dict[str, Any]:
-    """What is expected, in the metric's unit, once there is a value that says what that is."""
+    """Return the prediction in the metric's unit; nothing before the first finite value."""
     if scale is None:
         return {}
-    told = {"mean": scale.value(mean), "sd": scale.deviation(mean, deviation)}
-    return told if ucb is None else {**told, "ucb": scale.value(ucb)}
+    found = {"mean": scale.value(mean), "sd": scale.deviation(mean, deviation)}
+    return found if ucb is None else {**found, "ucb": scale.value(ucb)}
 
 
 def chosen_because(history: History, evidence: dict[str, Any]) -> str:
-    """Why a configuration begins, from the numbers behind it."""
+    """Return why a configuration starts, from its evidence."""
     known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
     known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
     seen = " and ".join(known)
-    why = f"chosen by what is known of prior studies: {seen}"
+    why = f"chosen by the values of prior studies: {seen}"
     if "mean" in evidence:
         why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
-    compared = compared_from(evidence["compared_from"], evidence["foretells"], history.problem)
+    compared = compared_from(evidence["compared_from"], evidence["correlation"], history.problem)
     return f"{why}; {compared}"
 
 
-def compared_from(epoch: int, foretells: float, problem: Problem) -> str:
-    """From where on trials are compared, as the study has learnt; foretells: its correlation with the end."""
+def compared_from(epoch: int, correlation: float, problem: Problem) -> str:
+    """Return from which epoch on trials are compared; correlation: of that rung with the end."""
     if epoch == problem.max_epochs:
         return "trials are compared only at the end: the order before does not predict the final order"
     return (
         f"trials are compared from {problem.at(epoch)}: the order there predicts the final order well "
-        f"(estimated correlation {foretells:.2f})"
+        f"(estimated correlation {correlation:.2f})"
     )

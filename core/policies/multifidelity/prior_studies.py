@@ -1,7 +1,7 @@
-"""What an earlier study found, as the log of a new one keeps it: of some of its runs what they had come to.
+"""Prior studies: the values of some of their trials, as the log of a new study keeps them, and the model given all.
 
-It is taken once, when the new study is made, and recorded with its policy: whatever becomes of the earlier study, the
-new one decides by what it had then.
+They are read once, when the new study is made, and recorded with its policy. If a prior study changes later, the new
+one still decides by what it read.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from .stage_process import (
     spread,
 )
 
-RUNS_KEPT = 80  # runs of each earlier study
-_SCALE_TRIALS = 20  # trials that are taken for not chosen by their promise: they set the scale
+RUNS_KEPT = 80  # trials of each prior study
+_SCALE_TRIALS = 20  # first trials, taken for random: they set the scale
 _DIGITS = 5  # of a target
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A run of an earlier study. What diverged counts for its end: it stays so."""
+    """A trial of a prior study. A diverged one counts at its end: it stays diverged."""
 
     config: Mapping[str, Any]
-    epochs: tuple[float, ...]  # at which it is known, ascending; in points, see haltune.log.points
-    targets: tuple[float, ...]  # -log(1 + regret there), as `LogRegret` has it on the scale of its own study
+    epochs: tuple[float, ...]  # of its values, ascending; in points, see haltune.log.points
+    targets: tuple[float, ...]  # of `LogRegret`, on the scale of its own study
 
     def to_json(self) -> dict[str, Any]:
         return {"config": plain(self.config), "epochs": list(self.epochs), "targets": list(self.targets)}
@@ -62,15 +62,15 @@ class EarlierRun:
 
 @dataclass(frozen=True)
 class EarlierStudy:
-    """What an earlier study found."""
+    """A prior study: its best trials and a spread of the others."""
 
     name: str
     horizon: float  # points of a full training there
     runs: tuple[EarlierRun, ...]  # some, best first
-    trials: int  # that it had begun
+    trials: int  # that it had started
 
     def __repr__(self) -> str:
-        return f"EarlierStudy({self.name!r}, {len(self.runs)} of {self.trials} runs)"
+        return f"EarlierStudy({self.name!r}, {len(self.runs)} of {self.trials} trials)"
 
     def to_json(self) -> dict[str, Any]:
         runs = [run.to_json() for run in self.runs]
@@ -78,33 +78,35 @@ class EarlierStudy:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> EarlierStudy:
-        """The inverse of `to_json`. Raises InvalidInput for what is none."""
+        """Return the inverse of `to_json`. Raises InvalidInput for anything else."""
         try:
             runs = tuple(
                 EarlierRun(dict(r["config"]), _numbers(r["epochs"]), _numbers(r["targets"])) for r in body["runs"]
             )
             found = cls(str(body["name"]), float(body["horizon"]), runs, int(body["trials"]))
         except (TypeError, ValueError, KeyError) as error:
-            raise InvalidInput(f"learn_from= holds an earlier study that is not whole: {error!r}") from error
+            raise InvalidInput(f"learn_from= holds an incomplete prior study: {error!r}") from error
         if any(len(run.epochs) != len(run.targets) for run in runs) or not 0 < found.horizon < math.inf:
-            raise InvalidInput(f"learn_from= holds an earlier study that is not whole: {found!r}")
+            raise InvalidInput(f"learn_from= holds an incomplete prior study: {found!r}")
         return found
 
     @classmethod
     def of(cls, study: Any) -> EarlierStudy:
-        """Of a study as far as it is read. Raises InvalidInput for what is none."""
+        """Read a study, as far as it has come. Raises InvalidInput for anything else."""
         history = getattr(study, "history", None)
         if not isinstance(history, History):
             raise InvalidInput(
-                "learn_from=[...] takes studies, such as load_study('earlier.db') or read_study('earlier.db'), "
-                f"not {study!r}; stores are named to the study, Study(..., learn_from=['earlier.db'])"
+                "learn_from=[...] takes studies, such as load_study('earlier.db') or read_study('earlier.db'); "
+                f"got {study!r}. To name a file, write Study(..., learn_from=['earlier.db'])"
             )
         problem = history.problem.in_points()
         rows = CurveRows(problem.goal)
         for event in log_in_points(history.problem, study.events()):
             rows.take(event)
         horizon = float(problem.max_epochs or max([1.0, *rows.table.epoch]))
-        whole = np.array([not t.partial for t in history.trials], dtype=bool)  # full trainings, however far they got
+        whole = np.array(
+            [not t.partial for t in history.trials], dtype=bool
+        )  # trials on the full resource, at whatever epoch they ended
         known = rows.table
         kept = whole[known.trial]
         known = CurveTable(known.trial[kept], known.epoch[kept], known.value[kept])
@@ -112,7 +114,7 @@ class EarlierStudy:
 
 
 def earlier_studies_of(given: Any) -> tuple[EarlierStudy, ...]:
-    """Of studies, or of what a log keeps of them. Raises InvalidInput for anything else."""
+    """Return the prior studies of studies, or of their JSON in a log. Raises InvalidInput for anything else."""
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise InvalidInput(f"learn_from= is a list of studies, learn_from=[study], not {given!r}")
     return tuple(_one(study) for study in given)
@@ -147,7 +149,7 @@ def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[Earlie
 
 
 def _spread(trials: Indices, points: Array, ends: Array, reached: Array) -> Indices:
-    """At most `RUNS_KEPT` of the trials, best first: those that went furthest, the best, the latest, and a spread."""
+    """Return at most `RUNS_KEPT` trials, best first: those trained longest, the best, the latest, and a spread."""
     kept = np.arange(len(trials))
     if len(trials) > RUNS_KEPT:
         far = np.argsort(-reached, kind="stable")[: RUNS_KEPT // 2]
@@ -164,16 +166,15 @@ _BEST_RUNS = 3  # best runs of each whose neighbours are tried
 
 @dataclass(frozen=True)
 class Lessons:
-    """Of J earlier studies."""
+    """The values of J prior studies, as the problem's space and stages hold them."""
 
     names: tuple[str, ...]
-    left_out: tuple[int, ...]  # runs of each that the new space does not hold
-    every: tuple[Seen, ...]  # of each
-    best: Array  # (k, d) the configurations of the best runs of all
+    left_out: tuple[int, ...]  # trials of each that the new space does not contain
+    every: tuple[Seen, ...]  # of each study
+    best: Array  # (k, d) the best configurations of all
 
     @classmethod
     def of(cls, studies: Sequence[EarlierStudy], space: Space, stages: Stages) -> Lessons:
-        """As the problem's space and stages have it."""
         every, left_out, best = [], [], [np.empty((0, space.dim))]
         for number, earlier in enumerate(studies, 1):
             found = [(run, p) for run in earlier.runs if (p := _point(run, space)) is not None]
@@ -188,8 +189,8 @@ class Lessons:
 
     def remarks(self) -> list[str]:
         return [
-            f"learns from {plural(len(seen.points), 'run')} of {name!r}"
-            + (f"; {out} more lie outside this space, or lack a parameter of it" if out else "")
+            f"learns from {plural(len(seen.points), 'trial')} of {name!r}"
+            + (f"; {out} more lie outside this space, or lack one of its parameters" if out else "")
             for name, seen, out in zip(self.names, self.every, self.left_out, strict=True)
         ]
 
@@ -205,22 +206,22 @@ class Lessons:
         each = max(1, limit // len(self.every))
         return reduce(Seen.beside, [seen.at(spread(seen, each, None)) for seen in self.every])
 
-    def told(self, told: Array) -> list[dict[str, Any]]:
-        """What is learnt from, and how much that tells of this search; told: (J,) q of each study."""
+    def evidence(self, relevance: Array) -> list[dict[str, Any]]:
+        """Return the trials and the relevance of each study; relevance: (J,) q."""
         return [
-            {"name": name, "runs": len(seen.points), "left_out": out, "tells": round(float(q), 3)}
-            for name, seen, q, out in zip(self.names, self.every, told, self.left_out, strict=True)
+            {"name": name, "runs": len(seen.points), "left_out": out, "relevance": round(float(q), 3)}
+            for name, seen, q, out in zip(self.names, self.every, relevance, self.left_out, strict=True)
         ]
 
 
-def earlier_in_words(name: str, runs: int, left_out: int, tells: float) -> str:
-    """One of these in a reason."""
+def earlier_in_words(name: str, runs: int, left_out: int, relevance: float) -> str:
+    """Return one prior study's part of a reason."""
     without = f"; {left_out} outside this space" if left_out else ""
-    return f"{plural(runs, 'trial')} of {name!r} (estimated relevance {tells:.2f}{without})"
+    return f"{plural(runs, 'trial')} of {name!r} (estimated relevance {relevance:.2f}{without})"
 
 
 def _point(run: EarlierRun, space: Space) -> Array | None:
-    """(d,) the configuration in the new space; None where that does not hold it."""
+    """Return the point (d,) of the configuration in the new space; None if that does not contain it."""
     shared: dict[str, Any] = {name: run.config[name] for name in space.names if name in run.config}
     try:
         return space.encode(shared)
@@ -229,7 +230,7 @@ def _point(run: EarlierRun, space: Space) -> Array | None:
 
 
 def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Stages, number: int) -> Seen:
-    """Each value at the stage that is nearest; of several there the latest."""
+    """Return each value at its nearest stage; of several there the latest."""
     found: dict[tuple[int, int], float] = {}
     for i, run in enumerate(runs):
         t = np.log1p(run.epochs) / np.log1p(horizon)
@@ -240,32 +241,32 @@ def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Sta
     return Seen(points, run_of, stage_of, values, np.full(len(points), number))
 
 
-# What a search believes: the kernel that its own rows and earlier studies have taught, and the process given all.
+# The model of a search: the kernel, fitted to its own rows and to prior studies, and the process given all.
 #
-# An earlier study that misleads would leave more than its runs: the amplitudes, steps and lengthscales that it has
-# taught. So studies are left out, with a q of 0, the one that tells least first, while the rows of this study are
-# likelier without those that are left: while the largest density of all rows together, over that of the earlier ones by
-# themselves, falls short of that of its own rows by more than `_DOUBT` in the logarithm.
+# A misleading prior study would also mislead the amplitudes, steps and lengthscales. So prior studies are left out
+# (q = 0), the least relevant first, while the rows of this study are likelier without them: while the largest density
+# of all rows together, over that of the prior ones alone, is less than that of its own rows by more than `_DOUBT` in
+# the logarithm.
 
 
-_TAUGHT = 16  # rows before the first fit: by then eight runs were seen at the first two rungs
-_DOUBTED = 16  # rows before it is asked whether earlier studies mislead
-_DOUBT = 2.0  # so much they may cost and stay: with few rows, the difference of two maxima is rough
+_FIRST_FIT = 16  # rows: by then eight trials have values at the first two rungs
+_DOUBTED = 16  # rows before prior studies may be left out
+_DOUBT = 2.0  # with few rows, the difference of two maxima is rough
 
 
 @dataclass(frozen=True)
 class Model:
-    """Of searches of one problem; what it learnt last is kept."""
+    """The model of searches on one problem; it keeps its last fits."""
 
     stages: Stages
-    initial: int  # trials that set the scale
-    lessons: Lessons | None = None  # of earlier studies; None: nothing
+    initial: int  # first trials, which set the scale
+    lessons: Lessons | None = None  # of prior studies; None: there are none
     _kernels: Memo[StageKernel] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
     _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
-        """Learnt from the first m rows, m growing by a fifth; None while there are too few."""
-        least = _TAUGHT if self.lessons is None else 0
+        """Return the kernel fitted to the first m rows, m growing by a fifth; None while there are too few."""
+        least = _FIRST_FIT if self.lessons is None else 0
         if len(rows) < least:
             return None
         m = fitted(len(rows), least)
@@ -286,7 +287,7 @@ class Model:
         return self._kernels((history.seed, *key), learnt)
 
     def _beside(self, own: Seen, earlier: Seen) -> StageKernel | None:
-        """Learnt from both but for the studies that mislead; None: all do."""
+        """Return the kernel fitted to both without misleading studies; None if all mislead."""
         assert earlier.of is not None
         kept = np.unique(earlier.of)
         least = largest_density(self.stages, own) - _DOUBT
@@ -297,14 +298,14 @@ class Model:
             before = self._earlier(tuple(kept.tolist()), partial(largest_density, self.stages, taken))
             if density(self.stages, both, kernel) - before >= least:
                 return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
-            kept = np.delete(kept, kernel.told[kept].argmin())
+            kept = np.delete(kept, kernel.relevance[kept].argmin())
         return None
 
     def _alone(self, own: Seen) -> StageKernel:
         return learn_kernel(self.stages, own).without(range(1, self.stages.earlier + 1))
 
     def process(self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None) -> StageProcess:
-        """Given all that was seen, and pending trials as if they had ended where they are expected to."""
+        """Return the posterior given all values, with pending trials as if they had ended at their means."""
         own = self._own(history, rows, scale)
         earlier = None if self.lessons is None else self.lessons.kept
         process = StageProcess.of(kernel, _both(own, earlier, VALUES_KEPT, None))
@@ -318,15 +319,15 @@ class Model:
 
 
 def _scale(rows: CurveTable, initial: int, sign: float) -> LogRegret | None:
-    """By the best of all rows, and by what the first trials have come to; None while nothing is finite."""
+    """Return the scale by the best of all rows and the last values of the first trials; None if none is finite."""
     last = np.full(initial, np.nan)
     first = rows.trial < initial
-    last[rows.trial[first]] = rows.value[first]  # of equals the later stays
+    last[rows.trial[first]] = rows.value[first]  # the latest of a trial stays
     return LogRegret.of(rows.value, last, sign)
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:
-    """At most so many values of this study and of earlier ones; see `spread`."""
+    """Return at most `limit` values of this study and of prior ones; see `spread`."""
     if own is None:
         assert earlier is not None
         return earlier

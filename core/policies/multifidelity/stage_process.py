@@ -1,31 +1,30 @@
-"""The covariance of what runs have reached at the stages of training, and how it is learnt.
+"""The Gaussian process of values at the stages of training, and how its covariance is learnt.
 
-What run i of configuration x reached at stage k, y_ik, is taken for
+The value y_ik of trial i, of configuration x, at stage k is modelled as
 
     y_ik = m(t_k) + f(x_i, k) + g_i(k) + noise,    t_k = log(1 + n_k) / log(1 + N), n_k the stage's epochs of N
 
-with independent Gaussian processes: m, what all runs have in common, on a straight line of unit variances; f, what
-the configuration decides; g, what is the run's own.
+with independent Gaussian processes: m, common to all trials, around a straight line of unit variances; f, of the
+configuration; g, of the trial alone.
 
     cov m = 1 + (t - 1)(t' - 1) + s^2 exp(-(t - t')^2 / 2 l^2)
     cov f = a_k a_l exp(-|u_k - u_l|) rho(x, x')        rho: Matern 5/2, a lengthscale for each coordinate
-    cov g = c^2 a_k a_l exp(-r |u_k - u_l|)             within a run
+    cov g = c^2 a_k a_l exp(-r |u_k - u_l|)             within a trial
 
-The time u of a stage is the sum of the steps before it, one for each pair of neighbouring stages. Every stage has an
-amplitude a_k and every step its length of its own, which the runs teach: where the first epoch says nothing of the
-last, the first step is long, and nothing that was seen there moves what is believed of the end.
+The time u of a stage is the sum of the steps before it, one step between neighbouring stages. The amplitude a_k of each
+stage and the length of each step are learnt. If the first epoch says nothing about the last, the first step becomes
+long, and values there do not change the prediction of the end.
 
-Runs of earlier studies, each on the scale of its own study, are runs like these with an m of their study's own; and
-cov f between runs of studies i and j is multiplied by q_i q_j, q = 1 / (1 + exp(-theta)) of an earlier one, 1 of this
-one. So a study that foretells nothing of this one is left with q near 0, and no say in what begins. The amplitudes,
-steps and lengthscales are common to all: how much early epochs tell of the end is known from the first trial on.
-`benchmarks/search/stage_priors.py` shows the hyperparameters of recorded trainings beside the priors' medians.
+Trials of prior studies, each on the scale of its own study, are trials like these with an m of their study; cov f
+between trials of studies i and j is multiplied by q_i q_j, where the relevance q is 1 / (1 + exp(-theta)) for a prior
+study and 1 for this one. A study that does not predict this one gets q near 0, and no influence on what starts. All
+share the amplitudes, steps and lengthscales: how well early epochs predict the end is known from the first trial on.
+`benchmarks/search/stage_priors.py` prints the hyperparameters of recorded trainings and the priors' medians.
 
-What it learns from (`CurveRows`) is folded from the log. A row is what a trial counts for by an epoch, NaN where it
-diverged. Of each trial these are the first at or after the epochs 1, 3, 9, 27, ... and the last before it paused or
-ended: a curve says little more in between. Rows keep the order of the log. A trial that begins again, from a checkpoint
-or anew, loses the rows after that, as the history forgets them; reports that come late or belong to an attempt that was
-superseded are none.
+The data (`CurveRows`) are folded from the log. A row is the value of a trial at an epoch, NaN where it diverged. Each
+trial has a row for its first report at or after the epochs 1, 3, 9, 27, ... and for its last before it paused or ended:
+a curve says little more in between. Rows keep the order of the log. A trial that starts again, or resumes from a
+checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded attempt, are left out.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from haltune.space.domains import Float, bounding
 # -- rows of curves ------------------------------------------------------------------------------
 
 CurveRow = tuple[int, float, float]  # trial, epochs, raw value
-_EPOCH_RATIO = 3  # ratio of the epochs at which a curve is looked at
+_EPOCH_RATIO = 3  # ratio of the epochs of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,9 @@ class CurveTable:
 @dataclass(slots=True)
 class TrialRows:
     attempt: int = 1
-    held: bool = True  # by a worker: what is reported after that is not in its curve
+    held: bool = True  # by a worker; later reports are not in its curve
     at: float = 0.0  # epochs of its last report
-    value: float | None = None  # that it counts for by its last report in this attempt
+    value: float | None = None  # with which it counts after its last report in this attempt
     saved: float = 0.0  # epochs of its last checkpoint
     top: float = math.nan  # its best finite value
     kept: float = math.nan  # `top` at its last checkpoint
@@ -88,9 +87,9 @@ class CurveRows:
     def __init__(self, goal: Goal) -> None:
         self.goal = goal
         self.rows: dict[int, CurveRow] = {}  # by their numbers
-        self.count = 0  # rows that ever were: the next one's number
+        self.count = 0  # of all rows ever: the number of the next
         self.trials: dict[int, TrialRows] = {}
-        self._table: CurveTable | None = None  # of these rows, once it was asked for
+        self._table: CurveTable | None = None  # of these rows; None: not made yet
 
     def __repr__(self) -> str:
         return f"CurveRows({self.rows}, {self.trials})"
@@ -123,7 +122,7 @@ class CurveRows:
             self._ended(t, event.trial, event.status)
 
     def _resumed(self, t: TrialRows, e: ev.Resumed) -> None:
-        """What came after the checkpoint is trained again."""
+        """Forget the rows after the checkpoint: these epochs are trained again."""
         saved, top = (0.0, math.nan) if e.anew else (t.saved, t.kept)
         kept = [row for row in t.rows if row[0] <= saved]
         for row in t.rows:
@@ -142,8 +141,10 @@ class CurveRows:
             self._add(t, e.trial, t.value)
 
     def _ended(self, t: TrialRows, trial: int, status: Status) -> None:
-        """Its last value counts, unless that epoch is trained again. One that failed has diverged, whatever it reached:
-        what runs out of memory does so again, where the search would otherwise come back to."""
+        """Add the last value, unless its epoch is trained again; a trial that failed diverged, whatever it had reached.
+
+        Otherwise the search would propose again what runs out of memory after some epochs.
+        """
         if status is Status.FAILED:
             t.at = max(1.0, t.at)
             self._add(t, trial, math.nan)
@@ -159,7 +160,7 @@ class CurveRows:
 
 
 def _marked(before: float, epoch: float) -> bool:
-    """Whether 1, 3, 9, 27, ... lies after one epoch and not after the other."""
+    """Whether one of 1, 3, 9, 27, ... lies in (before, epoch]."""
     mark = 1
     while mark <= before:
         mark *= _EPOCH_RATIO
@@ -171,10 +172,10 @@ _NEIGHBOUR_DEVIATION = 0.15  # deviation of a neighbour in the unit cube
 
 
 def candidates(history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None) -> Array:
-    """(n, d) random configurations, and neighbours of the best trials in about half of their coordinates.
+    """Return points (n, d): random ones, and neighbours of the best trials, moved in about half of their coordinates.
 
-    A third of `count` are neighbours, of `others` (k, d) as well, which are candidates themselves. All configurations,
-    in a space with no more.
+    A third of `count` are neighbours. others: points (k, d) that have neighbours too, and are candidates themselves. A
+    space with no more than `count` configurations gives all of them.
     """
     space, near = history.problem.space, count // 3
     if space.size is not None and space.size <= count:
@@ -190,7 +191,7 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
 
 
 def _best_trials(rows: CurveTable, sign: float) -> Indices:
-    """The trials of the best values, best first, of equals the lower number; what is not finite last."""
+    """Return the trials with the best values, best first; of equals the lower number; not finite ones last."""
     score = np.where(np.isfinite(rows.value), -sign * rows.value, np.inf)
     ranked = rows.trial[np.lexsort((rows.trial, score))]
     _, first = np.unique(ranked, return_index=True)
@@ -198,9 +199,9 @@ def _best_trials(rows: CurveTable, sign: float) -> Indices:
 
 
 def first_untried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
-    """The point (n, d) of largest value (n,) whose configuration breaks no constraint and was not tried, and that one.
+    """Return the index and configuration of the point (n, d) of largest value (n,) that is allowed and untried.
 
-    None when there is none. They are asked one by one, for it is slow.
+    None if there is none. The points are checked one by one, because a check is slow.
     """
     space = history.problem.space
     for i in np.argsort(-value, kind="stable"):
@@ -211,17 +212,17 @@ def first_untried(history: History, points: Array, value: Array) -> tuple[int, d
 
 
 def _free(space: Space) -> bool:
-    """True when a point and its configuration are one: all coordinates are numbers that depend on no other."""
+    """Whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
     return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
 
 
-_ROWS_BETWEEN_FITS = (8, 100)  # rows between fits: a fifth of those there are, within these
+_ROWS_BETWEEN_FITS = (8, 100)  # a fifth of the rows, within these
 
 
 def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, float] | None:
-    """sign * value: the median of the first trials' measured values, and the best of all (n,).
+    """Return the median of sign * first, the values of the first trials, and the best of sign * values (n,).
 
-    The median is of all where none of the first trials' is finite. None when none of all is.
+    If no value of the first trials is finite, the median is that of all. None if none of all is finite.
     """
     v = sign * values[np.isfinite(values)]
     if not len(v):
@@ -231,25 +232,25 @@ def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, fl
 
 
 def fitted(count: int, first: int) -> int:
-    """The last number of rows at which hyperparameters were fitted."""
+    """Return the last number of rows at which hyperparameters are fitted."""
     m, (least, most) = first, _ROWS_BETWEEN_FITS
     while (following := m + min(most, max(least, m // 5))) <= count:
         m = following
     return min(m, count)
 
 
-# -- what runs have reached at the stages --------------------------------------------------------
+# -- values at the stages --------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What runs have reached: n values, each on the scale of the study that it was seen in."""
+    """Values of trials at stages: n of them, each on the scale of its study."""
 
     points: Array  # (runs, d)
     run: Indices  # (n,) row of `points`
     stage: Indices  # (n,)
     value: Array  # (n,)
-    study: Indices | None = None  # (runs,) 0 this one, 1 to J the earlier ones; None: all of this one
+    study: Indices | None = None  # (runs,) 0 this one, 1 to J the prior ones; None: all of this one
 
     def __len__(self) -> int:
         return len(self.value)
@@ -260,7 +261,7 @@ class Seen:
         return Seen(self.points[runs], run, self.stage[kept], self.value[kept], study)
 
     def beside(self, other: Seen) -> Seen:
-        """The values of both, whose runs are others."""
+        """Return the values of both; no run is in both."""
         studies = [np.zeros(len(s.points), dtype=np.intp) if s.study is None else s.study for s in (self, other)]
         return Seen(
             np.vstack([self.points, other.points]),
@@ -271,7 +272,7 @@ class Seen:
         )
 
     def of_this(self) -> Seen:
-        """The same, of which each run is said to be of this study."""
+        """Return the same with all runs marked as this study's."""
         return replace(self, study=np.zeros(len(self.points), dtype=np.intp))
 
     @property
@@ -281,21 +282,21 @@ class Seen:
 
     @cached_property
     def of(self) -> Indices | None:
-        """(n,) the study that each value was seen in; None: this one."""
+        """(n,) The study of each value; None: all are of this one."""
         return None if self.study is None else self.study[self.run]
 
     @cached_property
     def together(self) -> Mask | float:
-        """(n, n) whether two values are of one study; 1 where there is but one."""
+        """(n, n) Whether two values are of one study; 1 if there is only one."""
         return 1.0 if self.of is None else self.of[:, None] == self.of
 
     @cached_property
     def same(self) -> Mask:
-        """(n, n) whether two values are of one run."""
+        """(n, n) Whether two values are of one run."""
         return np.asarray(self.run[:, None] == self.run)
 
     def runs_at(self, points: Array) -> Mask:
-        """(n, m) whether a value is of a run of this study at a point of (m, d)."""
+        """Return (n, m): whether a value belongs to a run of this study at one of the points (m, d)."""
         there = (self.points[:, None] == points).all(axis=2)
         if self.study is not None:
             there &= (self.study == 0)[:, None]
@@ -303,7 +304,7 @@ class Seen:
 
     @cached_property
     def pairs(self) -> tuple[Array, Array]:
-        """Indices that make (n, n) of a table of stages."""
+        """Indices that turn a table of stages (K, K) into (n, n)."""
         return np.ix_(self.stage, self.stage)  # type: ignore[return-value]
 
 
@@ -319,14 +320,19 @@ _EACH_SD = 0.12  # of a single amplitude
 _FIRST, _FIRST_SD = 0.25, 1.0  # the first step; its deviation is on top of those of all
 _PACE, _STEPS_SD, _STEP_SD = 3.3, 0.8, 1.0  # t per unit of u; of all steps together, of a single one
 _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
-_TOLD, _TOLD_SD = 0.7, 1.5  # q of an earlier study; deviation of its logit
+_RELEVANCE, _RELEVANCE_SD = 0.7, 1.5  # q of a prior study; deviation of its logit
 
 
 class Stages:
-    """The stages of training and the prior of the hyperparameters theta, all logarithms but for the last.
+    """The stages of training and the prior of the hyperparameters theta.
 
-    theta: s, l, noise, c, r; the amplitudes (K,); the steps (K - 1,); the lengthscales (d,); the logits of q (J,).
-    epochs: (K,) of each stage, ascending, the last a full training; dim: d; earlier: J studies.
+    theta: the logarithms of s, l, noise, c, r, of the amplitudes (K,), of the steps (K - 1,) and of the lengthscales
+    (d,); then the logits of q (J,).
+
+    Args:
+        epochs: (K,) Of each stage, ascending; the last is a full training.
+        dim: d.
+        earlier: J, the number of prior studies.
     """
 
     def __init__(self, epochs: tuple[int, ...], dim: int, earlier: int = 0) -> None:
@@ -334,16 +340,16 @@ class Stages:
         n, k = np.array(epochs, dtype=np.float64), len(epochs)
         self.times = np.asarray(np.log1p(n) / np.log1p(n[-1]))  # (K,) t
         scales = 5 + 2 * k - 1
-        told = scales + dim
+        end = scales + dim
         # where the amplitudes, the steps, the lengthscales and the logits of q stand in theta
-        self.parts = slice(5, 5 + k), slice(5 + k, scales), slice(scales, told), slice(told, told + earlier)
+        self.parts = slice(5, 5 + k), slice(5 + k, scales), slice(scales, end), slice(end, end + earlier)
         gaps, back = np.diff(self.times) / _PACE, self.times - 1.0
         gaps[:1] = _FIRST
         self.mean = np.concatenate([
             np.log([_COMMON, _LENGTH, _NOISE, _OWN, _RATE]), np.log(_AMPLITUDE) + _GROWTH * back, np.log(gaps),
-            np.full(dim, np.log(_SCALE)), np.full(earlier, np.log(_TOLD / (1 - _TOLD))),
+            np.full(dim, np.log(_SCALE)), np.full(earlier, np.log(_RELEVANCE / (1 - _RELEVANCE))),
         ])  # fmt: skip
-        # amplitudes, and steps, vary together and each by itself
+        # amplitudes vary together and each by itself, and so do steps
         covariance = np.zeros((len(self.mean), len(self.mean)))
         covariance[range(5), range(5)] = np.square([_COMMON_SD, _LENGTH_SD, _NOISE_SD, _OWN_SD, _RATE_SD])
         amplitudes, steps, lengths, logits = self.parts
@@ -354,7 +360,7 @@ class Stages:
         if k > 1:
             covariance[steps.start, steps.start] += _FIRST_SD**2
         covariance[lengths, lengths] = _SCALE_SD**2 * np.eye(dim)
-        covariance[logits, logits] = _TOLD_SD**2 * np.eye(earlier)
+        covariance[logits, logits] = _RELEVANCE_SD**2 * np.eye(earlier)
         self.precision = np.asarray(np.linalg.inv(covariance))
         sd = np.sqrt(np.linalg.inv(self.precision).diagonal())
         self.bounds = [(float(m - 4 * s), float(m + 4 * s)) for m, s in zip(self.mean, sd, strict=True)]
@@ -365,7 +371,7 @@ class Stages:
 
 
 class StageKernel:
-    """The covariances under one theta; tables of stages (K, K)."""
+    """The covariances for one theta, as tables of stages (K, K)."""
 
     def __init__(self, stages: Stages, theta: Array) -> None:
         self.stages, self.theta = stages, theta
@@ -375,34 +381,34 @@ class StageKernel:
         self.apart = np.asarray(np.tensordot(np.exp(theta[steps]), stages.between, 1))  # |u_k - u_l|
         gap, back = np.subtract.outer(stages.times, stages.times), stages.times - 1.0
         self.wave = np.asarray(np.exp(2 * theta[0]) * np.exp(-((gap / np.exp(theta[1])) ** 2) / 2))
-        self.common = np.asarray(1.0 + np.outer(back, back) + self.wave)  # cov m, of which wave is what bends
+        self.common = np.asarray(1.0 + np.outer(back, back) + self.wave)  # cov m; wave is the part that bends
         a = np.exp(theta[amplitudes])
         both = np.outer(a, a)
         self.shared = np.asarray(both * np.exp(-self.apart))  # cov f at equal configurations
         self.own = np.asarray(np.exp(2 * theta[3] - np.exp(theta[4]) * self.apart) * both)  # cov g
-        # (J + 1,) q of each study, 1 of this one before those of the earlier ones
-        self.told = np.concatenate([[1.0], 1.0 / (1.0 + np.exp(-theta[logits]))])
-        self.linked = np.outer(self.told, self.told)  # (J + 1, J + 1) the factor of cov f between two studies
+        # (J + 1,) q: 1 of this study, then those of the prior ones
+        self.relevance = np.concatenate([[1.0], 1.0 / (1.0 + np.exp(-theta[logits]))])
+        self.linked = np.outer(self.relevance, self.relevance)  # (J + 1, J + 1) factor of cov f between two studies
         np.fill_diagonal(self.linked, 1.0)
 
     def without(self, studies: Iterable[int]) -> StageKernel:
-        """The same with a q of 0 for some of the earlier studies, which are numbered from 1 on."""
+        """Return the same with q = 0 for some of the prior studies, which are numbered from 1 on."""
         theta = self.theta.copy()
         theta[[self.stages.parts[3].start + j - 1 for j in studies]] = -np.inf
         return StageKernel(self.stages, theta)
 
     @property
-    def foretells(self) -> Array:
-        """(K,) the correlation of what tells runs apart at each stage with that at the last."""
-        told = self.shared + self.own
-        return np.asarray(told[:, -1] / np.sqrt(told.diagonal() * told[-1, -1]))
+    def correlations(self) -> Array:
+        """(K,) The correlation of f + g, in which trials differ, at each stage with that at the last."""
+        differing = self.shared + self.own
+        return np.asarray(differing[:, -1] / np.sqrt(differing.diagonal() * differing[-1, -1]))
 
     def near(self, left: Array, right: Array) -> tuple[Array, Array]:
-        """rho (n, m) of points (n, d) and (m, d), and its slope (see gp.kernels.profile)."""
+        """Return rho (n, m) of points (n, d) and (m, d), and its slope (see gp.kernels.profile)."""
         return profile("matern52", squared_distances(left / self.scales, right / self.scales))
 
     def near_seen(self, seen: Seen) -> tuple[Array, Array]:
-        """(n, n) the same of what was seen, times the factor of its studies."""
+        """Return the same (n, n) of the values seen, times the factor of their studies."""
         found = (of_runs[np.ix_(seen.run, seen.run)] for of_runs in self.near(seen.points, seen.points))
         rho, slope = found
         if seen.of is None:
@@ -411,7 +417,7 @@ class StageKernel:
         return linked * rho, linked * slope
 
     def across(self, seen: Seen, points: Array) -> Array:
-        """(n, m) covariance of what was seen with the ends of new runs of this study at points (m, d)."""
+        """Return the covariance (n, m) of the values seen with final values of new runs of this study at (m, d)."""
         rho, _ = self.near(seen.points, points)
         common, shared = self.common[seen.stage, -1, None], self.shared[seen.stage, -1, None]
         if seen.of is None:
@@ -420,7 +426,7 @@ class StageKernel:
         return np.asarray(here * common + linked * rho[seen.run] * shared)
 
     def covariance(self, seen: Seen, rho: Array) -> Array:
-        """K (n, n) of what was seen, noise included; rho (n, n) as `near_seen` has it."""
+        """Return K (n, n) of the values seen, noise included; rho (n, n): see `near_seen`."""
         pairs = seen.pairs
         common = self.common[pairs] * seen.together
         covariance = common + rho * self.shared[pairs] + seen.same * self.own[pairs]
@@ -429,7 +435,7 @@ class StageKernel:
 
 
 def descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array]:
-    """Minus the log posterior density of theta up to a constant, and its gradient; infinite where K has no factor."""
+    """Return minus the log posterior density of theta, up to a constant, and its gradient; inf if K has no factor."""
     kernel = StageKernel(stages, theta)
     rho, slope = kernel.near_seen(seen)
     factor, info = lapack.dpotrf(kernel.covariance(seen, rho), lower=1, clean=1)
@@ -446,7 +452,7 @@ def descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array]:
 
 
 def _gradient(kernel: StageKernel, seen: Seen, pull: Array, rho: Array, slope: Array) -> Iterator[Array]:
-    """By theta, part by part: sums of `pull` against the derivatives of K, gathered in tables of stages."""
+    """Yield the gradient by the parts of theta: sums of `pull` times derivatives of K, gathered by stages."""
     which = np.zeros((len(seen), len(kernel.stages.epochs)))
     which[np.arange(len(seen)), seen.stage] = 1.0
     wave = (which.T @ (pull * seen.together) @ which) * kernel.wave
@@ -463,23 +469,23 @@ def _gradient(kernel: StageKernel, seen: Seen, pull: Array, rho: Array, slope: A
     scaled = seen.points[seen.run] / kernel.scales
     yield 2 * (force.sum(axis=1) @ scaled**2 - ((force @ scaled) * scaled).sum(axis=0))
     if seen.of is not None:
-        yield _gradient_told(kernel, seen.of, pull * rho * kernel.shared[seen.pairs])
+        yield _gradient_relevance(kernel, seen.of, pull * rho * kernel.shared[seen.pairs])
 
 
-def _gradient_told(kernel: StageKernel, study: Indices, pulled: Array) -> Array:
-    """(J,) by the logits of q; pulled: (n, n) what pulls at cov f, times that."""
-    which = np.eye(len(kernel.told))[study]
+def _gradient_relevance(kernel: StageKernel, study: Indices, pulled: Array) -> Array:
+    """Return the gradient (J,) by the logits of q; pulled: (n, n) `pull` times cov f."""
+    which = np.eye(len(kernel.relevance))[study]
     between = which.T @ pulled @ which
     np.fill_diagonal(between, 0.0)
-    return np.asarray(2 * (1 - kernel.told) * between.sum(axis=1))[1:]
+    return np.asarray(2 * (1 - kernel.relevance) * between.sum(axis=1))[1:]
 
 
 _EVALUATIONS = 40  # of the density, in the search for its mode
 
 
 def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
-    """The kernel of the largest posterior density given what was seen, from the prior's mode on."""
-    from scipy.optimize import minimize  # slow to import, and many a process fits nothing
+    """Return the kernel with the largest posterior density, searched from the prior's mode."""
+    from scipy.optimize import minimize  # slow to import, and many processes fit nothing
 
     found = minimize(
         lambda theta: descent(stages, seen, theta),
@@ -493,7 +499,7 @@ def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
 
 
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:
-    """The logarithm of the posterior density up to a constant, which `learn_kernel` has made as large as it found."""
+    """Return the log posterior density of a kernel up to a constant: what `learn_kernel` maximizes."""
     return -descent(stages, seen, kernel.theta)[0]
 
 
@@ -503,7 +509,7 @@ def largest_density(stages: Stages, seen: Seen) -> float:
 
 @dataclass(frozen=True)
 class StageProcess:
-    """A posterior: n values seen, and what they say of the last stage."""
+    """The posterior of the last stage given n values."""
 
     kernel: StageKernel
     seen: Seen
@@ -520,15 +526,15 @@ class StageProcess:
 
     @property
     def best_end(self) -> float | None:
-        """The largest value at the last stage, of this study; None: none was seen there."""
+        """The largest value of this study at the last stage; None if there is none."""
         last = self.seen.stage == len(self.kernel.stages.epochs) - 1
         here = last if self.seen.of is None else last & (self.seen.of == 0)
         return float(self.seen.value[here].max()) if here.any() else None
 
     def ends(self, points: Array, seen: bool = False) -> tuple[Array, Array]:
-        """Mean and deviation (m,) of where runs of configurations (m, d) in the unit cube will end.
+        """Return the mean and deviation (m,) of the final values of configurations (m, d) in the unit cube.
 
-        seen: the runs of this study that were seen there, if one was; else new ones.
+        seen: of this study's trials with these configurations where there are any; else of new trials.
         """
         kernel = self.kernel
         cross = kernel.across(self.seen, points)
@@ -539,7 +545,7 @@ class StageProcess:
         return cross.T @ self.weights, np.sqrt(np.maximum(prior - explained, 1e-12))
 
     def with_ends(self, points: Array) -> StageProcess:
-        """Pending configurations (m, d) taken for ended at their means, so that parallel workers spread."""
+        """Return the posterior as if pending configurations (m, d) had ended at their means, so that workers spread."""
         if not len(points):
             return self
         last, mean = len(self.kernel.stages.epochs) - 1, self.ends(points)[0]
@@ -547,16 +553,15 @@ class StageProcess:
         return StageProcess.of(self.kernel, self.seen.beside(ended))
 
 
-_WORST = 20.0  # widths below the best: what diverged, and all that is as bad
+_WORST = 20.0  # widths below the best: the target of diverged trials, and of all that is worse
 
 
 @dataclass(frozen=True, slots=True)
 class LogRegret:
     """Targets -log(1 + (best - value) / width): 0 for the best so far, -log 2 for the median of the first trials.
 
-    Near the best a difference counts for what it is, far below it for its ratio; so runs that diverge do not make all
-    others look equal, and yet a bad run tells worse ones apart. The median is that of trials which were not chosen for
-    their promise.
+    Near the best the difference counts, far below it the ratio. So trials that diverge do not make all others look
+    equal, and bad trials still differ from worse ones. The median is that of trials which no model chose.
     """
 
     sign: float  # of the goal
@@ -565,7 +570,7 @@ class LogRegret:
 
     @classmethod
     def of(cls, values: Array, first: Array, sign: float) -> LogRegret | None:
-        """From measured values (n,), and those that the first trials have come to; None when none is finite."""
+        """Make one from measured values (n,) and the last values of the first trials; None if none is finite."""
         if (found := median_and_best(values, first, sign)) is None:
             return None
         median, best = found
@@ -573,37 +578,37 @@ class LogRegret:
         return cls(sign, best, width if width > 0 else max(abs(best), 1.0))
 
     def targets(self, values: Array) -> Array:
-        """Of measured values (n,); what is not finite is at the bottom."""
+        """Return the targets of measured values (n,); those that are not finite get the lowest."""
         v = np.where(np.isfinite(values), self.sign * values, -np.inf)
         with np.errstate(over="ignore"):
             return -np.log1p(np.clip((self.best - v) / self.width, 0.0, _WORST))
 
     def value(self, target: float) -> float:
-        """The metric that a target stands for; above 0 on a straight line, for nothing was seen there."""
+        """Return the metric of a target; above 0, beyond all values seen, by a straight line."""
         above = target if target > 0 else -float(np.expm1(-target))
         return self.sign * (self.best + self.width * above)
 
     def deviation(self, target: float, deviation: float) -> float:
-        """A small deviation of the target, in the metric's unit."""
+        """Return a small deviation of a target in the metric's unit."""
         return self.width * deviation * float(np.exp(-min(target, 0.0)))
 
 
 LEARNT = 160  # values that hyperparameters are learnt from
-VALUES_KEPT = 400  # values that a process keeps: a decision costs as much in a long search
+VALUES_KEPT = 400  # values that a process keeps, so that decisions of a long search stay quick
 
 
 class TargetMap(Protocol):
     """Turns values into targets, larger is better."""
 
     def targets(self, values: Array, /) -> Array:
-        """Of values of any shape; what is not finite is at the bottom."""
+        """Return the targets of values of any shape; those that are not finite get the lowest."""
 
 
 def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: TargetMap) -> Seen:
-    """The rows at their stages, as targets of the scale.
+    """Return the rows at their stages, as targets of the scale.
 
-    What diverged counts for the end: it stays so. A trial's first row at or after a stage's epoch counts for that
-    stage, the latest where it passes several; another one for the nearest where the trial has no later row.
+    A diverged trial counts at the last stage: it stays diverged. A trial's first row at or after a stage's epoch counts
+    at that stage, the latest one that it passes. Another row counts at the nearest stage if the trial has no later row.
     """
     number, count = np.arange(len(rows)), len(stages.epochs)
     marks = np.array(stages.epochs, dtype=np.float64)
@@ -611,7 +616,7 @@ def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: Ta
     passes = (rows.epoch >= marks[stage]) & (_before(rows) < marks[stage])
     stage = np.where(passes, stage, _nearest(stages, rows.epoch))
     last = np.full(int(rows.trial.max(initial=-1)) + 1, -1)
-    last[rows.trial] = number  # of equals the later stays
+    last[rows.trial] = number  # the latest of a trial stays
     diverged = ~np.isfinite(rows.value)
     stage = np.where(diverged, count - 1, stage)
     taken = np.flatnonzero(diverged | passes | (last[rows.trial] == number))
@@ -619,14 +624,14 @@ def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: Ta
     _, first, which = np.unique(trial * count + stage, return_index=True, return_inverse=True)
     latest = np.empty(len(first), dtype=np.intp)
     latest[which] = np.arange(len(taken))
-    order = np.argsort(first)  # as they were first seen
+    order = np.argsort(first)  # in the order of the log
     first, latest = first[order], latest[order]
     trials, run = _numbered(trial[first])
     return Seen(history.points[trials], run, stage[first], scale.targets(value[latest]))
 
 
 def _numbered(trial: Indices) -> tuple[Indices, Indices]:
-    """The different ones as they come, and of each which it is."""
+    """Return the distinct trials in the order in which they come, and the index (n,) of each in them."""
     found, first, which = np.unique(trial, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(found), dtype=np.intp)
@@ -635,7 +640,7 @@ def _numbered(trial: Indices) -> tuple[Indices, Indices]:
 
 
 def _before(rows: CurveTable) -> Array:
-    """(n,) the epoch of the same trial's row before, 0 for its first."""
+    """Return (n,): the epoch of the same trial's previous row, 0 for its first."""
     order = np.argsort(rows.trial, kind="stable")
     trial, epoch = rows.trial[order], rows.epoch[order]
     found = np.zeros(len(rows))
@@ -649,9 +654,9 @@ def _nearest(stages: Stages, epochs: Array) -> Indices:
 
 
 def spread(seen: Seen, limit: int, rng: Generator | None) -> Indices:
-    """At most `limit` of the values: those of runs that went furthest, and of the others a part.
+    """Return at most `limit` of the values: half of the runs that trained longest, and a part of the others.
 
-    That part is drawn by rng; without, it is the best, the latest and what fills the space (`gp.subset`).
+    rng draws that part; without it, the part is the best, the latest and those that fill the space (`gp.subset`).
     """
     if len(seen) <= limit:
         return np.arange(len(seen))

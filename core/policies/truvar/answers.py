@@ -1,7 +1,7 @@
-"""What a search knows at the end: a level set with its rules, or the configurations that may be the best.
+"""Results of a search with TruVaR's posterior: a level set with rules, or the configurations that may be the best.
 
-Probabilities are of the posterior under the kernel learnt: the practical beta of the policy licenses none. Rules
-describe a region of a space in words: boxes of parameters, grown by cuts (in the manner of PRIM).
+Probabilities are of the posterior under the learnt kernel; the practical beta of the policy guarantees none. Rules
+describe a region of a space by boxes of parameters, found by repeated cuts (as in PRIM).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy.special import ndtr
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import is_number
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import plural, preformatted, visible
 from haltune.errors import InvalidInput
@@ -33,34 +34,34 @@ from .choice import Look, MemberSet, Stage, TruVaRState
 from .policy import TruVaR, check_threshold
 
 _DRAWS = 2000  # joint samples
-_JOINT = 500  # configurations that are sampled together: of the highest upper bounds
-_CUTS = 20  # of a number that are tried at each step
-_GAIN = 1.005  # a cut must raise the measure by this factor, or the rule would only grow longer
-_WORTH = 0.05  # share of the region that another rule must add
+_JOINT = 500  # configurations that are sampled together: those with the highest upper bounds
+_CUTS = 20  # of a number, compared at each step
+_GAIN = 1.005  # a cut must raise the measure by this factor; smaller gains only make the rule longer
+_WORTH = 0.05  # share of the region that a further rule must add
 _BETA2 = 0.25  # beta^2 of F_beta
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A box: parameter -> (lowest, highest) or the options allowed; parameters that may be anything are absent."""
+    """A box: parameter -> (lowest, highest) or the allowed options; parameters without a condition are absent."""
 
     conditions: Mapping[str, Any]
     coverage: float  # share of the region that is in the box
     precision: float  # share of the box that is in the region
 
     def holds(self, config: Mapping[str, Any]) -> bool:
-        """Whether a configuration is in the box; a parameter that it does not have counts as fitting."""
+        """Return True if a configuration is in the box. A parameter that it does not have is not checked."""
         return all(_fits(config[name], kept) for name, kept in self.conditions.items() if name in config)
 
     def __str__(self) -> str:
-        said = " and ".join(_said(name, kept) for name, kept in self.conditions.items()) or "anything"
-        return visible(f"{said}  (covers {self.coverage:.0%} of it, {self.precision:.0%} right)")
+        conditions = " and ".join(_condition(name, kept) for name, kept in self.conditions.items()) or "anything"
+        return visible(f"{conditions}  (covers {self.coverage:.0%} of the region, precision {self.precision:.0%})")
 
 
 def describe(space: Space, configs: Sequence[Mapping[str, Any]], probability: Array, most: int = 3) -> tuple[Rule, ...]:
-    """At most `most` rules for the region to which each of n configurations belongs with a probability (n,).
+    """Return at most `most` rules for a region, to which each of n configurations belongs with a probability (n,).
 
-    Later rules describe what earlier ones leave. None when the region is empty in expectation.
+    Later rules describe what earlier rules leave. There is none if the region is empty in expectation.
     """
     columns: dict[str, NDArray[Any]] = {}
     for name, domain in space.parameters.items():
@@ -80,7 +81,7 @@ def describe(space: Space, configs: Sequence[Mapping[str, Any]], probability: Ar
     return tuple(rules)
 
 
-Cut = tuple[str, str, Mask]  # parameter, side, and what is kept
+Cut = tuple[str, str, Mask]  # parameter, side, and the configurations that are kept
 
 
 def _grown(columns: Mapping[str, NDArray[Any]], choices: set[str], weight: Array) -> tuple[Mask, dict[str, Any]]:
@@ -99,7 +100,7 @@ def _grown(columns: Mapping[str, NDArray[Any]], choices: set[str], weight: Array
 
 
 def _cuts(name: str, column: NDArray[Any], choice: bool, box: Mask) -> list[Cut]:
-    """What is kept by each cut; a configuration that does not have the parameter is never cut off."""
+    """Return the cuts that are possible. A configuration without the parameter is always kept."""
     absent = _absent(column)
     inside = column[box & ~absent]
     if choice:
@@ -121,7 +122,7 @@ def _measure(box: Mask, weight: Array) -> float:
 
 
 def _conditions(columns: Mapping[str, NDArray[Any]], made: set[tuple[str, str]], box: Mask) -> dict[str, Any]:
-    """What the cuts that were made leave of each parameter; None at an end that was not cut."""
+    """Return the conditions on each parameter after the cuts; None at an end that was not cut."""
     found: dict[str, Any] = {}
     for name, column in columns.items():
         inside = column[box & ~_absent(column)]
@@ -144,7 +145,7 @@ def _is_interval(kept: tuple[Any, Any]) -> bool:
     return all(end is None or isinstance(end, (int, float)) for end in kept)
 
 
-def _said(name: str, kept: Any) -> str:
+def _condition(name: str, kept: Any) -> str:
     if not (len(kept) == 2 and _is_interval(kept)):
         return f"{name} is {' or '.join(map(repr, kept))}"
     low, high = kept
@@ -161,7 +162,7 @@ def _absent(column: NDArray[Any]) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class LevelSet:
-    """Which of n configurations reach a threshold. All arrays are (n,), all values in units of the metric."""
+    """Which of n configurations reach a threshold. Arrays are (n,), values in units of the metric."""
 
     space: Space
     metric: str
@@ -175,17 +176,17 @@ class LevelSet:
 
     @property
     def reaches(self) -> Mask:
-        """(n,) the best guess for each, settled or not: its mean reaches the threshold."""
+        """(n,) True if the mean reaches the threshold, settled or not."""
         return self.mean >= self.threshold if self.larger else self.mean <= self.threshold
 
     @property
     def high(self) -> list[tuple[Config, float]]:
-        """Configurations that reach it, with the probability; the surest first."""
+        """Configurations that reach it, with the probability; the most certain first."""
         return self._listed(~self.open & self.reaches, -self.probability)
 
     @property
     def low(self) -> list[tuple[Config, float]]:
-        """Configurations that do not, with the probability that they do; the surest first."""
+        """Configurations that do not, with the probability that they do; the most certain first."""
         return self._listed(~self.open & ~self.reaches, self.probability)
 
     @property
@@ -199,12 +200,14 @@ class LevelSet:
         return describe(self.space, self.configs, self.probability)
 
     def boundary(self, across: str, along: str) -> tuple[Array, Array, Array]:
-        """Values of two parameters, and the highest probability (rows: `along`) over all others: for a contour."""
+        """Return values of two parameters and the highest probability (rows: `along`) over all others: for contours."""
         pairs = [(c.get(across), c.get(along)) for c in self.configs]
         there = [(x, y) for x, y in pairs if x is not None and y is not None]
         xs, ys = sorted({x for x, _ in there}), sorted({y for _, y in there})
         if not xs or not ys:
-            raise InvalidInput(f"{across!r} and {along!r} are not both parameters of any configuration")
+            raise InvalidInput(
+                f"No configuration has both parameters {across!r} and {along!r}. Give two parameters of the space."
+            )
         field = np.full((len(ys), len(xs)), np.nan)
         for (x, y), p in zip(pairs, self.probability, strict=True):
             if x is not None and y is not None:
@@ -218,12 +221,12 @@ class LevelSet:
     def __str__(self) -> str:
         n, side = len(self.configs), "at least" if self.larger else "at most"
         counts = f"{len(self.high)} reach it, {len(self.low)} do not, {len(self.undecided)} are undecided"
-        lines = [f"{self.metric} {side} {self.threshold:.4g}: of {plural(n, 'configuration')} looked at {counts}"]
+        lines = [f"{self.metric} {side} {self.threshold:.4g}: of {plural(n, 'configuration')}, {counts}."]
         if self.rules:
-            lines[0] += "; the region, undecided ones counted by their probability:"
+            lines[0] += " Rules for the region (undecided configurations count by probability):"
         return visible("\n".join(lines + [f"  {rule}" for rule in self.rules]))
 
-    __repr__ = __str__  # of hundreds of configurations
+    __repr__ = __str__  # the dataclass's own would list hundreds of configurations
 
     def _listed(self, among: Mask, order: Array) -> list[tuple[Config, float]]:
         ranked = np.argsort(order, kind="stable")
@@ -232,23 +235,23 @@ class LevelSet:
 
 @dataclass(frozen=True, eq=False)
 class Maximisers:
-    """The configurations that may be the best, by the policy's confidence bounds; arrays (m,), the best mean first."""
+    """The configurations that may be the best by the policy's bounds; arrays (m,), in order of decreasing mean."""
 
     configs: Sequence[Config]
     mean: Array  # units of the metric
     sd: Array
     probability: Array  # to be the best of all, from joint samples
-    epsilon: float  # 4 (1 + slack) eta of the last stage that ended; inf before
-    shortfall: Array  # (draws,) joint samples of how far the first is from the best, units of the metric
+    epsilon: float  # 4 (1 + slack) eta of the last complete stage; inf before
+    shortfall: Array  # (draws,) joint samples of the first one's distance to the best, units of the metric
     space: Space
     metric: str
-    others: Sequence[Config]  # that were looked at, and are not the best by these bounds
+    others: Sequence[Config]  # sites that are not the best by these bounds
     others_mean: Array  # units of the metric
 
     def epsilon_at(self, probability: float) -> float:
-        """The first is within this of the best, with a probability. Raises InvalidInput outside (0, 1)."""
+        """Return the distance to the best that the first keeps with a probability; InvalidInput outside (0, 1)."""
         if not 0.0 < probability < 1.0:
-            raise InvalidInput(f"probability={probability!r}: between 0 and 1")
+            raise InvalidInput(f"probability={probability!r} is not between 0 and 1. Give one, such as 0.95.")
         return float(np.quantile(self.shortfall, probability))
 
     def _repr_html_(self) -> str:
@@ -264,19 +267,21 @@ class Maximisers:
 
 
 def level_set(history: History, log: Iterable[Event], policy: Policy[Any], threshold: float | None = None) -> LevelSet:
-    """The level set of a search: by its policy's beliefs and bounds, at its own threshold or another.
+    """Return the level set of a search at the policy's own threshold or another.
 
-    A policy without beliefs is seen through TruVaR's. Raises InvalidInput without a threshold, where the best
-    leaves none of its shares to reach, and before anything can be said.
+    If the policy has no surrogate over sites, TruVaR's is used. Raises InvalidInput without a threshold, if the best
+    value has no share to reach, and if too few trials have finished.
     """
-    own = policy.part(MemberSet) if history.problem.plain else None  # of several goals there are several
+    own = policy.part(MemberSet) if history.problem.plain else None  # with several goals each weight vector has its own
     if threshold is None and (own is None or not own.sets):
-        raise InvalidInput(f"{type(policy).__name__} has no threshold: study.level_set(threshold=0.92)")
+        raise InvalidInput(f"{type(policy).__name__} has no threshold. Give one: study.level_set(threshold=0.92).")
     if threshold is not None and not is_number(threshold):
-        raise InvalidInput(f"level_set(threshold={threshold!r}): a finite value of the metric")
+        raise InvalidInput(
+            f"level_set(threshold={threshold!r}) is not a number. Give a finite value of the metric, such as 0.92."
+        )
     check_threshold("level_set", threshold, history.problem)
     member_set, state, belief = _known(history, log, own, threshold, as_asked=threshold is None)
-    if (why := member_set.vain(history, belief)) is not None:
+    if (why := member_set.why_no_share(history, belief)) is not None:
         raise InvalidInput(why)
     spent = member_set.spent(history, state, belief)
     sign, field = history.problem.goal.sign, belief.field
@@ -290,7 +295,7 @@ def level_set(history: History, log: Iterable[Event], policy: Policy[Any], thres
 
 
 def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> Maximisers:
-    """What may be the best: by its policy's beliefs, or those of TruVaR. Raises InvalidInput before any can be had."""
+    """Return the configurations that may be the best. Raises InvalidInput if too few trials have finished."""
     own = policy.part(MemberSet) if history.problem.plain else None
     member_set, state, belief = _known(history, log, own, None, as_asked=False)
     spent = member_set.spent(history, state, belief)
@@ -298,7 +303,7 @@ def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> M
     stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
     members = members[np.argsort(-belief.field.mean[members], kind="stable")]
     others = np.setdiff1d(np.arange(len(belief.sites)), members)
-    # joint samples of the `_JOINT` of highest upper bound, members or not; the rest count as never the best
+    # joint samples of the `_JOINT` highest upper bounds, members or not; the rest count as never the best
     field, rng = belief.field, history.rng("design", 2)
     upper = field.mean + 3.0 * np.sqrt(field.variance)
     drawn = np.unique(np.concatenate([members[:1], np.argsort(-upper, kind="stable")[:_JOINT]]))
@@ -318,17 +323,17 @@ def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> M
 def _known(
     history: History, log: Iterable[Event], own: MemberSet | None, threshold: float | None, as_asked: bool
 ) -> tuple[MemberSet, TruVaRState, SiteBelief]:
-    """The policy's beliefs after a log; for another question than its own as if a stage began now."""
+    """Return the posterior after a log. If the goal is not the policy's own, a stage starts now."""
     member_set = own or TruVaR(initial=1).part(MemberSet)
     assert member_set is not None
-    with one_thread():
+    with undisturbed, one_thread, undisturbed.heard:
         state = TruVaRState()
         for event in log:
             state.take(event)
         if not as_asked and (member_set.threshold, member_set.implicit) != (threshold, None):
-            member_set, seen = member_set.towards(threshold), len(state.finished)
+            member_set, seen = member_set.for_threshold(threshold), len(state.finished)
             state = TruVaRState(state.finished, (Look(seen, float(seen), Stage(1, seen + 1)),))
         belief = member_set.surrogate.belief(history, state.finished)
     if belief is None:
-        raise InvalidInput("Nothing can be said yet: too few trials have finished")
+        raise InvalidInput("Too few trials have finished for a model. Ask again when more have.")
     return member_set, state, belief

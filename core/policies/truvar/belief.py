@@ -1,16 +1,15 @@
-"""The Gaussian process over sites that TruVaR decides by: sites, levels of measuring, targets, and the posterior.
+"""TruVaR's surrogate: sites, measurement levels, targets, and the Gaussian process over sites.
 
-Sites, as spatial statistics says, are the finitely many configurations over which the policy has a posterior: all of a
-small finite space, a mesh or a list that the user gave; else representers: Sobol points, half of which are drawn anew
-among the configurations that still matter whenever the kernel is learnt again.
+Sites (a term of spatial statistics) are the finitely many configurations over which the policy has a posterior: all of
+a small finite space, or a mesh or list from the user. Otherwise they are representers: Sobol points. Whenever the
+kernel is learnt again, half of them are redrawn among the configurations that may still be members.
 
-A level is how precisely a configuration is measured, at what cost. For deep learning it is what can be chosen without
-bias: the number of seeds, of cross-validation folds, of validation samples. Fewer epochs bias the value, and are no
-level.
+A level is a precision of measurement with a cost. For deep learning it is an unbiased choice: the number of seeds, of
+cross-validation folds, of validation samples. Fewer epochs bias the value and are not a level.
 
-Targets are sign * value, in the metric's own units, so that a threshold keeps its meaning. The kernel is given, or
-learnt on the first m finished trials, m the largest multiple of `refit_every`; later ones condition it one by one.
-What is held in memory only saves work: the same log prefix gives the same bits without it.
+Targets are sign * value in the metric's units, so that a threshold keeps its meaning. The kernel is given, or learnt on
+the first m finished trials, m the largest multiple of `refit_every`; later trials condition the posterior one by one.
+Caches only save work: without them the same log prefix gives the same bits.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ GridOption = int | Sequence[Mapping[str, Any]] | None
 NoiseOption = float | Callable[..., float] | None
 Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
 ObservationKeys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
-MOST_SITES = 20_000  # configurations that are looked at one by one
-DENSE = 5000  # sites up to which the covariance matrix is kept: 200 MB
+MOST_SITES = 20_000  # configurations that may be listed
+DENSE = 5000  # up to so many sites the covariance matrix is stored: 200 MB
 _NEIGHBOUR_DEVIATION = 0.05  # of the steps around members, in the unit cube
-_NOISE_FREEDOM = 2.0  # degrees of freedom of the guess of a level's noise from costs, against repeats
-_REBASE = 50  # observations after which a field under a given kernel is made anew: rank-one errors add up
-_NUGGET = 1e-6  # of the targets' variance: a known noise of 0 would leave no pivot above rounding
-_EXACT = 1e-10  # of the prior variance: stands for a noise of 0 under a given kernel, and for less than this
-_CLIPPED_BEYOND = 5.0  # level sets: a value so many times as far below the best as the median is no worse
+_NOISE_FREEDOM = 2.0  # weight, in repeats, of the estimate of a level's noise from its cost
+_REBASE = 50  # observations after which a field under a given kernel is recomputed, because rank-one errors add up
+_NUGGET = 1e-6  # of the targets' variance: with a known noise of 0 pivots would be below rounding
+_EXACT = 1e-10  # of the prior variance: smallest noise under a given kernel
+_CLIPPED_BEYOND = 5.0  # level sets: a value is clipped at this many times the median's distance below the best
 
 
 # -- sites -------------------------------------------------------------------------------------
@@ -59,12 +58,12 @@ _CLIPPED_BEYOND = 5.0  # level sets: a value so many times as far below the best
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """n configurations of a space."""
+    """Distinct configurations of a space."""
 
     configs: Sequence[Config]
     keys: Sequence[str]
     points: Array  # (n, dim)
-    fixed: bool  # True: all there is to choose from; False: they represent a space that is larger
+    fixed: bool  # True: all configurations to choose from; False: they represent a larger space
 
     @classmethod
     def of(cls, space: Space, configs: Sequence[Config], fixed: bool) -> Sites:
@@ -79,15 +78,14 @@ class Sites:
         return {key: i for i, key in enumerate(self.keys)}
 
     def tried(self, keys: frozenset[str] | set[str]) -> Mask:
-        """(n,) which of them are among these keys."""
         return np.array([key in keys for key in self.keys])
 
 
 def fixed_sites(space: Space, grid: GridOption) -> Sites | None:
-    """A list, a mesh, or a small finite space; None where representers are needed.
+    """Return the sites of a list, a mesh or a small finite space; None if representers are needed.
 
-    grid: configurations; or how many values a continuous parameter takes on a mesh; None leaves it to the space.
-    Raises InvalidInput for configurations that are not of the space, and for more than 20,000 of them.
+    grid: configurations; or the number of values of a continuous parameter on a mesh; None: the whole space.
+    Raises InvalidInput for a configuration outside the space, and for more than 20,000 of them.
     """
     if isinstance(grid, int):
         found = space.mesh(grid, MOST_SITES)
@@ -95,8 +93,8 @@ def fixed_sites(space: Space, grid: GridOption) -> Sites | None:
         found = [dict(config) for config in grid]
         strange = [config for config in found if not space.contains(config)]
         if strange or not found:
-            problem = f"{strange[0]!r} is not a configuration of the space" if strange else "it is empty"
-            raise InvalidInput(f"grid: {problem}")
+            problem = f"contains {strange[0]!r}, not a configuration of the space" if strange else "is empty"
+            raise InvalidInput(f"grid {problem}. Give configurations of the space.")
         found = space.canonical_many(found)
     elif space.size is not None and space.size <= MOST_SITES:
         found = space.enumerate()
@@ -108,9 +106,9 @@ def fixed_sites(space: Space, grid: GridOption) -> Sites | None:
 
 
 def representers(space: Space, count: int, rng: Generator, matters: Callable[[Array], Mask] | None) -> Sites:
-    """About `count` Sobol configurations; up to half of them matter, drawn near those that do if these are few.
+    """Return about `count` Sobol configurations. Up to half may be members; if few are, their neighbours are added.
 
-    matters: points (m, dim) -> (m,) whether they may still be what is looked for; None: nothing is known.
+    matters: points (m, dim) -> (m,) True if a point may be a member; None if nothing is known.
     """
     spread = space.sample_up_to(count, rng, "sobol")
     if matters is None:
@@ -129,14 +127,13 @@ def representers(space: Space, count: int, rng: Generator, matters: Callable[[Ar
 
 
 def is_grid(grid: Any) -> bool:
-    """Whether it is a number of values, or a list of mappings."""
     if isinstance(grid, (bool, str)) or not isinstance(grid, (int, Sequence)):
         return False
     return isinstance(grid, int) or all(isinstance(config, Mapping) for config in grid)
 
 
 def grid_to_json(grid: GridOption) -> Any:
-    """A number as it is; a list by its length and a digest of its configurations."""
+    """Return a number unchanged; for a list its length and a digest of its configurations."""
     if grid is None or isinstance(grid, int):
         return grid
     text = "\n".join(sorted(repr(sorted(config.items())) for config in grid))
@@ -148,19 +145,19 @@ def grid_to_json(grid: GridOption) -> Any:
 
 @dataclass(frozen=True)
 class Level:
-    """One way of measuring: how precisely, and at what cost.
+    """A measurement level: how precise it is, and what it costs.
 
     Args:
-        name: what `trial.level` returns in the training, such as "3 seeds".
-        noise: variance of one value around the truth, squared units of the metric. Default: None, estimated from
+        name: value of `trial.level` in the training, such as "3 seeds".
+        noise: variance of one value around the true value, squared units of the metric. Default: None, estimated from
             repeats.
-        cost: relative to the other levels; it multiplies the configuration's own cost. Default: 1.
+        cost: factor of the configuration's own cost, relative to the other levels. Default: 1.
 
     Raises:
-        InvalidInput: for a name that is not a text, and for a noise or a cost that is not possible.
+        InvalidInput: for a name that is not text, a negative noise, or a cost that is not above 0.
 
     Example:
-        >>> from haltune import Level
+        >>> from haltune.policies import Level
         >>> from haltune.policies import TruVaR
         >>> policy = TruVaR(threshold=0.9, levels=[Level("1 seed", cost=1), Level("5 seeds", cost=5)])
         >>> [level["name"] for level in policy.spec["levels"]]
@@ -173,35 +170,39 @@ class Level:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise InvalidInput(f"Level({self.name!r}): give a name, such as '3 seeds'")
+            raise InvalidInput(f"Level({self.name!r}) has no name. Give one, such as '3 seeds'.")
         if self.noise is not None and not (self.noise >= 0.0 and math.isfinite(self.noise)):
             raise InvalidInput(
-                f"Level({self.name!r}, noise={self.noise!r}): give a variance, 0 or more, or None to estimate it"
+                f"Level({self.name!r}, noise={self.noise!r}) is not a variance. Give 0 or more, or None to estimate it."
             )
         if not (self.cost > 0.0 and math.isfinite(self.cost)):
-            raise InvalidInput(f"Level({self.name!r}, cost={self.cost!r}): give a positive number")
+            raise InvalidInput(f"Level({self.name!r}, cost={self.cost!r}) is not allowed. Give a positive number.")
 
 
 ONLY = Level("only")
 
 
 def levels_from(given: Iterable[Level | Mapping[str, Any]]) -> tuple[Level, ...]:
-    """Levels, as given or from their JSON. Raises InvalidInput when two share a name."""
+    """Return levels as given or from their JSON. Raises InvalidInput if two have the same name."""
     try:
         found = tuple(level if isinstance(level, Level) else Level(**level) for level in given)
     except TypeError as error:
-        raise InvalidInput(f"levels={given!r}: give a list of Level('3 seeds', noise=..., cost=3)") from error
+        raise InvalidInput(
+            f"levels={given!r} is not a list of levels. Give a list of Level('3 seeds', noise=..., cost=3)."
+        ) from error
     if len({level.name for level in found}) < len(found):
-        raise InvalidInput(f"Two levels share a name: {', '.join(level.name for level in found)}")
+        raise InvalidInput(
+            f"Two levels share a name: {', '.join(level.name for level in found)}. Give each its own name."
+        )
     return found
 
 
 def noises(levels: Sequence[Level], repeats: Mapping[str, Sequence[Array]], overall: float) -> Array:
-    """(k,) variances of the levels: those given, and estimates of the others.
+    """Return the noise variances (k,) of the levels: the given ones, and estimates of the others.
 
     repeats: level name -> values of each configuration measured there more than once. overall: the noise of all values
-    together, from a fit. The guess that a mean of c trainings costs c and has a c-th of the variance, overall at the
-    mean cost, counts as two repeats in addition to those there are.
+    together, from a fit. The estimate starts from a model (the mean of c trainings costs c and has 1 / c of the
+    variance, overall at the mean cost), which has the weight of two repeats.
     """
     typical = float(np.mean([level.cost for level in levels]))
 
@@ -220,7 +221,7 @@ def noises(levels: Sequence[Level], repeats: Mapping[str, Sequence[Array]], over
 
 
 class DenseField:
-    """Means, variances and covariances at n points: the covariance matrix itself, changed by rank-one steps."""
+    """Means, variances and covariances at n points, with a stored covariance matrix and rank-one updates."""
 
     def __init__(self, mean: Array, covariance: Array, prior: float) -> None:
         self.mean, self.covariance = mean, covariance  # (n,), (n, n) symmetric in C order
@@ -228,16 +229,16 @@ class DenseField:
         self.variance = np.maximum(covariance.diagonal(), 0.0)  # (n,), without noise
 
     def rows(self, block: Indices) -> Array:
-        """Covariances (b, n) of the points of a block with all points."""
+        """Return covariances (b, n) of the points of a block with all points."""
         first, last = int(block[0]), int(block[-1])
         return self.covariance[first : last + 1] if last - first + 1 == len(block) else self.covariance[block]
 
     def observe(self, index: int, target: float, noise: float) -> None:
-        """Observe a target at a point: C -= c c' / (noise + c_index), in place; float64, as the errors add up."""
+        """Condition on a target at a point, in place: C -= c c' / (noise + c_index). float64, because errors add up."""
         column: Array = self.covariance[index].copy()
         total = noise + column[index]
         if total > 0.0:
-            # C is symmetric, so that its transpose, which Fortran sees, is C itself: updated without a copy.
+            # C is symmetric, so its transpose, which Fortran reads, is C itself, and dger updates it without a copy.
             blas.dger(-1.0 / total, column, column, a=self.covariance.T, overwrite_a=1)
             self.mean = self.mean + column * ((target - self.mean[index]) / total)
         self.variance = np.maximum(self.covariance.diagonal(), 0.0)
@@ -247,7 +248,7 @@ class DenseField:
 
 
 class BlockedField:
-    """The same for many points: the factor half = L^-1 k(X, points) (t, n), and covariances when asked for."""
+    """The same for more points: the factor half = L^-1 k(X, points) (t, n), and covariances on demand."""
 
     def __init__(self, posterior: Posterior, points: Array, half: Array | None = None) -> None:
         self.posterior, self.points, self.prior = posterior, points, posterior.kernel.variance
@@ -294,7 +295,7 @@ def data_keys(history: History, finished: FinishedTrials) -> ObservationKeys:
 
 
 def _target(history: History, id: int, floor: float) -> float:
-    """sign * the value that the trial counts for; the floor where it has none, failed, or has a lower one."""
+    """Return sign * the value that the trial counts for, at least `floor`; `floor` if it failed or has no value."""
     trial = history.trial(id)
     value = trial.target(history.problem.goal)
     return max(value, floor) if np.isfinite(value) and trial.status is not Status.FAILED else floor
@@ -306,10 +307,10 @@ class SiteBelief:
 
     seen: int
     sites: Sites
-    field: Field  # over the sites; not to be changed, ask for a copy
-    posterior: Posterior  # the same anywhere; with fixed sites after the first observations alone
+    field: Field  # over the sites; do not change it, make a copy
+    posterior: Posterior  # the same over the whole space; with fixed sites only after the first observations
     noise: Array  # (k, n) variance of an observation of each site at each level
-    exact: float  # the variance that stands for 0: what is known as well as this cannot be known better
+    exact: float  # the variance that stands for 0: a smaller one cannot be reduced
 
     @property
     def scale(self) -> float:
@@ -319,27 +320,27 @@ class SiteBelief:
 
 @dataclass(frozen=True)
 class _Base:
-    """What was learnt from the first m trials."""
+    """What the first m trials determine."""
 
     posterior: Posterior
-    floor: float  # targets below it, or not finite, count as this
+    floor: float  # lower or non-finite targets are replaced by it
     noises: Array  # (k,) of the levels
     exact: float  # the variance that stands for 0
 
 
 @dataclass(eq=False)
 class SiteSurrogate:
-    """Makes beliefs from a log. matters: which points may still be what is looked for, for representers."""
+    """Builds posteriors from a log. matters: which points may be members, for representers."""
 
     kernel: Kernel | KernelName
-    mean: float  # of the prior, units of the metric; of a given kernel alone
+    mean: float  # of the prior, units of the metric; used with a given kernel
     noise: NoiseOption
     levels: tuple[Level, ...]
     refit_every: int
     minimum: int  # trials before the kernel is learnt
     grid: GridOption
     count: int  # representers
-    sets: bool  # level sets are looked for
+    sets: bool  # True: the goal is a level set
     threshold: float | None  # units of the metric; None: the best, or a share of it
     matters: Matters | None = None
     _problem: Problem | None = field(init=False, default=None)
@@ -349,11 +350,11 @@ class SiteSurrogate:
     _field: tuple[Any, ObservationKeys, Field] | None = field(init=False, default=None)  # base, data beyond, result
 
     def belief(self, history: History, finished: FinishedTrials) -> SiteBelief | None:
-        """After these trials; None while there are too few to learn a kernel from."""
+        """Return the posterior after these trials; None if there are too few to learn a kernel."""
         given = isinstance(self.kernel, Kernel)
         if not given and len(finished) < self.minimum:
             return None
-        self._attend(history.problem)
+        self._use(history.problem)
         data, seen = data_keys(history, finished), len(finished)
         count = seen - seen % _REBASE if given else max(self.minimum, seen - seen % self.refit_every)
         key = (history.seed, data[:count])
@@ -384,23 +385,23 @@ class SiteSurrogate:
         return SiteBelief(seen, sites, grown, posterior, np.asarray(noise), base.exact)
 
     def sites_of(self, problem: Problem) -> Sites | None:
-        """The sites, where they do not depend on what was seen."""
-        self._attend(problem)
+        """Return the sites if they do not depend on observations, else None."""
+        self._use(problem)
         if self._fixed is None:
             self._fixed = (fixed_sites(problem.space, self.grid),)
         return self._fixed[0]
 
     def level_of(self, history: History, id: int) -> int:
-        """The number of the level that a trial was measured at; the first for one without."""
+        """Return the number of the level at which a trial was measured; 0 if it has none."""
         name = history.trial(id).tags.get("level")
         return next((k for k, level in enumerate(self.levels) if level.name == name), 0)
 
-    def _attend(self, problem: Problem) -> None:
-        """Memory is of one problem. Raises InvalidInput for a kernel of another dimension."""
+    def _use(self, problem: Problem) -> None:
+        """Clear the caches for another problem. Raises InvalidInput for a kernel of another dimension."""
         if self._problem is not problem:
             if isinstance(self.kernel, Kernel) and len(self.kernel.lengthscales) != problem.space.dim:
                 raise InvalidInput(
-                    f"The kernel has {len(self.kernel.lengthscales)} lengthscales, and the space has "
+                    f"The kernel has {len(self.kernel.lengthscales)} lengthscales, but the space has "
                     f"{problem.space.dim} coordinates (space.dim). Give one lengthscale for each."
                 )
             self._problem, self._fixed, self._field = problem, None, None
@@ -443,10 +444,10 @@ class SiteSurrogate:
         return replace(base, posterior=posterior)
 
     def _floor(self, history: History, finished: FinishedTrials) -> float:
-        """Targets below this count as this: how bad a bad one is must not set the scale that good ones are seen on.
+        """Return the lowest target, so that very bad values do not set the scale of good ones.
 
-        The median for optimisation, as a learnt scale has its 0 there: a value below it says only that it is worse. For
-        level sets far below it, and as far below the threshold as the best is above.
+        For optimisation it is the median: a learnt scale has its 0 there, and a lower value only shows that it is
+        worse. For level sets it is far below the best, and as far below the threshold as the best is above.
         """
         values = np.array([_target(history, id, -np.inf) for id in finished])
         finite, threshold = values[np.isfinite(values)], self._threshold(history)
@@ -462,7 +463,7 @@ class SiteSurrogate:
         return np.inf if self.threshold is None else history.problem.goal.sign * self.threshold
 
     def _repeats(self, history: History, finished: FinishedTrials, floor: float) -> dict[str, list[Array]]:
-        """Values of configurations that were measured more than once at a level; failed trials say nothing of noise."""
+        """Return repeated values by level. Failed trials are left out: they contain no information about noise."""
         groups: dict[tuple[str, str], list[float]] = {}
         for id in finished:
             if (trial := history.trial(id)).status is not Status.FAILED:
@@ -476,12 +477,11 @@ class SiteSurrogate:
         return found
 
     def _variance(self, history: History, id: int, base: _Base) -> float:
-        """Variance of a trial's observation as the base has it."""
         own = float(base.noises[self.level_of(history, id)]) + self._noise_at(history.trial(id).config)
         return max(own, base.exact)
 
     def _noise_at(self, config: Config) -> float:
-        """The share of the noise that belongs to the configuration."""
+        """Return the part of the noise that depends on the configuration."""
         if not callable(self.noise):
             return float(self.noise or 0.0)
         returned = self.noise(dict(config))
@@ -498,14 +498,14 @@ class SiteSurrogate:
     def _grown(
         self, history: History, later: FinishedTrials, data: ObservationKeys, key: Any, base: _Base, sites: Sites
     ) -> Field:
-        """The field after later trials: from the one in memory where it is a part of the way, else from the base."""
+        """Return the field after later trials, from the cached one if it is a prefix, else from the base."""
         memory = self._field
         if memory is None or memory[0] != key or memory[1] != data[: len(memory[1])]:
             memory = (key, (), field_of(base.posterior, sites.points))
         grown = memory[2]
         for id in later[len(memory[1]) :]:
             site = sites.number.get(history.problem.space.key(history.trial(id).config))
-            if site is not None:  # a trial of another grid has no site; the next base counts it
+            if site is not None:  # a trial of another grid has no site; the next base includes it
                 grown.observe(site, _target(history, id, base.floor), self._variance(history, id, base))
         self._field = (key, data, grown)
         return grown

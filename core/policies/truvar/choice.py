@@ -1,16 +1,16 @@
-"""How TruVaR chooses: stages, confidence sets, members and reductions (Bogunovic et al. 2016, algorithms 1 and 2).
+"""TruVaR's choice: stages, confidence sets, members and reductions (Bogunovic et al. 2016, algorithms 1 and 2).
 
-A stage is the paper's epoch (an epoch here is one of a training). In stage i, which began at time t_(i), points
-count as known once sqrt(beta_(i)) sigma is at most eta_(i); both change from stage to stage:
+A stage is the paper's epoch (here an epoch is part of a training). Stage i starts at time t_(i). In it a point is
+known if sqrt(beta_(i)) sigma is at most eta_(i); both change from stage to stage:
 
     eta_(i) = eta r^(i-1),  beta_(i) = a log(|D| t_(i)^2),  t_(1) = 1,  t_(i+1) = t + 1
 
-after t observations. All deviations here are in units of the prior's: k(x, x) = 1. (14) asks for
-beta = 2 log(|D| C^2 pi^2 / (6 delta c_min^2)) with C the cost by the end of the stage: `theorem` takes the cost
-spent by now, so that lemma C.1 holds at every time.
+after t observations. Deviations are in units of the prior's: k(x, x) = 1. (14) needs
+beta = 2 log(|D| C^2 pi^2 / (6 delta c_min^2)) with C the cost at the end of the stage. `theorem` takes the cost so far
+instead, with which lemma C.1 holds at every time.
 
-The stages are read from the decisions in the log. Members that may come back are a function of the belief now; those
-that may not are the intersection over all decisions, made again from the first one that is not in memory.
+The stages are read from the decisions in the log. If members may come back, they are a function of the current
+posterior. If not, they are the intersection over all decisions, recomputed from the first that is not cached.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """How stages narrow. a: factor of beta; delta: probability that `theorem` may fail."""
+    """Confidence bounds by stage. a: factor of beta; delta: probability that the bound of `theorem` fails."""
 
     a: float
     beta_form: Literal["practical", "theorem", "constant"] = "practical"  # constant: beta is a
     delta: float = 0.1
-    eta: float = 1.0  # of the first stage, prior deviations; 0: all variance counts, always
+    eta: float = 1.0  # of the first stage, prior deviations; 0: all variance always counts
     r: float = 0.1
     slack: float = 0.0  # the paper's delta-bar
-    floor: float = 1e-6  # prior deviations: eta goes no lower, or noiseless data would lower it for ever
+    floor: float = 1e-6  # lower limit of eta, prior deviations; without it noiseless data would lower eta without end
 
     def eta_of(self, stage: Stage) -> float:
         return self.eta * self.r ** (stage.number - 1)
 
     def beta_of(self, stage: Stage, size: int, spent: float) -> float:
-        """beta_(i) for `size` points; spent: cost by now over the smallest cost, for `theorem` alone."""
+        """Return beta_(i) for `size` points. spent: cost so far over the smallest cost, used by `theorem`."""
         if self.beta_form == "theorem":
             return 2.0 * math.log(size * max(spent, 1.0) ** 2 * math.pi**2 / (6.0 * self.delta))
         if self.beta_form == "constant":
             return self.a
-        # A single point has log 1 = 0: it would count as known before it was seen.
+        # A single point has log 1 = 0: it would count as known before any observation.
         return self.a * math.log(max(size, 2) * stage.since**2)
 
     def after(self, stage: Stage, widest: float, seen: int, size: int, spent: float) -> Stage:
-        """The stage after `seen` observations; widest: the largest deviation of a member, prior deviations."""
+        """Return the stage after `seen` observations; widest: the largest deviation of a member, prior deviations."""
         while self.eta_of(stage) > self.floor:
             width = math.sqrt(self.beta_of(stage, size, spent)) * widest
             if width > (1.0 + self.slack) * self.eta_of(stage):
@@ -81,28 +81,28 @@ class Confidence:
         return stage
 
     def accuracy(self, stage: Stage) -> float:
-        """epsilon = 4 (1 + slack) eta of the last stage that ended, prior deviations (theorem 3.1); inf before."""
+        """Return epsilon = 4 (1 + slack) eta of the last complete stage, prior deviations (theorem 3.1); inf before."""
         if stage.number == 1:
             return math.inf
         return 4.0 * (1.0 + self.slack) * self.eta_of(Stage(stage.number - 1))
 
 
 def potential_maximisers(mean: Array, width: Array, among: Mask) -> Mask:
-    """(5): the points among these whose upper bound reaches the best lower bound; width = sqrt(beta) sigma, (n,)."""
+    """Return (5): points among these whose upper bound reaches the best lower bound. width (n,): sqrt(beta) sigma."""
     best = float(np.max(mean - width, where=among, initial=-np.inf))
     return np.asarray(among & (mean + width >= best))
 
 
 def unclassified(mean: Array, width: Array, low: float, high: float, among: Mask) -> Mask:
-    """(6): the points among these not yet known to lie above or below a threshold somewhere in [low, high]."""
+    """Return (6): the points among these that may be above or below a threshold in [low, high]."""
     return np.asarray(among & (mean + width >= low) & (mean - width <= high))
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What is looked for. Larger is better; threshold in units of the target; neither: the maximum.
+    """Goal of the search: a threshold, in units of the target, or the maximum if neither is given. Larger is better.
 
-    share: the threshold is this times the maximum of f (Gotovos et al. 2013, section 5).
+    share: the threshold is this share of the maximum of f (Gotovos et al. 2013, section 5).
     """
 
     threshold: float | None = None
@@ -110,7 +110,7 @@ class Aim:
 
     @classmethod
     def of(cls, threshold: float | None, implicit: float | None, sign: float) -> Aim:
-        """From the options, in units of the metric. A loss is good below best / implicit."""
+        """Build from the options, in units of the metric. A loss is good below best / implicit."""
         share = None if implicit is None else implicit if sign > 0 else 1.0 / implicit
         return cls(None if threshold is None else sign * threshold, share)
 
@@ -119,7 +119,7 @@ class Aim:
         return self.threshold is not None or self.share is not None
 
     def between(self, mean: Array, width: Array) -> tuple[float, float]:
-        """Where the threshold lies: [h, h], or the interval that the bounds on the maximum leave."""
+        """Return bounds of the threshold: [h, h], or the interval given by the bounds on the maximum."""
         if self.threshold is not None or self.share is None:
             h = -math.inf if self.threshold is None else self.threshold
             return h, h
@@ -127,14 +127,14 @@ class Aim:
         return min(ends), max(ends)
 
     def open(self, mean: Array, width: Array, among: Mask) -> Mask:
-        """The points among these that are not settled: (5) or (6)."""
+        """Return the points among these that are not settled: (5) or (6)."""
         if not self.sets:
             return potential_maximisers(mean, width, among)
         low, high = self.between(mean, width)
         return unclassified(mean, width, low, high, among)
 
     def members(self, mean: Array, width: Array, among: Mask) -> Mask:
-        """M: the open points; under an implicit threshold also those that may be the maximum that sets it."""
+        """Return M: the open points; under an implicit threshold also those that may be the maximum that sets it."""
         found = self.open(mean, width, among)
         if self.share is None or not found.any():
             return found
@@ -143,7 +143,7 @@ class Aim:
 
 @dataclass(frozen=True)
 class Prices:
-    """What an observation costs: 1, a function (config) or (config, previous), or learnt; times its level's cost."""
+    """Cost of an observation: 1, a function (config) or (config, previous), or learnt; times the level's cost."""
 
     options: CostOptions
     learnt: bool
@@ -151,16 +151,16 @@ class Prices:
     _fits: Memo[GPCost] = field(default_factory=lambda: Memo(1), repr=False, compare=False)
 
     def of(self, history: History, finished: FinishedTrials, points: Array) -> Array:
-        """(k, n) at points (n, dim) for each level."""
+        """Return costs (k, n) at points (n, dim) for each level."""
         factors = np.array([level.cost for level in self.levels])[:, None]
         model = self.model(history, finished)
         if model is None:
             return factors * np.ones(len(points))
         own = model.predict(points, self.options.standing(history)).median
-        return factors * np.maximum(own, 1e-12)  # what is free is divided by, too
+        return factors * np.maximum(own, 1e-12)  # because reductions are divided by the cost
 
     def model(self, history: History, finished: FinishedTrials) -> GPCost | KnownCost | None:
-        """The cost of a configuration at a level of cost 1; None: 1."""
+        """Return the model of a configuration's cost at a level of cost 1; None: 1."""
         if self.options.cost is not None:
             return KnownCost(self.options.cost, history.problem.space)
         unit = self.options.unit(history)
@@ -177,7 +177,7 @@ class Prices:
         return self._fits((history.seed, history.problem.space, tuple(costs)), fitted)
 
     def spent(self, history: History, ids: FinishedTrials, least: float) -> float:
-        """The cost of these trials, in units of the least cost an observation can have."""
+        """Return the cost of these trials, in units of the least cost of an observation."""
         factors = [self._factor(history, id) for id in ids]
         if self.options.cost is None:
             return float(sum(factors)) / least
@@ -195,7 +195,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A decision that was made: after how many observations, what they had cost, and the stage it found."""
+    """A past decision: the number of observations before it, their cost, and its stage."""
 
     seen: int
     spent: float  # in units of the least cost of an observation
@@ -204,7 +204,7 @@ class Look:
 
 @dataclass
 class TruVaRState:
-    """The trials that ended, and the decisions that were made, in log order."""
+    """The trials that ended and the past decisions, in log order."""
 
     finished: FinishedTrials = ()
     looks: tuple[Look, ...] = ()
@@ -214,7 +214,6 @@ class TruVaRState:
         return self.looks[-1].stage if self.looks else Stage()
 
     def take(self, event: Event) -> None:
-        """Take up the next event of the log."""
         if isinstance(event, Started) and "stage" in event.evidence:
             e = event.evidence
             look = Look(int(e["seen"]), float(e["spent"]), Stage(int(e["stage"]), int(e["since"])))
@@ -224,7 +223,7 @@ class TruVaRState:
 
 @dataclass(eq=False)
 class MemberSet:
-    """Algorithm 2 over the beliefs of a surrogate. threshold, implicit: what is looked for, units of the metric."""
+    """Algorithm 2 over the posteriors of a surrogate. threshold, implicit: as the policy's, in units of the metric."""
 
     confidence: Confidence
     threshold: float | None
@@ -242,30 +241,30 @@ class MemberSet:
         return Aim.of(self.threshold, self.implicit, history.problem.goal.sign)
 
     def members(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
-        """M_t (n,), with the beta of the stage that the last decision found."""
+        """Return M_t (n,), with the beta of the last decision's stage."""
         among = np.ones(len(belief.sites), dtype=np.bool_)
         if self.monotone and belief.sites.fixed:
-            among = self._standing(history, state)
+            among = self._remaining(history, state)
         return self._found(history, belief, state.stage, spent, among)
 
     def open(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
-        """The members that are not settled; under an implicit threshold others may set it."""
+        """Return the members that are not settled (not those that only set an implicit threshold)."""
         every = self.members(history, state, belief, spent)
         width = self.root(state.stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).open(belief.field.mean, width, every)
 
-    def vain(self, history: History, belief: SiteBelief) -> str | None:
-        """Why no share of the best divides good from bad, if none does."""
+    def why_no_share(self, history: History, belief: SiteBelief) -> str | None:
+        """Return why the implicit threshold divides nothing, or None if it does."""
         best, aim = float(belief.field.mean.max()), self.aim_of(history)
         if aim.share is None or aim.share * best <= best:
             return None
         return (
-            f"implicit={self.implicit} is a share of the best, and the best is about "
-            f"{history.problem.goal.sign * best:.3g}: a share needs values above 0; give a threshold instead"
+            f"implicit={self.implicit} is a share of the best value, which is about "
+            f"{history.problem.goal.sign * best:.3g}. A share needs values above 0: give a threshold instead."
         )
 
-    def towards(self, threshold: float | None) -> MemberSet:
-        """The same beliefs for another question."""
+    def for_threshold(self, threshold: float | None) -> MemberSet:
+        """Return the same surrogate for another threshold, or None for the maximum."""
         confidence = Confidence(0.5 if threshold is None else 1.0)
         matters = partial(may_matter, confidence, threshold, None, self.surrogate.count)
         surrogate = replace(self.surrogate, sets=threshold is not None, threshold=threshold, matters=matters)
@@ -275,32 +274,31 @@ class MemberSet:
         return math.sqrt(self.confidence.beta_of(stage, self._size(belief), spent))
 
     def advance(self, stage: Stage, belief: SiteBelief, members: Mask, spent: float) -> Stage:
-        """The stage that these members begin, or the same."""
+        """Return the stage after these members: the same or a later one."""
         widest = float(np.sqrt(belief.field.variance[members].max())) / belief.scale
         return self.confidence.after(stage, widest, belief.seen, self._size(belief), spent)
 
     def spent(self, history: History, state: TruVaRState, belief: SiteBelief) -> float:
-        """The cost of the observations, in units of the least cost; their number where beta does not need it."""
+        """Return the cost of the observations in units of the least cost, or their number if beta needs no cost."""
         if self.confidence.beta_form != "theorem":
             return float(belief.seen)
         least = float(self.prices.of(history, state.finished, belief.sites.points).min())
         return self.prices.spent(history, state.finished, least)
 
-    def remember(self, history: History, state: TruVaRState, look: Look, members: Mask) -> None:
-        """Save the next decision the way back to these members."""
+    def cache_members(self, history: History, state: TruVaRState, look: Look, members: Mask) -> None:
         if self.monotone:
             self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
 
     def _size(self, belief: SiteBelief) -> int:
-        """|D|, of which corollary 3.2 counts every level."""
+        """Return |D|; corollary 3.2 counts every level."""
         return len(belief.sites) * (len(self.surrogate.levels) if self.confidence.beta_form == "theorem" else 1)
 
     def _found(self, history: History, belief: SiteBelief, stage: Stage, spent: float, among: Mask) -> Mask:
         width = self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
         return self.aim_of(history).members(belief.field.mean, width, among)
 
-    def _standing(self, history: History, state: TruVaRState) -> Mask:
-        """The members that the decisions so far left: from the last of them that is in memory."""
+    def _remaining(self, history: History, state: TruVaRState) -> Mask:
+        """Return the members that the decisions so far left, from the last decision that is cached."""
         known, found = len(state.looks), None
         while known and (found := self._sets.get(_key(history, state.finished, state.looks[:known]))) is None:
             known -= 1
@@ -319,7 +317,7 @@ def may_matter(
     confidence: Confidence, threshold: float | None, implicit: float | None, size: int, posterior: Posterior,
     points: Array, seen: int, sign: float,
 ) -> Mask:  # fmt: skip
-    """Which points (m, dim) may be members after `seen` observations, as if a stage of `size` points began."""
+    """Return which points (m, dim) may be members after `seen` observations, if a stage of `size` points started."""
     mean, variance = posterior.predict(points)
     width = np.sqrt(confidence.beta_of(Stage(1, seen + 1), size, seen + 1.0) * variance)
     return Aim.of(threshold, implicit, sign).members(mean, width, np.ones(len(points), dtype=np.bool_))
@@ -331,11 +329,11 @@ def _key(history: History, finished: FinishedTrials, looks: tuple[Look, ...]) ->
 
 # -- reductions ----------------------------------------------------------------------------------
 
-# Truncated variance reduction: the observation that takes most off the variances that still matter, per cost.
+# Truncated variance reduction: the observation with the largest reduction, per cost, of the variances that still count.
 #
-# Notation (Bogunovic, Scarlett, Krause, Cevher, "Truncated Variance Reduction", NIPS 2016): M are the points that
-# matter, v_i the posterior variance of f at point i, C the posterior covariance, e the floor below which a
-# variance counts no more (eta^2 / beta there), `over` d_i = max(v_i - e, 0) in M and 0 outside. Equation (3),
+# Notation (Bogunovic, Scarlett, Krause, Cevher, "Truncated Variance Reduction", NIPS 2016): M are the members, v_i the
+# posterior variance of f at point i, C the posterior covariance, e = eta^2 / beta the floor below which a variance no
+# longer counts, `over` d_i = max(v_i - e, 0) in M and 0 outside. Equation (3),
 #
 #     sum_M max(v_i, e) - sum_M max(v_i - C_ij^2 / (noise_j + v_j), e),
 #
@@ -343,31 +341,31 @@ def _key(history: History, finished: FinishedTrials, looks: tuple[Look, ...]) ->
 #
 #     sum over the rows with d_i > 0 of  min(C_ij^2 / (noise_j + v_j), d_i),
 #
-# in which nothing cancels and saturated rows are never touched. `noise` may be a matrix (k, n): one row for each noise
-# level. Over fixed sites all are compared; where representers stand for a larger space, the sum is over them and the
-# observation is looked for everywhere (appendix A there).
+# which has no cancellation and never touches saturated rows. `noise` may be a matrix (k, n): a row for each noise
+# level. Over fixed sites all are compared. If representers stand for a larger space, the sum is over them and the
+# observation is searched in the whole space (their appendix A).
 
 CovarianceRows = Callable[[Indices], Array]  # indices (b,) of points -> covariances (b, n) with all candidates
-_ENTRIES, _THIN = 40_000, 16  # of a block, and its fewest rows: it stays in the second-level cache
-_NO_ZERO = 1e-300  # divides 0 by it instead of by 0: a point known exactly takes nothing off
-_ROUNDING = 1e-12  # of the prior variance: a reduction this small is rounding
+_ENTRIES, _THIN = 40_000, 16  # entries of a block, so that it stays in the second-level cache, and its fewest rows
+_NO_ZERO = 1e-300  # smallest divisor, for a point that is known exactly and reduces nothing
+_ROUNDING = 1e-12  # of the prior variance: a smaller reduction is rounding
 
 
 def excess_variance(variance: Array, floor: float, members: Mask) -> Array:
-    """d (n,): by how much each variance is above the floor; 0 where it is not, and outside the members."""
+    """Return d (n,), the excess of each variance over the floor; 0 outside the members."""
     return np.where(members, np.maximum(variance - floor, 0.0), 0.0)
 
 
 def truncated_reduction(rows: CovarianceRows, variance: Array, noise: Array, over: Array) -> Array:
-    """The reduction (k, n) by each of n candidates at each of k noise levels.
+    """Return the reduction (k, n) by each of n candidates at each of k noise levels.
 
     rows: covariances of points with the candidates, by blocks. variance: (n,) of the candidates. noise:
-    (k, n) variances of an observation of each. over: (m,) excess of the m points that `rows` knows.
+    (k, n) variances of an observation of each. over: (m,) excess of the m points of `rows`.
     O(k u n) for u unsaturated points.
     """
     scale = np.maximum(noise + variance, _NO_ZERO)
     total = np.zeros_like(scale)
-    # The divisor is taken out of the sum, min(C^2, d s) / s, and d s made by BLAS: passes over whole blocks are
+    # The divisor s is taken out of the sum, min(C^2, d s) / s, and BLAS computes d s: passes over whole blocks are
     # twice as fast as those that repeat a row or a column.
     square, bound = np.empty((2, _size(len(variance)), len(variance)))
     for block in _blocks(np.flatnonzero(over > 0.0), len(variance)):
@@ -388,10 +386,10 @@ def anticipated_reduction(
     floor: float,
     kept: Callable[[Array, Indices], Mask],
 ) -> Array:
-    """The same (k, n), the second sum of (3) over the members that each observation would leave (appendix A).
+    """Return the reduction (k, n) with the second sum of (3) over the members after each observation (appendix A).
 
-    kept: variances (b, n) of the points of a block after each observation -> (b, n) whether each would stay
-    a member if the observation came out at its mean. A member that would leave counts whole, max(v, e).
+    kept: variances (b, n) of the points of a block after each observation -> (b, n) True if the point would stay a
+    member if the observation equals its mean. A member that would leave counts with its whole max(v, e).
     """
     members = np.flatnonzero(over >= 0.0)  # over is negative outside the members
     inverse = 1.0 / np.maximum(noise + variance, _NO_ZERO)
@@ -407,7 +405,7 @@ def anticipated_reduction(
 
 
 def _blocks(indices: Indices, columns: int) -> Iterator[Indices]:
-    """Pieces of indices (m,): rows of a block with so many columns."""
+    """Split indices (m,) into blocks, for rows with this many columns."""
     size = _size(columns)
     for first in range(0, len(indices), size):
         yield indices[first : first + size]
@@ -418,9 +416,9 @@ def _size(columns: int) -> int:
 
 
 def best_ratio(reduction: Array, cost: Array) -> tuple[int, int]:
-    """(level, candidate) of the largest reduction per cost, both (k, n); the first of those equal up to rounding.
+    """Return (level, candidate) of the largest reduction per cost, both (k, n); the first of equals up to rounding.
 
-    Sums whose terms have all saturated differ by their last bits only, which carry no information.
+    Sums whose terms have all saturated differ only by rounding.
     """
     ratio = reduction / cost
     level, candidate = np.unravel_index(int(np.argmax(ratio >= ratio.max() * (1.0 - 1e-12))), ratio.shape)
@@ -433,14 +431,14 @@ class Observation:
     config: Mapping[str, Any]
     reduction: float  # squared units of the target
     cost: float
-    nothing: bool = False  # True: no observation takes anything off; this one is of highest upper bound
+    nothing: bool = False  # True: no observation reduces the variance; this one has the highest upper bound
 
 
 @dataclass(frozen=True, eq=False)
 class ObservationChoice:
-    """All that the choice of an observation depends on."""
+    """Choice of the next observation, and all that it depends on."""
 
-    belief: SiteBelief  # pending trials counted as seen
+    belief: SiteBelief  # pending trials count as observed
     members: Mask  # (n,)
     eta: float  # units of the target
     root: float  # sqrt(beta)
@@ -448,7 +446,7 @@ class ObservationChoice:
     cost: Array  # (k, n) at the sites
     candidates: str | int
     anticipate: bool = False
-    learnt: bool = False  # the kernel is
+    learnt: bool = False  # True: the kernel is learnt
 
     @property
     def floor(self) -> float:
@@ -457,7 +455,6 @@ class ObservationChoice:
 
     @cached_property
     def over(self) -> Array:
-        """(n,) excess variances."""
         return excess_variance(self.belief.field.variance, self.floor, self.members)
 
     @property
@@ -465,7 +462,7 @@ class ObservationChoice:
         return self.belief.field.mean + self.root * np.sqrt(self.belief.field.variance)
 
     def of_sites(self, tried: Mask) -> Observation:
-        """The best of the sites. tried: (n,) which were started already, for when nothing takes anything off."""
+        """Return the best of the sites. tried: (n,) sites that were started, to avoid if nothing reduces variance."""
         field, sites = self.belief.field, self.belief.sites
         allowed = np.arange(len(sites))
         if self.candidates == "members":
@@ -497,10 +494,10 @@ class ObservationChoice:
         after: Array | None,
         rng: Generator,
     ) -> Observation:
-        """The best configuration of the space, at the best level: first over the representers, then uphill.
+        """Return the best configuration of the space at the best level: first over representers, then by ascent.
 
-        Of the representers alone where candidates are limited to some of them, or noise differs from point to point.
-        after: the configuration that the search stands at, for costs that depend on it.
+        Only representers are compared if candidates are limited to some of them or noise differs between points.
+        after: the previous configuration, for costs that depend on it.
         """
         field, sites, noise = self.belief.field, self.belief.sites, self.belief.noise
         if self.candidates != "all" or self.anticipate or (noise != noise[:, :1]).any():
@@ -522,21 +519,21 @@ class ObservationChoice:
         return Observation(level, found.config, found.value * price, price * levels[level].cost)
 
     def _nothing_gained(self, reduction: Array) -> bool:
-        """Also where one configuration alone may be the best, by a kernel that more of it would not put to the test."""
+        """Return True if no reduction is above rounding, or if only one member remains under a learnt kernel."""
         settled = self.learnt and not self.aim.sets and int(self.members.sum()) == 1
         return settled or not reduction.max() > _ROUNDING * self.belief.field.prior
 
     def _otherwise(self, tried: Mask) -> Observation:
-        """The site of highest upper bound that was not tried, or of all."""
+        """Return the untried site with the highest upper bound; if all were tried, the site with the highest."""
         among = ~tried if not tried.all() else np.ones_like(tried)
         site = int(np.argmax(np.where(among, self.upper, -np.inf)))
         level = int(np.argmin(self.cost[:, site]))
         return Observation(level, self.belief.sites.configs[site], 0.0, float(self.cost[level, site]), True)
 
     def _anticipated(self, rows: CovarianceRows, variance: Array, noise: Array) -> Array:
-        """Appendix A: members that would be settled if the observation came out at its mean count whole.
+        """Return reductions by appendix A: members that an observation at its mean would settle count whole.
 
-        The best lower bound after each observation is itself a maximum over all sites: computed first.
+        The best lower bound after each observation is itself a maximum over all sites, so it is computed first.
         """
         field, root, every = self.belief.field, self.root, np.arange(len(self.members))
         low, high = self.aim.between(field.mean, root * np.sqrt(field.variance))
@@ -562,20 +559,20 @@ class ObservationChoice:
 
 @dataclass(frozen=True, eq=False)
 class ReductionSurface:
-    """Reduction per cost as a function of the point observed, for `maximise`; noise is that of one level."""
+    """Reduction per cost as a function of the observed point, for `maximise`, at one noise level."""
 
     posterior: Posterior
-    points: Array  # (m, dim) that matter
+    points: Array  # (m, dim) members with excess variance
     over: Array  # (m,) their excess
     noise: float
     cost: GPCost | KnownCost | None
-    after: Array | None  # where the search stands, for costs that depend on it
+    after: Array | None  # the previous configuration, for costs that depend on it
 
     def __call__(self, points: Array, /) -> tuple[Array, Array]:
-        """Values (q,) and gradients (q, dim) at points (q, dim).
+        """Return values (q,) and gradients (q, dim) at points (q, dim).
 
-        With C the covariance of the m representers and a point, s = noise + v: the terms that are not clipped
-        are C^2 / s, whose gradient is 2 C / s dC - C^2 / s^2 dv, and C = k(R, x) - A' k(X, x), A = K^-1 k(X, R).
+        With C the covariance of the m representers and a point, s = noise + v: a term that is not clipped is C^2 / s
+        with gradient 2 C / s dC - C^2 / s^2 dv, and C = k(R, x) - A' k(X, x), A = K^-1 k(X, R).
         """
         p, scales = self.posterior, self.posterior.kernel.lengthscales
         near, near_slope = p.kernel.with_slope(points, self.points)

@@ -1,11 +1,9 @@
 """TruVaR: truncated variance reduction, for the best configuration or for all that are good enough.
 
-Bogunovic, Scarlett, Krause, Cevher, NIPS 2016. Each observation is the one that takes most off the uncertainty of
-the members M, per unit of cost: potential maximisers, or configurations not yet known to lie above or below a
-threshold. See `reduction` for (3), `members` for algorithm 2. When stages began is read from the log: every start
-records the stage that it was decided in.
+Bogunovic, Scarlett, Krause, Cevher, NIPS 2016; (3) and algorithm 2 are in `choice`. Every start records its stage, so
+that the log shows when stages started.
 
-Three simpler rules for level sets look at one configuration at a time, to compare with: GCHK (Gotovos, Casati, Hitz,
+Three simpler rules for level sets score each configuration alone, for comparison: GCHK (Gotovos, Casati, Hitz,
 Krause, IJCAI 2013) observes the most ambiguous member, max min(u - h, h - l) with sqrt(beta) = 3; straddle (Bryan and
 Schneider, ICML 2008) maximises 1.96 sigma - |mu - h|; "variance" maximises sigma.
 """
@@ -53,7 +51,7 @@ from .choice import Confidence, Look, MemberSet, Observation, ObservationChoice,
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
-# what the simpler rules do without: they know no costs, no levels, no stages
+# options that the simpler rules do not use: they have no costs, levels or stages
 _TRUVAR_ALONE = (
     "implicit", "levels", "cost", "cost_model", "candidates", "anticipate", "accuracy", "beta", "delta", "eta", "r",
     "slack", "floor",
@@ -70,12 +68,12 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "mean": (is_number, "a finite value of the metric"),
     "grid": (
-        lambda v: v is None or is_grid(v), "how many values a continuous parameter takes, or a list of configurations"
+        lambda v: v is None or is_grid(v), "a number of values per continuous parameter, or a list of configurations"
     ),
     "representers": (lambda v: v <= MOST_SITES, f"at most {MOST_SITES:,}"),
     "candidates": (
         lambda v: v in ("all", "members") or (isinstance(v, int) and v >= 1),
-        "'all', 'members', or how many of the highest upper bounds",
+        "'all', 'members', or a number of the highest upper bounds",
     ),
     "a": (lambda v: v is None or within(v, 0.0), "a positive number"),
     "beta": (lambda v: v in ("practical", "theorem"), "'practical' or 'theorem'"),
@@ -92,51 +90,51 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class TruVaR(Policy[TruVaRState]):
-    """Truncated variance reduction: the best configuration or, with a threshold, all that are good enough.
+    """TruVaR: truncated variance reduction for the best configuration or, with a threshold, all that are good enough.
 
-    Each observation is the one that takes most off the uncertainty of the configurations that may still be it, per unit
-    of cost (Bogunovic et al. 2016). A failed training counts as far from good: the search keeps away from its place.
+    Each observation has the largest reduction, per cost, of the uncertainty about the configurations that may still be
+    the best or good enough (Bogunovic et al. 2016). A failed training counts as very bad, so the search avoids its
+    neighbourhood.
 
     Args:
-        threshold: the metric's value that divides good from bad. Default: None, it looks for the best
-            configuration.
-        implicit: the same as a share of the best there is, such as 0.98, which is not known beforehand (the metric
-            must be positive; of a loss, best / 0.98). Default: None.
-        levels: ways of measuring, a list of haltune.Level with noises and costs; the training reads the chosen one in
-            `trial.level`. Default: none, one way.
-        cost: a function (config) or (config, previous config, None before the first trial) to a positive number.
-            Default: None.
-        cost_model: "gp" learns costs. Default: None, every observation costs 1 where no `cost` is given.
+        threshold: value of the metric that separates good from bad. Default: None, search for the best configuration.
+        implicit: a threshold as a share of the unknown best value, such as 0.98 (the metric must be positive; of a
+            loss, best / 0.98). Default: None.
+        levels: measurement levels, a list of Level with noises and costs. The training reads the chosen one
+            from `trial.level`. Default: none, a single level.
+        cost: a function (config) or (config, previous config) to a positive number. The previous config is None at
+            the first trial. Default: None.
+        cost_model: "gp" learns costs. Default: None, without a `cost` every observation costs 1.
         noise: variance of an observation, squared units of the metric: a number, or a function (config); 0 for
             exact values. Default: None, learnt.
         kernel: "matern52", "matern32" or "se", learnt again every `refit_every` finished trials; or a
-            haltune.gp.Kernel over the unit cube: then noises must be given, too. Default: "matern52".
-        mean: prior mean that goes with a given kernel, units of the metric. Default: 0.
+            haltune.gp.Kernel over the unit cube, which also needs given noises. Default: "matern52".
+        mean: prior mean for a given kernel, units of the metric. Default: 0.
         refit_every: finished trials between fits of the kernel. Default: 3.
-        initial: Sobol configurations before the first decision. Default: None, 1 with a given kernel, else 3.
-        grid: a list of configurations, or how many values a continuous parameter takes. Default: None, all
+        initial: number of Sobol configurations before the first decision. Default: None, 1 with a given kernel, else 3.
+        grid: a list of configurations, or a number of values of each continuous parameter. Default: None, all
             configurations of a finite space of up to 20,000, else representers.
-        representers: points that stand for a space without a grid. Default: 400.
-        candidates: what may be observed: "all", "members", those that may still be it, or a number, so many of the
-            highest upper bounds. Default: "all".
-        monotone: members never come back (algorithm 2). Without it the maximiser cannot be lost for good. Default:
+        representers: number of points that represent a space without a grid. Default: 400.
+        candidates: configurations to observe: "all"; "members", those that may still be the best or good enough; or a
+            number, those with the highest upper bounds. Default: "all".
+        monotone: True: members never come back (algorithm 2). False: a maximiser that was lost can come back. Default:
             None, True for level sets with a given kernel.
-        anticipate: count the members that an observation would settle: better where moving from one site to the
-            next is expensive, slower. Default: False.
+        anticipate: count the members that an observation would settle: slower, and better if moving from one site to
+            the next is expensive. Default: False.
         accuracy: the search for the best ends when epsilon is at most this, units of the metric. Default: None,
             never.
-        a: factor of beta. Default: None, 0.5, for level sets 1; of a simpler rule, beta itself, 9.
+        a: factor of beta; of a simpler rule beta itself. Default: None, 0.5, for level sets 1, for a simpler rule 9.
         beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper. Default: "practical".
-        delta: probability that "theorem" may fail. Default: 0.1.
-        eta: of the first stage, prior deviations; 0: all variance counts, always. Default: 1.
+        delta: probability that the bound of "theorem" fails. Default: 0.1.
+        eta: eta of the first stage, prior deviations; 0: all variance always counts. Default: 1.
         r: factor of eta from stage to stage. Default: 0.1.
         slack: a stage ends at (1 + slack) eta, the paper's delta-bar. Default: 0.
-        floor: prior deviations: eta goes no lower. Default: 1e-6.
-        rule: "truvar", or for a threshold a simpler rule to compare with: "gchk" observes the most ambiguous,
-            "straddle" maximises 1.96 sd - |mean - threshold|, "variance" the sd. Default: "truvar".
+        floor: lower limit of eta, prior deviations. Default: 1e-6.
+        rule: "truvar", or for a threshold a simpler rule for comparison: "gchk" observes the most ambiguous, "straddle"
+            maximises 1.96 sd - |mean - threshold|, "variance" the sd. Default: "truvar".
 
     Raises:
-        InvalidInput: for options outside these, and for a grid, a threshold or members that do not fit the problem.
+        InvalidInput: for other values, and for a grid, a threshold or members that do not fit the problem.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -175,7 +173,7 @@ class TruVaR(Policy[TruVaRState]):
     slack: float = 0.0
     floor: float = 1e-6
     rule: Literal["truvar", "gchk", "straddle", "variance"] = "truvar"
-    several_goals = False  # what it has classified stays so
+    several_goals = False  # its classifications are final, but weights of goals change
     _member_set: MemberSet = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -207,21 +205,21 @@ class TruVaR(Policy[TruVaRState]):
             check_whole("TruVaR", 0, MOST_POINTS, initial=self.initial)
         if isinstance(self.noise, Mapping) or isinstance(self.grid, Mapping):
             raise NotSupported(
-                "TruVaR has a noise function or a list of configurations, and a log keeps only its name or digest. "
+                "TruVaR uses a noise function or a list of configurations, and a log records only its name or digest. "
                 "Build the policy with it in your program."
             )
         for option, (fits, allowed) in _ALLOWED.items():
             if not fits(value := getattr(self, option)):
-                raise InvalidInput(f"TruVaR({option}={value!r}): give {allowed}")
+                raise InvalidInput(f"TruVaR({option}={value!r}) is not allowed. Give {allowed}.")
         unknown = any(v.noise is None for v in self._levels) if self.levels else self.noise is None
         if isinstance(self.kernel, Kernel) and unknown:
-            raise InvalidInput("TruVaR: a given kernel needs known noise. Give noise=, or that of all levels.")
+            raise InvalidInput("TruVaR got a kernel without known noise. Give noise=, or the noise of all levels.")
         if self.threshold is not None and self.implicit is not None:
-            raise InvalidInput("TruVaR has a threshold and an implicit one. Give one of them.")
+            raise InvalidInput("TruVaR got both threshold= and implicit=. Give one of them.")
         if self.rule == "truvar":
             return
         if self.threshold is None:
-            raise InvalidInput(f"TruVaR(rule={self.rule!r}) looks for a level set. Give threshold=.")
+            raise InvalidInput(f"TruVaR(rule={self.rule!r}) searches for a level set. Give threshold=.")
         default = {f.name: f.default for f in fields(self) if f.default is not MISSING}
         for option in _TRUVAR_ALONE:
             if getattr(self, option) != default[option]:
@@ -237,12 +235,12 @@ class TruVaR(Policy[TruVaRState]):
 
     @property
     def _estimated(self) -> list[Level]:
-        """The levels whose noise needs repeats; the noise of a single one is learnt with the kernel."""
+        """Levels whose noise is estimated from repeats; the noise of a single level is learnt with the kernel."""
         return [level for level in self._levels if level.noise is None] if len(self.levels) > 1 else []
 
     @property
     def _first(self) -> int:
-        """Trials before the first decision: the initial configurations, and repeats of the first."""
+        """Trials before the first decision: initial configurations, and repeats of the first."""
         given = 1 if isinstance(self.kernel, Kernel) else 3
         initial = given if self.initial is None else int(self.initial)
         return initial + max(2 * len(self._estimated) - 1, 0)
@@ -264,8 +262,8 @@ class TruVaR(Policy[TruVaRState]):
         check_threshold("TruVaR", self.threshold, problem)
         if self._surrogate.sites_of(problem) is None and self.monotone:
             raise InvalidInput(
-                "TruVaR(monotone=True) keeps a set of configurations, and this space is represented by points that "
-                "change. Give grid=, or leave monotone out."
+                "TruVaR(monotone=True) keeps a set of configurations, but the points that represent this space change. "
+                "Give grid=, or leave monotone out."
             )
         return TruVaRState()
 
@@ -277,20 +275,20 @@ class TruVaR(Policy[TruVaRState]):
         return self._member_set if isinstance(self._member_set, kind) else super().part(kind)
 
     def propose(self, state: TruVaRState, history: History, rng: Generator) -> Move:
-        """The initial design, then the observation of largest reduction per cost; the end when nothing is open."""
+        """Return the initial design, then the observation of largest reduction per cost; Finish if nothing is open."""
         member_set = self._member_set
         belief = self._surrogate.belief(history, state.finished)
         if belief is None or len(history) < self._first:
             return self._design(history, rng)
         spent = member_set.spent(history, state, belief)
         members = member_set.members(history, state, belief, spent)
-        # A kernel learnt from less is a guess that can be too sure: nothing open then says more of the kernel.
+        # With less data the learnt kernel may be too certain, and then nothing open does not end the search.
         enough = min(5 * (belief.sites.points.shape[1] + 1), len(belief.sites))
         seen_enough = isinstance(self.kernel, Kernel) or belief.seen >= enough
         if seen_enough and not members.any():
             n = len(belief.sites)
             classified = f"all {plural(n, 'configuration is', 'configurations are')} classified"
-            return Finish(member_set.vain(history, belief) or classified)
+            return Finish(member_set.why_no_share(history, belief) or classified)
         if seen_enough and member_set.sets and belief.field.variance[members].max() <= belief.exact:
             return _near(members, member_set.root(state.stage, belief, spent) * belief.exact**0.5)
         if not members.any():
@@ -298,11 +296,11 @@ class TruVaR(Policy[TruVaRState]):
         stage = member_set.advance(state.stage, belief, members, spent)
         look, pending = Look(belief.seen, spent, stage), self._with_pending(history, belief)
         if self.rule != "truvar":
-            member_set.remember(history, state, look, members)
+            member_set.cache_members(history, state, look, members)
             return self._by_rule(history, pending, members, look)
         epsilon = member_set.confidence.accuracy(stage) * belief.scale
         if self.accuracy is not None and not member_set.sets and epsilon <= self.accuracy:
-            return Finish(f"every configuration left is within {epsilon:.3g} of the best")
+            return Finish(f"every remaining configuration is within {epsilon:.3g} of the best")
         root = member_set.root(stage, belief, spent)
         choice = ObservationChoice(
             pending, members, self._eta(stage, pending, members, root), root, member_set.aim_of(history),
@@ -311,9 +309,9 @@ class TruVaR(Policy[TruVaRState]):
         )  # fmt: skip
         if member_set.sets and not choice.over.any() and seen_enough:
             if history.pending:
-                return Wait("the running trials will settle all that is open")
+                return Wait("the running trials are enough to settle all open configurations")
             return _near(members, choice.eta)
-        member_set.remember(history, state, look, members)
+        member_set.cache_members(history, state, look, members)
         if belief.sites.fixed:
             found = choice.of_sites(belief.sites.tried(history.tried))
         else:
@@ -323,9 +321,9 @@ class TruVaR(Policy[TruVaRState]):
         return self._start(choice, found, look)
 
     def _design(self, history: History, rng: Generator) -> Start:
-        """The next of the first trials at scrambled Sobol configurations, moved to the nearest site not tried.
+        """Return the next of the first trials: a scrambled Sobol configuration, moved to the nearest untried site.
 
-        Where the noise of levels has to be estimated, the first configuration is measured twice at each of them.
+        If the noise of levels is estimated, the first configuration is measured twice at each of them.
         """
         plan = [(0, level) for level in self._estimated for _ in range(2)]
         cheap = min(self._surrogate.levels, key=lambda level: level.cost)
@@ -343,10 +341,10 @@ class TruVaR(Policy[TruVaRState]):
             config = sites.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
         elif not again and space.key(config) in history.tried:
             config = fresh(history, rng)
-        return Start(config, tags=_tags(level), reason=f"first design: {len(plan)} spread over the space")
+        return Start(config, tags=_tags(level), reason=f"initial design: one of {len(plan)} Sobol configurations")
 
     def _with_pending(self, history: History, belief: SiteBelief) -> SiteBelief:
-        """The belief as if pending trials had come out at their mean: their neighbours are less uncertain."""
+        """Return the posterior as if pending trials were observed at their mean."""
         pending = history.pending
         if not pending:
             return belief
@@ -364,7 +362,7 @@ class TruVaR(Policy[TruVaRState]):
         return replace(belief, field=believed)
 
     def _eta(self, stage: Stage, belief: SiteBelief, members: Mask, root: float) -> float:
-        """eta, units of the target: that of a later stage where pending trials will end this one; exact values stay."""
+        """Return eta, units of the target; that of a later stage if pending trials will end this one."""
         confidence = self._member_set.confidence
         eta, least = confidence.eta_of(stage) * belief.scale, root * math.sqrt(belief.exact)
         widest = root * math.sqrt(float(belief.field.variance[members].max()))
@@ -375,16 +373,16 @@ class TruVaR(Policy[TruVaRState]):
     def _start(self, choice: ObservationChoice, found: Observation, look: Look) -> Start:
         belief, count = choice.belief, int(choice.members.sum())
         level = self._surrogate.levels[found.level]
-        kind = "may lie on either side" if self._member_set.sets else "may be the best"
+        kind = "may be on either side of the threshold" if self._member_set.sets else "may be the best"
         excess = float(choice.over.sum())
         at = f" at {level.name!r}" if _tags(level) else ""
         settled = found.reduction / excess if excess > 0.0 else 0.0
         reason = (
-            f"{count} of {plural(len(belief.sites), 'configuration')} {kind}: of what is not sure of them, this run "
-            f"settles {100.0 * settled:.3g}%{f', for a cost of {found.cost:.3g}' * (found.cost != 1.0)}{at}"
+            f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; this trial reduces their excess variance "
+            f"by {100.0 * settled:.3g}%{f', for a cost of {found.cost:.3g}' * (found.cost != 1.0)}{at}"
         )
         if found.nothing:
-            reason = f"nothing is uncertain among the {count} that {kind}: the highest upper bound of the others"
+            reason = f"nothing is uncertain about the {count} that {kind}; the highest upper bound of the others"
         kernel = belief.posterior.kernel
         evidence = {
             "seen": look.seen, "stage": look.stage.number, "since": look.stage.since, "spent": look.spent,
@@ -397,7 +395,6 @@ class TruVaR(Policy[TruVaRState]):
         return Start(found.config, tags=_tags(level), reason=reason, evidence=evidence)
 
     def _by_rule(self, history: History, belief: SiteBelief, members: Mask, look: Look) -> Start:
-        """The configuration of highest score by a simpler rule."""
         assert self.threshold is not None
         goal, sign = history.problem.goal, history.problem.goal.sign
         mean, sd = belief.field.mean, np.sqrt(belief.field.variance)
@@ -410,8 +407,8 @@ class TruVaR(Policy[TruVaRState]):
         site = int(np.argmax(scores))
         uncertain = "its value is" if self.rule == "variance" else f"whether it reaches {self.threshold:.4g} is"
         reason = (
-            f"{uncertain} the least sure: {goal.metric} {sign * float(mean[site]):.4g} \N{PLUS-MINUS SIGN} "
-            f"{float(sd[site]):.2g} expected; {int(members.sum())} of "
+            f"{uncertain} the most uncertain: predicts {goal.metric} {sign * float(mean[site]):.4g} "
+            f"\N{PLUS-MINUS SIGN} {float(sd[site]):.2g}; {int(members.sum())} of "
             f"{plural(len(belief.sites), 'configuration')} are open"
         )
         evidence = {
@@ -423,7 +420,7 @@ class TruVaR(Policy[TruVaRState]):
 
 
 def LevelSetSearch(threshold: float, rule: str = "gchk", root_beta: float = 3.0, **options: Any) -> TruVaR:
-    """The name of TruVaR(rule="gchk") until version 0.4; options as of TruVaR."""
+    """Deprecated name of TruVaR(rule="gchk"), until version 0.4; options as for TruVaR."""
     warn(f"LevelSetSearch is TruVaR(rule=) now. Write TruVaR({threshold!r}, rule={rule!r}).")
     own = {"threshold": threshold, "rule": rule, "root_beta": root_beta, **options}
     return TruVaR(**policy_now("LevelSetSearch", own)[1])
@@ -434,7 +431,10 @@ def check_threshold(name: str, threshold: float | None, problem: Problem) -> Non
     if threshold is not None and goal.bounds is not None:
         low, high = goal.bounds
         if not low <= threshold <= high:
-            raise InvalidInput(f"{name}(threshold={threshold:g}): {goal.metric} goes from {low:g} to {high:g}")
+            raise InvalidInput(
+                f"{name}(threshold={threshold:g}) is outside the bounds of {goal.metric}, {low:g} to {high:g}. Give a "
+                "value within them."
+            )
 
 
 def _near(members: Mask, width: float) -> Finish:
@@ -447,11 +447,12 @@ def _tags(level: Level) -> dict[str, Any]:
 
 
 def _kernel_from(kernel: Any) -> Any:
-    """A kernel, its kind, or either from JSON. Raises InvalidInput for anything else."""
+    """Return a kernel or its name, given so or as JSON. Raises InvalidInput for anything else."""
     if isinstance(kernel, Mapping) and kernel.keys() >= {"kind", "variance", "lengthscales"}:
         return Kernel(kernel["kind"], float(kernel["variance"]), np.array(kernel["lengthscales"]))
     if isinstance(kernel, Kernel) or (isinstance(kernel, str) and kernel in ("se", "matern32", "matern52")):
         return kernel
     raise InvalidInput(
-        f"TruVaR(kernel={kernel!r}): give 'se', 'matern32' or 'matern52' to learn one, or a haltune.gp.Kernel"
+        f"TruVaR(kernel={kernel!r}) is not a kernel. Give 'se', 'matern32' or 'matern52' to learn one, or a "
+        "haltune.gp.Kernel."
     )

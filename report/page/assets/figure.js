@@ -10,6 +10,8 @@ class Figure {
     this.noted = made("p", { class: "note" }, this.card);
     this.head.addEventListener("click", (event) => this.linked(event));
     this.bar = made("div", { class: "tools" }, this.card); this.body = made("div", { class: "panels" }, this.card);
+    this.saving = made("button", { type: "button", class: "save", title: "save as it is shown" }, this.card, "SVG");
+    this.saving.addEventListener("click", () => this.save());
     this.panels = [];
   }
   linked(event) { // by hand: within a notebook's frame the link would lead to the notebook
@@ -22,6 +24,7 @@ class Figure {
     this.view = Math.max(0, this.choices().findIndex((button) => button.label === this.chosen));
     this.head.textContent = plainly(this.meta.title || ""); this.noted.textContent = this.meta.note || "";
     this.card.classList.toggle("wide", Boolean(this.meta.wide));
+    this.saving.setAttribute("aria-label", `Save ${this.head.textContent || "the curves"} as SVG`);
     for (const panel of this.panels) panel.svg.setAttribute("aria-label", this.alt); // drawn when it is looked at
     this.dirty = true;
   }
@@ -85,6 +88,7 @@ class Figure {
   }
   draw() {
     if (!this.spec) return;
+    this.saving.hidden = !saves() || !(this.spec.data.length + this.curves.size);
     this.dirty = false; this.drawn = true; this.applied = null;
     const along = this.spec.data.find((t) => t.type === "parcoords");
     if (along) {
@@ -132,6 +136,38 @@ class Figure {
     } else this.choices().forEach((button, i) => this.button(plainly(button.label), i === this.view, () => this.choose(i)));
     if (this.meta.logs) this.button("log", Boolean(this.logs.y), () => { this.logs.y = !this.logs.y; if (!this.logs.y) delete this.logs.y; this.panels.forEach((p) => { p.zoomed = null; }); this.draw(); });
     if (this.panels.some((p) => p.zoomed)) this.button("whole", false, () => this.panels.forEach((p) => p.reset()));
+  }
+  save() { // as it stands: its title, its legend and its panels
+    const box = (element) => element.getBoundingClientRect(), { left, top } = box(this.body), sheets = [...this.body.querySelectorAll(".panel > svg[role=img]")];
+    const width = Math.ceil(box(this.body).width), high = Math.ceil(box(this.body).height), root = getComputedStyle(document.body);
+    const out = made("svg", { xmlns: NS, "font-family": root.fontFamily.replace(/"/g, "'"), "font-size": 12 }), ground = made("rect", { width, fill: hex(root.backgroundColor) }, out);
+    made("text", { x: 12, y: 24, "font-size": 17, "font-weight": 650, fill: hex(root.color) }, out, this.head.textContent);
+    let x = 12, y = 46;
+    for (const entry of this.bar.querySelectorAll(".key-entry[aria-pressed=true]")) {
+      const [key, label] = entry.children, wide = box(label).width + 44;
+      if (x + wide > width) { x = 12; y += 20; }
+      this.plain(key, out, { x, y: y - 10, width: 22, height: 12 });
+      made("text", { x: x + 27, y, fill: hex(getComputedStyle(entry).color) }, out, label.textContent);
+      x += wide;
+    }
+    const below = y + (x > 12 ? 14 : -14);
+    for (const svg of sheets) { const place = box(svg); this.plain(svg, out, { x: place.left - left, y: place.top - top + below, width: place.width, height: place.height }); }
+    ground.setAttribute("height", high + below);
+    for (const [name, value] of [["viewBox", `0 0 ${width} ${high + below}`], ["width", width], ["height", high + below]]) out.setAttribute(name, value);
+    download(`${this.head.textContent || "Side by side"}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(out));
+  }
+  plain(svg, parent, place) { // a copy that needs no style sheet
+    const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")];
+    [copy, ...copy.querySelectorAll("*")].forEach((element, i) => {
+      const style = getComputedStyle(from[i]);
+      for (const name of ["class", "style", "tabindex", "role", "data-axis", "aria-label", "aria-hidden"]) element.removeAttribute(name);
+      if (/^(svg|g|title|clipPath)$/.test(element.tagName)) return;
+      for (const name of ["fill", "stroke"]) element.setAttribute(name, style[name] === "none" ? "none" : hex(style[name]));
+      if (style.fillOpacity !== "1" || style.fill === "rgba(0, 0, 0, 0)") element.setAttribute("fill-opacity", style.fill === "rgba(0, 0, 0, 0)" ? 0 : style.fillOpacity);
+      for (const name of ["opacity", "stroke-width", ...(element.tagName === "text" ? ["font-size", "font-weight", "paint-order"] : [])]) element.setAttribute(name, style.getPropertyValue(name));
+    });
+    for (const name in place) copy.setAttribute(name, place[name]);
+    parent.append(copy);
   }
   entry(name, t) {
     const button = made("button", { type: "button", class: "key-entry", "aria-pressed": String(!this.hidden.has(name)), title: "show or hide" }, this.bar);

@@ -52,7 +52,7 @@ class Live {
     if (told.mark === this.mark) return;
     if (told.after !== null && told.after !== this.mark) told = await (await fetch(`changes?after=${encodeURIComponent(this.mark)}`)).json();
     this.mark = told.mark;
-    this.page.apply(told.items);
+    this.page.apply(told.items, told.patches);
   }
   say(text) { this.said.textContent = text; this.said.dataset.state = text === "live" ? "live" : "other"; }
   async post(action, body) { // whether it was done, and what the server says
@@ -117,7 +117,7 @@ function follow(page, mark) {
     const told = event.data;
     if (event.source !== parent || (told.after !== null && told.after !== mark)) return;
     mark = told.mark;
-    page.apply(told.items);
+    page.apply(told.items, told.patches);
   });
 }
 

@@ -13,13 +13,15 @@ class Page {
     this.table = section && new Table(this, section);
     this.comparison = section && new Comparison(this, this.table);
     this.theme();
+    this.best();
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.later(true); } });
     addEventListener("hashchange", () => this.go());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
   }
-  apply(items) {
+  apply(items, patches) {
+    for (const key in patches) items[key] = patched(this.held.get(key), patches[key]);
     for (const key in items) {
       if (/^(figure|curve|order|form)\//.test(key)) this.held.set(key, items[key]);
       const [kind, id] = [key.split("/")[0], key.slice(key.indexOf("/") + 1)], item = items[key];
@@ -28,14 +30,17 @@ class Page {
       else if (kind === "order") { if (this.table) this.table.order(item); }
       else if (kind === "form") { this.form = item; if (this.live) this.live.allow(); }
       else if (kind === "row") { if (this.table) this.table.set(id, item); }
-      else { const place = document.getElementById(kind); if (place) place.innerHTML = item; if (kind === "heads" && this.table) this.table.heads(); }
+      else { const place = document.getElementById(kind); if (place) place.innerHTML = item; if (kind === "best") this.best(); if (kind === "heads" && this.table) this.table.heads(); }
     }
     if (this.comparison) this.comparison.heard(Object.keys(items));
     this.later(false);
   }
+  best() {
+    document.querySelectorAll("#best .copy").forEach(copies);
+  }
   go() { // to what the address names: a figure, a trial, or some side by side
     const [, kind, text] = /^#(figure|trial|compare)[-=]([\w,-]+)$/.exec(location.hash) || [];
-    if (kind === "compare") {
+    if (kind === "compare" && this.table) {
       this.comparison.choose([...new Set(text.split(","))].map((number) => `trial-${number}`).filter((id) => this.table.rows.has(id)));
       this.comparison.section.scrollIntoView({ block: "start" });
     } else if (kind === "trial") this.open(`trial-${text}`);
@@ -107,6 +112,14 @@ class Page {
     button.hidden = false; say();
     button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; keep(root.dataset.theme); say(); });
   }
+}
+
+// A value that was changed as `patch` of watched.py says; what did not change stays the same object.
+function patched(old, patch) {
+  if (Array.isArray(patch)) return patch.length < 3 ? patch[0] : [...old.slice(0, patch[0]), ...patch[2], ...old.slice(patch[0] + patch[1])];
+  const found = Array.isArray(old) ? [...old] : { ...old };
+  for (const key in patch) if (patch[key].length === 0) delete found[key]; else found[key] = patched(found[key], patch[key]);
+  return found;
 }
 
 const told = JSON.parse(document.getElementById("items").textContent);

@@ -79,6 +79,20 @@ function ink(colour) {
   return haltune.colours[colour] || colour;
 }
 
+// Any colour of a style sheet as #rrggbb, which every program that draws SVG knows.
+const hex = (() => {
+  let pen = null;
+  const known = new Map();
+  return (colour) => {
+    pen ||= made("canvas", { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+    if (!known.has(colour)) {
+      pen.fillStyle = colour; pen.clearRect(0, 0, 1, 1); pen.fillRect(0, 0, 1, 1);
+      known.set(colour, `#${[...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part.toString(16).padStart(2, "0")).join("")}`);
+    }
+    return known.get(colour);
+  };
+})();
+
 function between(scale, share) {
   if (!Number.isFinite(share)) return "var(--rule)";
   share = Math.min(1, Math.max(0, share));
@@ -87,6 +101,39 @@ function between(scale, share) {
   const [low, from] = scale[k - 1], [high, to] = scale[k];
   const part = Math.round(100 * (high > low ? (share - low) / (high - low) : 1));
   return `color-mix(in oklab, ${ink(to)} ${part}%, ${ink(from)})`;
+}
+
+// A file for the person at the page, named by the page's title and what it holds.
+function download(ending, type, ...parts) {
+  const href = URL.createObjectURL(new Blob(parts, { type }));
+  made("a", { href, download: `${document.title} ${ending}`.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(-100) }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10000);
+}
+
+// A notebook's frame may save no file.
+const saves = () => document.querySelector("meta[name=haltune-cell]") === null;
+
+// Buttons that copy the JSON in data-config, also as a Python dict where the two differ: true is True.
+function copies(place) {
+  const json = place.dataset.config, words = { true: "True", false: "False", null: "None" };
+  const python = json.replace(/"(?:[^"\\]|\\.)*"|true|false|null/g, (found) => words[found] || found);
+  for (const [name, text] of json === python ? [["Copy", json]] : [["Copy as Python", python], ["Copy as JSON", json]]) {
+    const button = made("button", { type: "button" }, place, name);
+    button.addEventListener("click", async (event) => {
+      event.stopPropagation();
+      button.textContent = await copied(text) ? "Copied" : "The browser does not allow it";
+      setTimeout(() => { button.textContent = name; }, 2000);
+    });
+  }
+}
+
+async function copied(text) {
+  try { await navigator.clipboard.writeText(text); return true; } catch { /* not over http, nor in a frame */ }
+  const held = document.activeElement, area = made("textarea", {}, document.body);
+  area.value = text; area.select();
+  const done = document.execCommand("copy");
+  area.remove(); held.focus({ preventScroll: true });
+  return done;
 }
 
 class Axis {

@@ -6,7 +6,7 @@ class Table {
   constructor(page, section) {
     this.page = page; this.section = section; this.body = section.querySelector("tbody");
     this.words = section.querySelector("input"); this.outcome = section.querySelector("select");
-    this.count = section.querySelector("output"); this.by = null; this.all = false;
+    this.count = section.querySelector("output"); this.hint = section.querySelector(".hint"); this.by = null; this.all = false;
     this.words.addEventListener("input", () => this.arrange());
     this.outcome.addEventListener("change", () => this.arrange());
     this.more = section.querySelector(".more");
@@ -18,7 +18,7 @@ class Table {
     this.body.addEventListener("pointerleave", () => this.page.light(null));
     for (const [name, act] of [["reasons", (button) => this.reasons(button)], ["save", () => this.save()]]) {
       const button = section.querySelector(`[data-table=${name}]`);
-      button.hidden = name === "save" && document.querySelector("meta[name=haltune-cell]") !== null; // a cell's frame saves nothing
+      button.hidden = name === "save" && !saves();
       button.addEventListener("click", () => act(button));
     }
     this.rows = new Map(); this.ranks = new Map();
@@ -41,7 +41,7 @@ class Table {
     box.addEventListener("change", () => { box.checked = this.page.comparison.toggle(id, box.checked); });
     row.cells[0].prepend(box);
     if (why) row.setAttribute("aria-expanded", String(why.classList.contains("open")));
-    this.rows.set(row.dataset.trial, { row, why, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
+    this.rows.set(row.dataset.trial, { row, why, facts: null, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
   set(id, text) { // a row as the server tells it now; in its place, for who points at it or has its focus there
     const old = this.rows.get(id);
@@ -78,7 +78,7 @@ class Table {
   }
   arrange() {
     this.stale = false;
-    const words = this.words.value.toLowerCase().split(/\s+/).filter(Boolean), kind = this.outcome.value, chosen = this.page.chosen;
+    const words = this.words.value.toLowerCase().split(/\s+/).filter(Boolean).map(condition), kind = this.outcome.value, chosen = this.page.chosen;
     const found = [...this.rows.values()], down = this.by && this.by.down ? -1 : 1;
     const keys = new Map(found.map((r) => [r, this.key(r.row)]));
     found.sort((a, b) => {
@@ -91,8 +91,9 @@ class Table {
     let shown = 0, left = 0;
     this.passing = [];
     const order = []; // rows that are not seen are not in the document: a thousand are laid out slowly
-    for (const { row, why, text } of found) {
-      const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, row, text));
+    for (const told of found) {
+      const { row, why } = told;
+      const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, told));
       if (!match) continue;
       this.passing.push(row);
       if (!this.all && shown >= MOST) { left++; continue; }
@@ -100,6 +101,7 @@ class Table {
       order.push(row);
       if (why) order.push(why);
     }
+    this.hint.textContent = words.map((word) => wrong(word, found)).find(Boolean) || "";
     const now = this.body.children, focused = document.activeElement;
     if (order.length !== now.length || order.some((row, i) => row !== now[i])) {
       this.body.replaceChildren(...order);
@@ -118,9 +120,7 @@ class Table {
     const told = this.passing.map((row) => factsOf(this.rows.get(row.dataset.trial))), heads = new Map(told.flatMap((facts) => facts.map(([key, name]) => [key, name])));
     const lines = told.map((facts) => { const known = new Map(facts.map(([key, , value]) => [key, value])); return [...heads.keys()].map((key) => celled(known.get(key))).join(); });
     const text = [[...heads.values()].map(celled).join(), ...lines].join("\r\n") + "\r\n";
-    const address = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv" }));
-    made("a", { href: address, download: `${document.title.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(0, 100)}.csv` }).click();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    download("trials.csv", "text/csv", "\ufeff", text);
   }
   clicked(id) {
     const found = this.toggle(id), open = found && found.why && found.why.classList.contains("open");
@@ -131,6 +131,8 @@ class Table {
     if (found && found.why) {
       const opened = found.why.classList.toggle("open", open);
       found.row.setAttribute("aria-expanded", String(opened));
+      const place = found.why.querySelector(".copy");
+      if (opened && !place.children.length) copies(place);
       if (opened && this.page.live) this.page.live.run(id, found.why);
     }
     return found;
@@ -148,14 +150,46 @@ class Table {
   }
 }
 
-// Whether a row passes a word of the filter: a condition on a column, such as lr<0.01 or kind=adam, or a part of its text.
-function passes(word, row, text) {
+// A word of the filter: a condition on a column, such as lr<0.01 or kind=adam, or a part of a row's text.
+function condition(word) {
   const [, name, sign, than] = /^(.+?)(<=|>=|<|>|=)(.+)$/.exec(word) || [];
-  const cell = name && [...row.cells].find((one) => (one.dataset.of || "").toLowerCase() === name);
-  if (!cell) return text.includes(word);
-  const value = cell.dataset.v ?? cell.textContent.trim().toLowerCase(), [a, b] = [+value, +than];
-  if (sign === "=") return value === than || (value !== "" && a === b);
-  return value !== "" && (sign[0] === "<" ? a < b : a > b) || (sign.length > 1 && value !== "" && a === b);
+  return { word, name, sign, than };
+}
+
+// What is told of a row by the names that a condition may have: its columns, and what the file in CSV has besides.
+function named(told) {
+  if (told.facts) return told.facts;
+  told.facts = new Map();
+  for (const [, name, value] of factsOf(told)) if (!told.facts.has(name.toLowerCase())) told.facts.set(name.toLowerCase(), value);
+  return told.facts;
+}
+
+function passes({ word, name, sign, than }, told) {
+  const value = name && named(told).get(name);
+  if (value === undefined) return told.text.includes(word);
+  if (sign === "=") return String(value).toLowerCase() === than || (typeof value === "number" && value === +than);
+  return typeof value === "number" && (sign[0] === "<" ? value < +than : value > +than) || (sign.length > 1 && value === +than);
+}
+
+// What is wrong with a condition, what there is, and the name that is meant most likely.
+function wrong({ word, name, sign, than }, found) {
+  if (!name) return "";
+  const names = [...new Set(found.flatMap((told) => [...named(told).keys()]))].filter((one) => one !== "reason");
+  if (names.includes(name)) return sign !== "=" && Number.isNaN(+than) ? `${word}: ${than} is not a number.` : "";
+  if (!names.length || found.some((told) => told.text.includes(word))) return "";
+  const [far, near] = names.map((one) => [apart(name, one), one]).sort((a, b) => a[0] - b[0])[0];
+  const nearest = far < name.length && far <= Math.max(2, name.length / 3) ? ` The nearest name is ${near}.` : "";
+  return `${word}: no column is called ${name}.${nearest} Columns: ${names.join(", ")}.`;
+}
+
+function apart(a, b) { // letters to add, to leave out or to change (Levenshtein)
+  let last = [...Array(b.length + 1).keys()];
+  [...a].forEach((letter, i) => {
+    const next = [i + 1];
+    [...b].forEach((other, k) => next.push(Math.min(last[k + 1] + 1, next[k] + 1, last[k] + (letter !== other))));
+    last = next;
+  });
+  return last[b.length];
 }
 
 // A cell of a file in CSV, which no spreadsheet takes for a formula: text that begins like one has an apostrophe before it.

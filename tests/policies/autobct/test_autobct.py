@@ -50,14 +50,14 @@ def test_it_ends_by_itself_near_the_peak_with_a_sentence_that_weighs():
     for words in (
         "trainings for 15 s, worth ",
         " of acc, led from 0.9107 with the first configuration to ",
-        "with the last (expected again: ",
-        "). Going on does not pay: it is expected to gain",
-        "and another training to take",
-        "(by gamma=0.16: score_per_hour= sets your own)",
-        "The configuration to keep is the last one, of trial",
+        "with the last (expected of repeats: ",
+        "). Continuing does not pay: its expected gain is ",
+        "and another training takes",
+        "(by gamma=0.16; score_per_hour= sets your own)",
+        "Keep the last configuration, of trial",
     ):
         assert words in said
-    assert f"the best seen is {study.best.value:.4g}" in said
+    assert f"the best value seen is {study.best.value:.4g}" in said
 
 
 def test_the_dearer_an_hour_is_the_sooner_it_ends():
@@ -69,7 +69,7 @@ def test_the_dearer_an_hour_is_the_sooner_it_ends():
 def test_with_every_map_given_the_prior_proposes_the_first_training_too():
     study = trained(AutoBCT(seconds=(0.0, 20.0), **KNOWN))
     started = next(e for e in study.events() if isinstance(e, Started))
-    assert "going on is worth 0.24" in started.reason
+    assert "continuing has the value 0.24" in started.reason
     assert started.evidence["value"] == pytest.approx(0.2433, abs=2e-3)
 
 
@@ -136,7 +136,7 @@ def test_the_units_of_the_score_change_no_decision(factor, offset):
 
 def test_an_observation_far_outside_the_maps_warns():
     policy = AutoBCT(worst=0.0, best=0.01, seconds=(0.0, 20.0), min_trainings=3)
-    with pytest.warns(HaltuneWarning, match=r"far outside the map 0 to 0.01 .* worst= and best="):
+    with pytest.warns(HaltuneWarning, match=r"far outside the range 0 to 0.01 .* worst= and best="):
         trained(policy)
 
 

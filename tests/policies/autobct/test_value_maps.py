@@ -109,8 +109,8 @@ def test_files_that_are_no_maps_say_so(small, tmp_path):
     header = dict(small[0].header)
     (tmp_path / "text.npz").write_text("no map")
     wrong = [
-        (tmp_path / "none.npz", "is no value map"),
-        (tmp_path / "text.npz", "is no value map"),
+        (tmp_path / "none.npz", "is not a value map"),
+        (tmp_path / "text.npz", "is not a value map"),
         (damaged(path, tmp_path, header=np.array(json.dumps(header | {"format": 9}))), "of format 1"),
     ]
     for key, value in (("dim", "1"), ("dim", 7), ("dim", [1]), ("depth", None), ("depth", -3)):
@@ -130,7 +130,7 @@ def test_files_that_are_no_maps_say_so(small, tmp_path):
     ):
         with pytest.raises(InvalidInput, match="do not fit its header"):
             load_map(damaged(path, tmp_path, **changes))
-    with pytest.raises(InvalidInput, match="for 2 coordinates, this space has 1"):
+    with pytest.raises(InvalidInput, match="for 2 coordinates, but this space has 1"):
         AutoBCT(value_map="2d").start(Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), 1))
     with pytest.raises(InvalidInput, match="one or two coordinates"):
         grid(3)

@@ -11,10 +11,10 @@ from curves import accuracy
 from virtual import SQUARE
 from worlds import SPACE, problem, search, small_study, train
 
-from haltune import Budget, Float, Int, Maximize, Problem, Space, Start, Study, Trial
+from haltune import Budget, Float, Int, Maximize, Problem, Space, Study, Trial
 from haltune.gp import condition_on
 from haltune.log.events import Status
-from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout
+from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout, Start
 from haltune.policies.bayesopt import beta_t, epoch_coordinate, hallucinate
 
 GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)})
@@ -22,7 +22,7 @@ GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)}
 
 def asked(study: Study) -> tuple[Start, object]:
     """The policy's next move and the posterior behind it."""
-    replica = study.session.replica
+    replica = study._session.replica
     history = study.history
     move = study.policy.propose(replica.state, history, history.rng("propose", history.moves))
     return move, study.policy._surrogate.posterior(history, replica.state)
@@ -86,9 +86,9 @@ def test_a_trial_that_failed_counts_as_the_worst_and_is_not_proposed_again() -> 
         else:
             train(trial, lambda c, e: accuracy(c, e))
     assert len({GRID.key(t.config) for t in study.trials}) == 8
-    assert study.session.replica.state == tuple(range(8))
+    assert study._session.replica.state == tuple(range(8))
     at = study.history.points[[t.id for t in study.trials]]
-    means = study.policy._surrogate.posterior(study.history, study.session.replica.state).mean(at)
+    means = study.policy._surrogate.posterior(study.history, study._session.replica.state).mean(at)
     assert int(np.argmin(means)) == 3
 
 

@@ -78,7 +78,7 @@ def test_a_finite_space_is_proposed_whole_without_repeats_and_then_said_to_be_ex
 
 def test_constraints_hold_and_the_optimum_on_their_edge_is_approached():
     space = Space({"a": Float(0, 1), "b": Float(0, 1)}, constraints=[lambda c: c["a"] + c["b"] < 1])
-    found = maximise(hill(np.array([0.8, 0.8])), space, rng(), extra_candidates=[{"a": 0.8, "b": 0.8}])
+    found = maximise(hill(np.array([0.8, 0.8])), space, rng(), around=[{"a": 0.8, "b": 0.8}])
     assert found.config["a"] + found.config["b"] < 1
     assert found.value > -0.19  # -0.18 at the edge
 

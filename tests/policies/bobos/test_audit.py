@@ -11,10 +11,10 @@ from rising import HORIZON, SOLVER, Pausing, curve
 from scipy.stats import binom
 from worlds import problem, search, small_study, train
 
-from haltune import Action, Budget, OptimalStopping, Study, Trial
+from haltune import Action, Budget, Study, Trial
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status
-from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch
+from haltune.policies import BOBOS, Halting, Hyperband, OptimalStopping, RandomSearch
 from haltune.store.memory import MemoryStore
 
 ENDS = (0.9, 0.5, 0.3, 0.92, 0.2)  # of trial 0, 1, ...: 1, 2 and 4 lose
@@ -60,7 +60,7 @@ def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start()
     assert drawn == audited(1)[1] != audited(2)[1]
     assert binom.ppf(1e-6, 60, 0.5) <= len(drawn) <= binom.ppf(1 - 1e-6, 60, 0.5)
     for start in (e for e in study.events() if isinstance(e, Started)):
-        assert ("audit of 50% of the runs" in start.reason) == (start.trial in drawn)
+        assert ("audit of 50% of the trials" in start.reason) == (start.trial in drawn)
         assert start.evidence.get(AUDIT, 0.5) == 0.5
 
 
@@ -81,7 +81,7 @@ def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
     assert would.epoch == stop.epoch
     assert would.verdict.action is Action.CONTINUE
     assert would.verdict.evidence == {**stop.verdict.evidence, AUDIT: stop.epoch}
-    expected = f"audit: would stop here, {stop.verdict.reason}; trains on to see whether that is right"
+    expected = f"audit: would stop here, {stop.verdict.reason}; continues to measure wrong stops"
     assert would.verdict.reason == expected
 
 

@@ -11,25 +11,13 @@ import pytest
 from rising import ALONE, HORIZON, SOLVER, Pausing, curve
 from worlds import problem, search, small_study, train
 
-from haltune import (
-    Action,
-    Budget,
-    Float,
-    HaltuneWarning,
-    Maximize,
-    Minimize,
-    OptimalStopping,
-    Problem,
-    Space,
-    Study,
-    Trial,
-    Verdict,
-)
+from haltune import Action, Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial, Verdict
+from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
-from haltune.policies import BOBOS, Halting, RandomSearch
+from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
 from haltune.policies.bobos.policy import reference_trials
@@ -96,7 +84,7 @@ def test_a_verdict_is_what_the_solver_says_of_the_errors_so_far() -> None:
     policy = Halting(RandomSearch(), SOLVER)
     verdict = judge_curve(policy, 0.72, values)
     rng = small_study(policy).history.rng("stopping", 1, verdict.evidence["solved_at"])
-    with one_thread():  # as every decision is made
+    with undisturbed, one_thread, undisturbed.heard:  # as every decision is made
         before = ReferenceCurves.of([1.0 - np.array([curve(0.72, n) for n in range(1, HORIZON + 1)])], HORIZON)
         oracle = SOLVER.judge(1.0 - np.array(values), HORIZON, 1.0 - curve(0.72, HORIZON), rng=rng, reference=before)
     assert 0.0 < oracle.p_win < 1.0
@@ -284,7 +272,7 @@ def test_the_receipt_names_the_epochs_and_the_runs_that_it_rests_on() -> None:
     assert beyond == sum(n > solved for n in known)
     assert last.evidence["beside_full"] == sum(n == HORIZON for n in known)
     assert re.search(
-        rf"from its own {solved} epochs? and {beyond} runs? trained (further, \w+ of them )?to the end", last.reason
+        rf"from its own {solved} epochs? and {beyond} trials? trained (further, \w+ of them )?to the end", last.reason
     )
 
 

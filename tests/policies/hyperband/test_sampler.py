@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from laboratory import Lab, Value, rough
 
-from haltune import Finish, Float, Maximize, Problem, Space, Start, Study, Wait
+from haltune import Finish, Float, Maximize, Problem, Space, Study, Wait
 from haltune.log.events import Started, Status
 from haltune.log.policy import Policy
-from haltune.policies import GPUCB, Hyperband, SuccessiveHalving
+from haltune.policies import GPUCB, Hyperband, Start, SuccessiveHalving
 from haltune.study.replay import replay
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)
@@ -136,7 +136,7 @@ def test_a_sampler_that_proposes_nothing_is_replaced_by_chance(answer: Any) -> N
     lab = spied(SuccessiveHalving(n=9, sampler=spy), spy)
     assert len(lab.study.trials) == 9
     reasons = [e.reason for e in lab.log if isinstance(e, Started)]
-    assert f"the sampler says {type(answer).__name__}" in reasons[-1]
+    assert f"the sampler returned {type(answer).__name__}" in reasons[-1]
 
 
 @pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.slow), True])

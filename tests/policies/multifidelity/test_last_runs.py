@@ -27,7 +27,7 @@ EPOCHS = 9
 def searched(budget: Budget, saves: bool = True, seed: int = 0, start_up: float = 0.0, **options: Any) -> Study:
     """Trainings of 4 to 28 seconds, dearer with a."""
     found = study(MultiFidelity(candidates=40), budget, EPOCHS, seed, verbose=0, **options)
-    clock: Clock = found.session.replica.store._clock  # type: ignore[attr-defined]
+    clock: Clock = found._session.replica.store.now  # type: ignore[attr-defined]
     for trial in found:
         with trial:
             clock.now += start_up
@@ -80,7 +80,7 @@ def test_what_goes_on_last_says_why_and_is_not_compared_any_more() -> None:
     assert len(lasts()) > 2
     for found, e in lasts():
         assert e.until == EPOCHS
-        assert "trains no new run in full, but this one" in e.reason
+        assert "too small for a new trial, but trains this one in full" in e.reason
         assert found.trials[e.trial].epoch == EPOCHS
         events = [r for r in found.events() if isinstance(r, Reported) and r.trial == e.trial]
         verdicts = [r.verdict.action.value for r in events if r.attempt == e.attempt]
@@ -98,11 +98,11 @@ def test_of_those_in_time_the_most_promising_goes_on() -> None:
 def test_it_ends_before_its_budget_where_no_run_would_end_in_time_and_goes_on_with_more() -> None:
     store = MemoryStore(Clock())
     found = searched(Budget(time=200), store=store)
-    assert "trains no other run in full" in found.outcome.reason
+    assert "train another trial in full" in found.outcome.reason
     assert 200 - 28 * 1.2 < found.spent.time < 200
-    begun = len(found.trials)
+    started = len(found.trials)
     more = searched(Budget(time=400), store=store)
-    assert len(more.trials) > begun
+    assert len(more.trials) > started
 
 
 Curve = Callable[[dict[str, Any], float, int], float]
@@ -124,7 +124,7 @@ def wavers(config: dict[str, Any], epoch: float, epochs: int) -> float:
 def shared(workers: int, budget: Budget, epochs: int, seed: int = 0, curve: Curve = rises, saves: bool = True) -> Study:
     """Trained by several workers, an epoch each a second."""
     found = study(MultiFidelity(candidates=16), budget, epochs, seed, verbose=0)
-    clock: Clock = found.session.replica.store._clock  # type: ignore[attr-defined]
+    clock: Clock = found._session.replica.store.now  # type: ignore[attr-defined]
     at_work: list[tuple[Trial, Any]] = []
     while True:
         while len(at_work) < workers and isinstance(trial := found.ask(), Trial):

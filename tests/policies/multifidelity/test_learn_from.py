@@ -93,7 +93,7 @@ def test_of_many_runs_the_best_the_furthest_and_a_spread_are_kept() -> None:
 def test_a_study_that_found_nothing_teaches_nothing(study: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "haltune"):
         found = searched(learn_from=[study()], verbose=1)
-    assert "learns from 0 runs of 'study'" in caplog.messages
+    assert "learns from 0 trials of 'study'" in caplog.messages
     assert [t.config for t in found.trials] == [t.config for t in searched().trials]
 
 
@@ -119,7 +119,7 @@ def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
         ([tmp_path / "none.db"], "none.db.*there is no"),
         ([tmp_path / "all.db"], r"holds 2 studies: 'one', 'two'. Say which: \('.*all.db', 'one'\)"),
         ([(tmp_path / "all.db", "three")], "no study 'three'"),
-        (["earlier.txt"], "ending in .db"),
+        (["earlier.txt"], "that ends in .db"),
     ):
         with pytest.raises((StoreError, InvalidInput), match=f"learn_from=.*{why}"):
             searched(learn_from=wrong)
@@ -147,7 +147,7 @@ def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() ->
     assert 0 < len(inside) < 12
     assert found.left_out == (12 - len(inside),)
     assert sorted(found.every[0].points[:, 0]) == pytest.approx(sorted(c["y"] / 2 for c in inside))
-    said = f"learns from {len(inside)} runs of 'before'; {12 - len(inside)} more lie outside this space"
+    said = f"learns from {len(inside)} trials of 'before'; {12 - len(inside)} more lie outside this space"
     assert found.remarks()[0].startswith(said)
 
 
@@ -183,13 +183,13 @@ def test_it_is_told_where_to_begin() -> None:
 
 
 def test_the_reasons_name_the_evidence_and_what_it_tells() -> None:
-    begun = [e for e in taught().events() if isinstance(e, Started) and "earlier" in e.evidence]
-    assert len(begun) > 3
-    for event in begun:
+    started = [e for e in taught().events() if isinstance(e, Started) and "earlier" in e.evidence]
+    assert len(started) > 3
+    for event in started:
         (earlier,) = event.evidence["earlier"]
         assert (earlier["name"], earlier["runs"], earlier["left_out"]) == ("before", 12, 0)
-        assert 0.0 <= earlier["tells"] < 1.0
-        assert f"12 trials of 'before' (estimated relevance {earlier['tells']:.2f})" in event.reason
+        assert 0.0 <= earlier["relevance"] < 1.0
+        assert f"12 trials of 'before' (estimated relevance {earlier['relevance']:.2f})" in event.reason
 
 
 # -- laws ----------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str
     else:
         study = searched(store=store, **given)
     assert study.policy == whole.policy
-    assert study.settings.policy == whole.policy
+    assert study._settings.policy == whole.policy
     moves = [[t.config for t in s.trials] for s in (study, whole)]
     assert moves[0] == moves[1]
 
@@ -226,5 +226,5 @@ def test_several_studies_are_weighed_each_by_itself() -> None:
     misleading = searched(RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e))
     study = searched(learn_from=[before(), misleading], budget=Budget(epochs=150))
     last = [e.evidence["earlier"] for e in study.events() if isinstance(e, Started) and "earlier" in e.evidence][-1]
-    tells = {earlier["name"]: earlier["tells"] for earlier in last}
-    assert tells["reversed"] < 0.3 < tells["before"]
+    relevance = {earlier["name"]: earlier["relevance"] for earlier in last}
+    assert relevance["reversed"] < 0.3 < relevance["before"]

@@ -91,11 +91,11 @@ def test_of_few_trials_most_train_in_full_and_of_many_by_far_not_all(trials: int
 def test_what_is_said_of_the_first_rung_means_the_same_in_every_receipt() -> None:
     study = seeded(3)
     epochs = study.policy.rungs(27)
-    begun = [e.evidence for e in study.events() if isinstance(e, Started) and "first_rung" in e.evidence]
+    started = [e.evidence for e in study.events() if isinstance(e, Started) and "first_rung" in e.evidence]
     judged = [e.verdict for e in study.events() if isinstance(e, Reported) and "first_rung" in e.verdict.evidence]
-    assert begun
+    assert started
     assert judged
-    assert all(epochs[evidence["first_rung"]] == evidence["compared_from"] for evidence in begun)
+    assert all(epochs[evidence["first_rung"]] == evidence["compared_from"] for evidence in started)
     assert all(epochs[verdict.evidence["first_rung"]] == verdict.until for verdict in judged)
 
 
@@ -119,7 +119,7 @@ def test_any_horizon_has_a_ladder_that_ends_in_a_full_training(horizon: int) -> 
 
 def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_expected() -> None:
     study = seeded(3)
-    chosen = [e for e in study.events() if isinstance(e, Started) and "foretells" in e.evidence]
+    chosen = [e for e in study.events() if isinstance(e, Started) and "correlation" in e.evidence]
     assert chosen
     for t in chosen:
         assert t.evidence["compared_from"] in (1, 3, 9, 27)
@@ -138,7 +138,7 @@ def test_where_nothing_can_pause_runs_are_stopped_for_good_from_the_second_on() 
     stopped = [t for t in study.trials if t.status is Status.STOPPED and t.epoch < 27]
     assert stopped
     reasons = [e.verdict.reason for e in events if isinstance(e, Reported) and "rank" in e.verdict.evidence]
-    assert sum("runs cannot pause here" in reason for reason in reasons) == len(stopped)
+    assert sum("trials cannot pause in this study" in reason for reason in reasons) == len(stopped)
     assert sum(isinstance(e, Resumed) for e in events) <= 1
     assert study.best.epoch == 27
 
@@ -159,13 +159,13 @@ def test_a_kill_before_a_run_has_paused_does_not_tell_whether_runs_can(
             trial.checkpointed(f"memory of {trial.id}")
         if pauses and not killed:
             killed = True
-            study.session.lose(trial, "killed")
+            study._session.lose(trial, "killed")
         else:
             trial.finish()
     assert killed
     assert study.trials[0].attempt > 1
     reasons = [e.verdict.reason for e in study.events() if isinstance(e, Reported)]
-    assert any("runs cannot pause here" in reason for reason in reasons) is not saves
+    assert any("trials cannot pause in this study" in reason for reason in reasons) is not saves
 
 
 def test_a_loop_that_never_leaves_has_trained_in_full_and_nothing_is_trained_twice() -> None:
@@ -189,7 +189,7 @@ def test_the_first_configuration_that_the_user_enqueues_trains_in_full() -> None
     assert first.status is Status.COMPLETED
     assert second.epoch < 27
     ranked = [e for e in study.events() if isinstance(e, Reported) and e.trial == 0 and "rank" in e.verdict.evidence]
-    assert all("the first that you enqueued trains in full" in e.verdict.reason for e in ranked)
+    assert all("the first trial that you enqueued trains in full" in e.verdict.reason for e in ranked)
 
 
 EPOCHS = (1, 3, 9, 27, 50)
@@ -200,21 +200,21 @@ told = st.lists(st.floats(0.01, 1.0), min_size=5, max_size=5)
 def test_it_finds_what_a_simulated_search_finds_best(rung: int) -> None:
     """The rung of best expected end, by Monte Carlo: n runs seen there, the one that leads trained on."""
     rng = np.random.default_rng(rung)
-    foretells = np.where(np.arange(5) < rung, 0.15, 0.9)
-    foretells[-1] = 1.0
+    correlations = np.where(np.arange(5) < rung, 0.15, 0.9)
+    correlations[-1] = 1.0
     found = []
-    for told, epochs in zip(foretells, EPOCHS, strict=True):
+    for told, epochs in zip(correlations, EPOCHS, strict=True):
         n = int(8 * EPOCHS[-1] / epochs)
         end = rng.standard_normal((4000, n))
         seen = told * end + np.sqrt(1 - told**2) * rng.standard_normal((4000, n))
         found.append(end[np.arange(4000), seen.argmax(axis=1)].mean())
-    assert first_rung(foretells, EPOCHS) == int(np.argmax(found)) == rung
+    assert first_rung(correlations, EPOCHS) == int(np.argmax(found)) == rung
 
 
 @settings(max_examples=many(100), deadline=None)
-@given(foretells=told, rung=st.integers(0, 4), more=st.floats(0.0, 1.0))
-def test_a_rung_that_tells_more_is_not_given_up_for_it(foretells: list[float], rung: int, more: float) -> None:
-    before = np.array(foretells)
+@given(correlations=told, rung=st.integers(0, 4), more=st.floats(0.0, 1.0))
+def test_a_rung_that_tells_more_is_not_given_up_for_it(correlations: list[float], rung: int, more: float) -> None:
+    before = np.array(correlations)
     chosen = first_rung(before, EPOCHS)
     after = before.copy()
     after[rung] = min(1.0, after[rung] + more)

@@ -111,7 +111,7 @@ def test_ends_are_foretold_as_dense_algebra_has_it(seed: int, stages: tuple[int,
 
 
 def runs_of(correlation: float, seed: int) -> tuple[Stages, Seen]:
-    """24 runs seen at the first three stages, a third to the end; the first stage foretells the others by so much."""
+    """24 runs seen at the first three stages, a third to the end; `correlation` is that of the first stage."""
     rng, stages = np.random.default_rng(seed), Stages(EPOCHS, 2)
     points = rng.random((24, 2))
     end = np.sin(4 * points[:, 0]) + points[:, 1]
@@ -125,7 +125,7 @@ def runs_of(correlation: float, seed: int) -> tuple[Stages, Seen]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_learns_how_much_the_first_stage_says_of_the_end(seed: int) -> None:
-    mute, telling = (learn_kernel(*runs_of(correlation, seed)).foretells for correlation in (0.0, 0.98))
+    mute, telling = (learn_kernel(*runs_of(correlation, seed)).correlations for correlation in (0.0, 0.98))
     assert mute[0] < 0.4 < 0.7 < telling[0]
     assert mute[1] > 0.85  # the others tell
 
@@ -165,7 +165,7 @@ def test_it_learns_how_much_an_earlier_study_tells_of_this_one(seed: int) -> Non
     _, alike = runs_of(0.9, seed + 10)
     reversed_ = Seen(alike.points, alike.run, alike.stage, -2.0 - alike.value)
     both = Stages(EPOCHS, 2, 1)
-    told, not_told = (learn_kernel(both, beside_runs_of(here, seen)).told[1] for seen in (alike, reversed_))
+    told, not_told = (learn_kernel(both, beside_runs_of(here, seen)).relevance[1] for seen in (alike, reversed_))
     assert told > 0.85
     assert not_told < 0.3
 

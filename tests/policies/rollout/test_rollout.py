@@ -102,7 +102,7 @@ def test_running_trials_have_their_costs_set_aside():
         promised += slope(answer.config)
     assert promised <= 100
     assert isinstance(answer, Wait)
-    assert "beside the trials that run" in answer.reason
+    assert "left after the running trials" in answer.reason
     assert len({tuple(t.config.values()) for t in held}) == len(held)
 
 

@@ -14,7 +14,7 @@ from examples import many
 from haltune import Constraint, Float, Int, Maximize, Minimize, Problem, Space
 from haltune.log.scores import Scale, Span
 from haltune.policies import MultiFidelity
-from haltune.policies.several_goals import Scalarization, lattice, rooms
+from haltune.policies.several_goals import Scalarization, hypervolume_gains, lattice
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 GOALS = [Maximize("acc", (0, 1)), Minimize("ms", (2, 12)), Minimize("mb")]
@@ -108,19 +108,19 @@ def dominated(costs: np.ndarray) -> float:
 def test_the_room_is_no_less_than_the_volume_that_is_added(front: list[tuple[float, float]]) -> None:
     costs = np.array(front)
     volumes = np.array([added(costs, w) for w in WEIGHTS])
-    assert (rooms(costs, WEIGHTS) >= volumes - 1e-12).all()
+    assert (hypervolume_gains(costs, WEIGHTS) >= volumes - 1e-12).all()
 
 
 @settings(max_examples=many(50))
 @given(st.floats(0.2, 1.0), st.floats(0.2, 1.0))
 def test_beside_one_point_it_is_that_volume(first: float, second: float) -> None:
     costs = np.array([[first, second]])
-    assert rooms(costs, WEIGHTS) == pytest.approx([added(costs, w) for w in WEIGHTS])
+    assert hypervolume_gains(costs, WEIGHTS) == pytest.approx([added(costs, w) for w in WEIGHTS])
 
 
 def test_a_gap_between_two_points_has_more_room_than_an_end_where_one_goal_is_at_its_best() -> None:
     costs = np.array([[0.2, 1.0], [0.9, 0.25], [0.95, 0.22], [1.0, 0.2]])
-    found = dict(zip(lattice(2), rooms(costs, WEIGHTS), strict=True))
+    found = dict(zip(lattice(2), hypervolume_gains(costs, WEIGHTS), strict=True))
     assert found[0.0, 1.0] <= found[0.1, 0.9] < 0.1 * found[0.5, 0.5]
 
 

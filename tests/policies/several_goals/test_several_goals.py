@@ -16,11 +16,12 @@ import pytest
 from worlds import quick, several, small_study, told
 
 import haltune.policies as of
-from haltune import Constraint, Maximize, Problem, Start, Study
+from haltune import Constraint, Maximize, Problem, Study
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
 from haltune.log.policy import Fold
+from haltune.policies import Start
 from haltune.policies.several_goals import lattice
 from haltune.study.judging import with_report
 
@@ -130,7 +131,7 @@ def test_a_trial_is_stopped_only_if_each_of_the_weights_would_stop_it_and_it_is_
         by = event.verdict.evidence["kept_by"]
         assert by in [list(w) for w in lattice(2)]
         assert judged(name, event, before, by).action is event.verdict.action is not Action.STOP
-        assert "kept by the weights" in event.verdict.reason
+        assert "continues under the weights" in event.verdict.reason
     for event, before in stopped[:3]:
         assert {judged(name, event, before, list(w)).action for w in lattice(2)} == {Action.STOP}
         above, _ = by_hand(event, before)
@@ -153,7 +154,7 @@ def test_resumed_trials_keep_the_weights_that_they_were_begun_under() -> None:
     "policy", [of.Hyperband(), of.SuccessiveHalving(n=5), of.TruVaR(), of.TruVaR(0.7, rule="gchk"), of.AutoBCT()]
 )
 def test_a_policy_that_cannot_says_so_and_which_can(policy: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"searches for one goal, and the problem has 2\. Use MultiFidelity\(\)"):
+    with pytest.raises(InvalidInput, match=r"searches for one goal, but the problem has 2\. Use MultiFidelity\(\)"):
         Study(PROBLEM, policy, verbose=0)
 
 
@@ -171,7 +172,7 @@ def test_an_infeasible_run_is_stopped_at_its_first_report_and_says_why() -> None
         for t in study.trials:
             assert len(t.epochs) == (1 if t in over else 6)
         assert over[0].verdict is not None
-        assert "allowed is params at most 2.5" in over[0].verdict.reason
+        assert "breaks the constraint params at most 2.5" in over[0].verdict.reason
 
 
 def test_what_training_changes_ends_no_run_at_once() -> None:
@@ -211,11 +212,11 @@ def test_a_run_that_ends_early_says_by_how_many_it_is_dominated_before_any_place
         told = event.verdict.reason.partition(";")[0]
         above, others = by_hand(event, before)
         if not others:
-            assert told.startswith(f"the first to come to epoch {event.epoch:g}")
+            assert told.startswith(f"the first to reach epoch {event.epoch:g}")
         elif above:
             assert told == (
                 f"at epoch {event.epoch:g} dominated by {above} of {others} other trial{'s' * (others > 1)}"
             )
         else:
-            assert told == f"at epoch {event.epoch:g} on the front of {others + 1} trials"
+            assert told == f"at epoch {event.epoch:g} on the Pareto front of {others + 1} trials"
             assert event.verdict.action is Action.PAUSE

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from haltune import Budget, Float, Level, Maximize, Problem, Space, Study, Trial
+from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.gp import Kernel, condition_on
 from haltune.log.events import Status
-from haltune.policies import TruVaR
+from haltune.policies import Level, TruVaR
 from haltune.store.memory import MemoryStore
 from haltune.study.replay import replay
 

@@ -60,8 +60,8 @@ def test_a_third_goal_has_a_panel_of_its_own() -> None:
 
 def test_the_page_tells_the_front_and_nothing_that_is_of_one_goal() -> None:
     text = page(known())
-    assert "<b>2 runs</b> <small>on the front of &lt;acc&gt; and ms</small>" in text
-    assert "nothing betters them in all goals" in text
+    assert "<b>2 trials</b> <small>on the Pareto front of &lt;acc&gt; and ms</small>" in text
+    assert "no trial is better in all goals" in text
     assert "<acc>" not in text
     assert '"front"' in text or "figure/front" in text
     assert "figure/progress" not in text
@@ -79,7 +79,7 @@ def test_it_is_said_in_a_few_lines() -> None:
     ended = [ended_line(study.history, t)[0] for t in study.trials]
     assert ended[0] == "Trial 0 trained in full, 2 epochs: <acc> 0.5, ms 3, params 1, on the front"
     assert "on the front" not in ended[2]
-    assert "; params = 6, and allowed is params at most 5: training does not change it" in ended[4]
+    assert "; params = 6 breaks the constraint params at most 5, and training does not change it" in ended[4]
 
 
 def test_what_is_of_one_goal_says_what_is_there_instead() -> None:

@@ -45,7 +45,7 @@ def test_the_distribution_is_numpys():
     for x, y in zip(line.x, line.y, strict=True):
         assert y == pytest.approx((values <= x).mean())
     alt = edf(study).layout.meta["alt"]
-    assert alt.startswith(f"Half of 20 runs came to loss {np.sort(values)[10]:.4g} or better")
+    assert alt.startswith(f"Half of 20 trials have a final loss of {np.sort(values)[10]:.4g} or better")
     assert (values <= np.sort(values)[10]).mean() >= 0.5
 
 

@@ -1,11 +1,15 @@
 """The page in a real browser: Chromium, by Playwright, without a screen."""
 
+import ast
 import csv
+import json
 import os
+import re
 import shutil
 import socket
 import sys
 import threading
+from xml.etree import ElementTree
 
 import pytest
 from notebooks import notebook
@@ -447,7 +451,7 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         page.get_by_role("textbox", name="lr").fill("0.0625")
         page.get_by_role("button", name="Enqueue", exact=True).click()
         shows(page, "it waits to be trained")
-        page.get_by_role("button", name="Budget").click()
+        page.get_by_role("button", name="Budget\N{HORIZONTAL ELLIPSIS}").click()
         page.get_by_role("textbox", name="trials").fill("60")
         page.get_by_role("button", name="Raise", exact=True).click()
         shows(page, "the budget is trials 60 now")
@@ -477,7 +481,7 @@ def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     page.keyboard.press("Enter")
     shows(page, "it waits to be trained")
     page.locator("dialog").wait_for(state="detached")
-    page.get_by_role("button", name="Budget").click()
+    page.get_by_role("button", name="Budget\N{HORIZONTAL ELLIPSIS}").click()
     page.keyboard.press("Escape")
     page.locator("dialog").wait_for(state="detached")
 
@@ -629,3 +633,120 @@ def test_the_rows_that_are_shown_are_saved_as_csv(opened):
     assert {row["reason"] for row in saved} == {"because"}
     assert "configuration" not in saved[0]
     assert download.value.suggested_filename.endswith(".csv")
+
+
+# -- copying a configuration, saving a figure, a filter that names no column ------------------------
+
+
+MIXED = {"lr": 1.2345678901e-05, "width": 2**49 + 1, "amp": True, 'say "true"\u2028\x9f\'': "null, \\ </div>"}
+
+
+def mixed():
+    space = Space({"lr": Float(1e-6, 1.0, log=True), "width": Int(1, 2**49 + 9), "amp": Choice([True, False, None]),
+                   'say "true"\u2028\x9f\'': Choice(["null, \\ </div>", "b"])})  # fmt: skip
+    history = tell_trial(told(Problem(space, Maximize("acc", (0, 1)), 10)), [0.5, 0.6], Status.STOPPED, MIXED)
+    return tell_trial(history, [0.4], Status.STOPPED, MIXED | {"amp": None})
+
+
+def pasted(page):
+    """What the clipboard holds."""
+    return page.evaluate("() => navigator.clipboard.readText()")
+
+
+def test_a_configuration_is_copied_whole_as_python_and_as_json(opened):
+    page = opened(mixed())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    best = page.locator("#best")
+    best.get_by_role("button", name="Copy as Python").focus()
+    page.keyboard.press("Enter")
+    best.get_by_role("button", name="Copied").wait_for()
+    assert ast.literal_eval(pasted(page)) == MIXED
+    best.get_by_role("button", name="Copy as Python").wait_for()  # it says its name again
+    best.get_by_role("button", name="Copy as JSON").click()
+    best.get_by_role("button", name="Copied").wait_for()
+    best.get_by_role("button", name="Copy as JSON").wait_for()
+    assert json.loads(pasted(page)) == MIXED
+    row = page.locator("tr[data-trial=trial-1]:not(.why)")
+    row.press("Enter")
+    receipt = page.locator("tr.why[data-trial=trial-1]")
+    receipt.get_by_role("button", name="Copy as Python").click()
+    receipt.get_by_role("button", name="Copied").wait_for()
+    assert ast.literal_eval(pasted(page)) == MIXED | {"amp": None}
+    assert row.get_attribute("aria-expanded") == "true"  # the button is no click on the row
+
+
+def test_a_configuration_that_python_and_json_write_alike_has_one_button_also_without_a_clipboard(opened):
+    page = opened(a_search)
+    page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")  # as over http
+    page.evaluate("() => document.addEventListener('copy', () => { window.held = document.activeElement.value; })")
+    page.locator("#best").get_by_role("button", name="Copy", exact=True).click()
+    page.locator("#best").get_by_role("button", name="Copied").wait_for()
+    assert json.loads(page.evaluate("() => window.held")) == {"lr": 0.25}
+
+
+def test_a_figure_is_saved_as_svg_that_needs_no_page(opened, browser, tmp_path):
+    space = Space({EVIL: Float(1e-4, 1.0), "kind": Choice(["a", "b"])})
+    history = told(Problem(space, Maximize(EVIL, (0, 1)), 10))
+    for n in range(12):
+        curve = [0.9 - 0.5 / epoch - n / 60 for epoch in range(1, 11 if n % 3 else 4)]
+        tell_trial(
+            history, curve, Status.COMPLETED if n % 3 else Status.STOPPED, {EVIL: 0.1 + n / 20, "kind": "ab"[n % 2]}
+        )
+    page, seen = opened(history, scheme="dark"), browser.new_page()
+    for figure, title in (
+        ("curves", "Learning_curves"),
+        ("contour", "Two_parameters"),
+        ("parallel", "Parameters"),
+        ("slices", "Slices"),
+    ):
+        with page.expect_download() as download:
+            page.locator(f"figure[data-figure={figure}]").get_by_role("button", name="as SVG").click()
+        assert download.value.suggested_filename.endswith(f"_{title}.svg")
+        path = tmp_path / f"{figure}.svg"
+        download.value.save_as(path)
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"var\(|oklab|class=|style=", text)
+        texts = "".join(ElementTree.fromstring(text).itertext())
+        assert title.replace("_", " ") in texts
+        assert "<img" in texts if figure != "parallel" else "<im" in texts
+        seen.goto(path.as_uri())
+        box = seen.locator("svg").first.bounding_box()
+        assert 300 < box["width"] <= 1280
+        assert seen.evaluate(
+            "[...document.querySelectorAll('path')].some((path) => path.getBoundingClientRect().width > 50)"
+        )
+        assert seen.evaluate("[...document.querySelectorAll('rect')][0].getAttribute('fill')") == "#14181d"
+    seen.close()
+
+
+def test_a_condition_on_no_column_is_answered_with_the_nearest_name(opened):
+    page = opened(many)
+    from playwright.sync_api import expect
+
+    words, hint = page.get_by_label("Filter trials by words"), page.locator(".hint")
+    words.fill("widht<20")
+    expect(hint).to_have_text(
+        "widht<20: no column is called widht. The nearest name is width. "
+        "Columns: trial, epochs, acc, lr, width, kind, outcome, seconds."
+    )
+    assert rows(page) == []
+    words.fill("lr<ten")
+    expect(hint).to_have_text("lr<ten: ten is not a number.")
+    for fine in ("lr<0.01 kind=a", "seconds>10", "slow", ""):
+        words.fill(fine)
+        expect(hint).to_have_text("")
+    words.fill("seconds>10")
+    assert len(rows(page)) == 20
+
+
+def test_a_condition_may_name_a_parameter_without_a_column_of_its_own(opened):
+    space = Space({f"p{k}": Float(0.0, 1.0) for k in range(9)})
+    history = told(Problem(space, Maximize("acc", (0, 1)), 10))
+    for n in range(4):
+        tell_trial(
+            history, [0.5], Status.STOPPED, {f"p{k}": (k + n) / 20 for k in range(9)}, metrics={"loss": [float(n)]}
+        )
+    page = opened(history)
+    for text, left in (("p3<0.21", [0, 1]), ("loss>=2", [2, 3]), ("p3<0.21 loss=1", [1])):
+        page.get_by_label("Filter trials by words").fill(text)
+        assert sorted(rows(page)) == left

@@ -13,10 +13,10 @@ import pytest
 from told import a_search, tell_trial, told
 from worlds import small_study
 
-from haltune import Choice, Float, HaltuneError, Maximize, OptimalStopping, Problem, Space, Study  # fmt: skip
+from haltune import Choice, Float, HaltuneError, Maximize, Problem, Space, Study  # fmt: skip
 from haltune.display import duration
 from haltune.log.events import Status
-from haltune.policies import GPUCB, Halting, RandomSearch
+from haltune.policies import GPUCB, Halting, OptimalStopping, RandomSearch
 from haltune.report import learning_curves, write
 
 
@@ -132,14 +132,14 @@ def test_a_page_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(HaltuneError, match=r"cannot write .*page\.html: the disk is gone; name a file"):
+    with pytest.raises(HaltuneError, match=r"cannot write .*page\.html: the disk is gone. Use a file"):
         write(a_search(), target)
     assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(HaltuneError, match="no folder"):
+    with pytest.raises(HaltuneError, match="the folder"):
         write(told(), tmp_path / "nowhere" / "page.html")
 
 
@@ -212,7 +212,7 @@ def test_of_many_trials_the_best_and_a_sample_are_shown_and_it_says_so(many_tria
     others = [n for n in range(5000) if n not in {t.id for t in ranked[:1000]}]
     spread = sorted(others, key=lambda n: n * (math.sqrt(5.0) - 1.0) / 2.0 % 1.0)[:1000]
     assert sorted([*(t.id for t in ranked[:1000]), *spread]) == rows
-    assert "Of 5,000 trials 2,000 are shown: the best 1,000, and of all others as many spread over their" in page
+    assert "2,000 of 5,000 trials are shown: the best 1,000, and as many of the others" in page
     assert '<h2 id="trials">Trials <small class="quiet">2,000 of 5,000</small></h2>' in page
 
 

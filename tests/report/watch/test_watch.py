@@ -6,13 +6,15 @@ import re
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.events import Enqueued, Held
 from haltune.policies import RandomSearch
 from haltune.report.metric_model import MetricModel
 from haltune.report.watch.app import ACTIONS, Board, Location, application
-from haltune.report.watch.watched import Watched
+from haltune.report.watch.watched import Watched, patch
 from haltune.store.open import open_store
 from haltune.study.view import follow_study
 
@@ -154,6 +156,54 @@ def caught_up(watched, study):
     assert watched.study.history.position == study.history.position
 
 
+def applied(old, patch):
+    """A value with a patch, as pages apply it."""
+    if isinstance(patch, list):
+        return patch[0] if len(patch) < 3 else [*old[: patch[0]], *patch[2], *old[patch[0] + patch[1] :]]
+    if not patch:
+        return old
+    found = dict(enumerate(old)) if isinstance(old, list) else dict(old)
+    for key, inner in patch.items():
+        key = int(key) if isinstance(old, list) else key
+        if inner == []:
+            del found[key]
+        else:
+            found[key] = applied(found.get(key), inner)
+    return list(found.values()) if isinstance(old, list) else found
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.floats(0.0, 1.0) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
+)
+
+
+@given(JSON, JSON)
+def test_a_patch_turns_any_value_into_any_other(old, new):
+    assert applied(old, json.loads(json.dumps(patch(old, new)))) == new
+
+
+def test_a_report_is_told_as_what_it_changed_and_pages_some_moments_behind_are_told_it_too(tmp_path):
+    study = searched(tmp_path / "a.db", trials=60)
+    for n in range(50):
+        train(study, value=n / 100)
+    watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
+    whole, marks, shown = told(watched), [watched.mark], told(watched)["items"]
+    with study.ask() as trial:
+        for epoch in range(1, 4):
+            trial.report(0.1 * epoch, seconds=1.0)
+            watched.look()
+            marks.append(watched.mark)
+        now = told(watched)["items"]
+        for mark in marks[:-1]:
+            news = told(watched, mark)
+            assert {"figure/timeline", "figure/progress"} <= set(news["patches"])
+            assert len(json.dumps(news)) < 0.1 * len(json.dumps(whole))
+        first = told(watched, marks[0])
+        patched = {key: applied(shown[key], patch) for key, patch in first["patches"].items()}
+        assert {key: v for key, v in (shown | first["items"] | patched).items() if v is not None} == now
+
+
 def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
     study = searched(tmp_path / "a.db", trials=16)
     train(study)
@@ -164,7 +214,8 @@ def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
         caught_up(watched, study)
         news = told(watched, mark)
         assert news["after"] == mark
-        shown, mark = shown | news["items"], news["mark"]
+        patched = {key: applied(shown[key], patch) for key, patch in news["patches"].items()}
+        shown, mark = shown | news["items"] | patched, news["mark"]
     anew = Watched(follow_study(str(tmp_path / "a.db")))
     assert shown == told(anew)["items"]
 
@@ -187,11 +238,11 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
     mark = watched.mark
     train(study, value=0.9)
     watched.look()
-    assert "figure/timeline" in told(watched, mark)["items"]
-    assert "figure/slices" not in told(watched, mark)["items"]
+    assert "figure/timeline" in told(watched, mark)["patches"]
+    assert "figure/slices" not in told(watched, mark)["items"] | told(watched, mark)["patches"]
     goes_on.set()
     models_made(watched)
-    assert "figure/slices" in told(watched, mark)["items"]
+    assert "figure/slices" in told(watched, mark)["items"] | told(watched, mark)["patches"]
 
 
 def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
@@ -231,7 +282,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     assert post("end", trial=1) == (200, {"said": "trial 1 ends after the epoch under way"})
     assert trial.report(0.5, seconds=1.0).reason == "stopped by you, on the search's page"
     trial.finish()
-    assert post("end", trial=1) == (400, {"error": "trial 1 is over, stopped: nothing can be asked of it"})
+    assert post("end", trial=1) == (400, {"error": "trial 1 has ended (stopped), so it cannot stop"})
     assert post("extend", limits={"trials": 7}) == (
         200,
         {"said": "the budget is trials 7 now; nobody trains now: run its program again"},
@@ -245,7 +296,7 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     [
         ("end", b"{}", 400, "the number of a trial"),
         ("end", b'{"trial": 99}', 400, "there is no trial 99"),
-        ("extend", b'{"limits": {"trials": 1}}', 400, "nothing is raised"),
+        ("extend", b'{"limits": {"trials": 1}}', 400, "no limit is raised"),
         ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
         ("enqueue", b"[" * 90_000, 400, "an object in JSON"),

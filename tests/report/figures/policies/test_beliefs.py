@@ -106,7 +106,7 @@ def test_the_page_of_such_a_search_shows_it_and_that_of_another_does_not():
 
 
 def test_before_anything_is_weighed_so_it_is_said_and_a_name_that_is_no_parameter_is_refused():
-    assert "nothing is weighed yet" in posterior(searched(trials=1)).layout.annotations[0].text
+    assert "No decision was made yet" in posterior(searched(trials=1)).layout.annotations[0].text
     with pytest.raises(HaltuneError, match="parameters lr"):
         posterior(searched(), "width")
 

@@ -68,4 +68,4 @@ def test_only_audited_runs_whose_end_is_known_count():
     ]
     story, history = groups(*runs)
     assert grouped(story, history) == []
-    assert "No audited run" in calibration_spec(story, history)["layout"]["annotations"][0]["text"]
+    assert "No audited trial" in calibration_spec(story, history)["layout"]["annotations"][0]["text"]

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from haltune import Budget, Float, HaltuneError, Maximize, Minimize, OptimalStopping, Problem, Space, Study
+from haltune import Budget, Float, HaltuneError, Maximize, Minimize, Problem, Space, Study
 from haltune.log.events import Reported
-from haltune.policies import Halting, RandomSearch
+from haltune.policies import Halting, OptimalStopping, RandomSearch
 from haltune.policies.bobos.policy import Stopper
 from haltune.report import decisions
 from haltune.report.figures.decisions import decided, telling

@@ -75,7 +75,7 @@ def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
     assert first == begun
     later = sum(rung > 1.0 for rung in first.values())
     note = rungs_spec(story_of(study), digest(study))["layout"]["meta"]["note"]
-    assert f" {later} runs were compared first at a later rung" in note
+    assert f" {later} trials were first compared at a later rung" in note
 
 
 @pytest.mark.parametrize("make", [lambda: searched(BOBOS(), trials=3)])
@@ -83,4 +83,4 @@ def test_a_search_without_rungs_says_so(make):
     study = make()
     spec = rungs_spec(story_of(study), digest(study))
     assert spec["data"] == []
-    assert "No run has come to a rung" in spec["layout"]["annotations"][0]["text"]
+    assert "No trial has reached a rung" in spec["layout"]["annotations"][0]["text"]

@@ -1,0 +1,244 @@
+"""Several studies side by side on one page: the best of each against what it cost, and the best configurations."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from haltune.display import clipped, duration, escaped, short
+from haltune.errors import InvalidInput
+from haltune.log.policy import in_words
+from haltune.study.view import StudyView
+
+from .digest import Digest, digest, need_study, story_of
+from .figures.drawing import ACCENT, COOL, INK, MUTED, Spec, Trace, axis, first_view, layout, plotly_text, time_unit
+from .figures.results import edf_spec
+from .page import document, keep_page
+from .page.words import copied
+from .story import Cost, Story
+from .summary import saved_share
+
+_COLOURS = (ACCENT, COOL, "#009e73", "#cc79a7", INK, MUTED)  # of Okabe and Ito, as far as they stand out on both themes
+_DASHES = ("solid", "dash", "dot")
+
+
+@dataclass(frozen=True)
+class _Study:
+    label: str
+    facts: Digest
+    story: Story
+    policy: str
+    line: dict[str, object]  # how it is drawn
+
+
+def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "comparison.html") -> Path:
+    """Write a page that compares studies: the best value of each against epochs and time, and the best configurations.
+
+    Args:
+        studies: Two or more studies with the same metric and direction. Each is read up to its newest event.
+        path: The file to write, in a folder that exists. Default: "comparison.html".
+
+    Returns:
+        Its full path.
+
+    Raises:
+        InvalidInput: If there are fewer than two studies, if one has several goals, if their metrics differ, or if the
+            file cannot be written.
+
+    Example:
+        >>> from haltune import Float, Study
+        >>> found = []
+        >>> for seed in range(2):
+        ...     study = Study({"x": Float(-2.0, 2.0)}, "score", name=f"seed {seed}", seed=seed, budget="4 trials")
+        ...     _ = study.optimize(lambda trial: -(trial.config["x"] ** 2))
+        ...     found.append(study)
+        >>> compare(found).name
+        'comparison.html'
+    """
+    return keep_page(lambda: comparison(studies), path)
+
+
+def comparison(studies: Sequence[StudyView]) -> str:
+    """The page as HTML."""
+    found = _read(studies)
+    goal = found[0].facts.problem.goal
+    ranked = [s for s in found if s.facts.best is not None]
+    ranked.sort(key=lambda s: -goal.sign * (s.facts.best.value if s.facts.best else 0.0))
+    head = "no value yet"
+    if ranked and (best := ranked[0].facts.best):
+        aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(goal.metric)}, of {escaped(ranked[0].label)}"
+        head = f"<b>{short(best.value)}</b> <small>{aim}</small>"
+    differ = _differences(found)
+    leads = ranked[0] if ranked else None
+    main = (
+        f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{head}</h1>'
+        + (f'\n<p class="over">{escaped(differ)}</p>' if differ else "")
+        + f"</header>\n<section>{_table('Studies', _totals(found), leads)}</section>\n"
+        f'<div class="figures" id="figures"></div>\n<section id="best">'
+        f"{_table('Best configurations', _configurations(found), leads)}</section>"
+    )
+    figures = {"figure/progress": _progress(found), "figure/edf": _values(found)}
+    return document(f"Comparison: {goal.metric}", main, {k: spec for k, spec in figures.items() if spec["data"]})
+
+
+def _read(studies: Sequence[StudyView]) -> list[_Study]:
+    """The studies, each with a label of its own. Raises InvalidInput for studies that cannot be compared."""
+    if len(studies) < 2:
+        raise InvalidInput(f"A comparison needs two or more studies. You gave {len(studies)}.")
+    labels = [need_study(study).name for study in studies]
+    if max(Counter(labels).values()) > 1:
+        stems = [Path(study.store.url.split("://", 1)[-1]).stem for study in studies]
+        labels = [name if labels.count(name) == 1 else stem for name, stem in zip(labels, stems, strict=True)]
+    labels = [
+        name if labels.count(name) == 1 else f"{name} ({labels[:i].count(name) + 1})" for i, name in enumerate(labels)
+    ]
+    found = []
+    for i, (label, study) in enumerate(zip(labels, studies, strict=True)):
+        line = {"color": _COLOURS[i % len(_COLOURS)], "dash": _DASHES[i // len(_COLOURS) % len(_DASHES)], "width": 2}
+        found.append(_Study(label, digest(study, 2000), story_of(study), in_words(study.policy), line))
+    for s in found:
+        if s.facts.problem.further:
+            raise InvalidInput(f"Study {s.label!r} has several goals. Only studies with one goal can be compared.")
+    goals = {s.label: (s.facts.problem.goal.metric, s.facts.problem.goal.sign) for s in found}
+    if len(set(goals.values())) > 1:
+        told = "; ".join(
+            f"{label}: {'highest' if sign > 0 else 'lowest'} {name}" for label, (name, sign) in goals.items()
+        )
+        raise InvalidInput(
+            f"The studies have different goals ({told}). Compare studies with the same metric and direction."
+        )
+    return found
+
+
+def _differences(found: list[_Study]) -> str:
+    """What makes the best values of studies hard to compare, in a sentence; "" if nothing does."""
+    problems = [s.facts.problem for s in found]
+    told = []
+    if len({p.unit for p in problems}) > 1:
+        told.append(f"the unit ({', '.join(sorted({p.units for p in problems}))})")
+    elif len(most := {p.max_epochs for p in problems}) > 1:
+        told.append(f"the {problems[0].units} of a full training ({', '.join(sorted(map(str, most)))})")
+    if len({repr(dict(p.space.parameters)) for p in problems}) > 1:
+        told.append("the search space")
+    if len({p.goal.of for p in problems}) > 1:
+        told.append("the value of a trial that counts (last or best)")
+    return f"The studies differ in {' and in '.join(told)}." if told else ""
+
+
+_Cells = list[tuple[str, str]]  # (its column, HTML)
+
+
+def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
+    told = []
+    for s in found:
+        facts, best = s.facts, s.facts.best
+        cells = [
+            (facts.problem.goal.metric, short(best.value) if best else "no value yet"),
+            ("trial", str(best.trial) if best else ""),
+            ("trials", f"{facts.trials:,}: {facts.states}" if facts.trials else "0"),
+            ("trained", facts.problem.amount(facts.trained)),
+            ("saved", f"{facts.savings.most}{saved_share(facts)}" if facts.savings.epochs else ""),
+            ("time", duration(facts.seconds)),
+            ("policy", escaped(clipped(s.policy, 200))),
+        ]
+        told.append((s, cells))
+    return told
+
+
+def _configurations(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
+    rows = [(s, s.facts.best.config) for s in found if s.facts.best]
+    names = dict.fromkeys(name for _, config in rows for name in config)
+    return [
+        (
+            s,
+            [
+                *((n, escaped(clipped(short(config[n]), 200)) if n in config else "") for n in names),
+                ("", copied(config)),
+            ],
+        )
+        for s, config in rows
+    ]
+
+
+def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) -> str:
+    """A row for each study. On a narrow screen each cell shows the name of its column, and an empty one is left out."""
+    if not rows:
+        return ""
+    heads = "".join(f"<th>{escaped(name)}</th>" for name in ("study", *(name for name, _ in rows[0][1])))
+    body = ""
+    for s, cells in rows:
+        named = ((f' data-of="{escaped(name)}"' if name and text else "", text) for name, text in cells)
+        of_it = "".join(f"<td{name}>{text}</td>" for name, text in named)
+        body += f"<tr{' class=best' * (s is leads)}><td>{escaped(s.label)}</td>{of_it}</tr>"
+    return (
+        f'<h2>{title}</h2>\n<div class="rows wide-table"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _progress(found: list[_Study]) -> Spec:
+    """The best value of each study so far, against what all can be measured by."""
+    units, goal = {s.facts.problem.units for s in found}, found[0].facts.problem.goal
+    shown = [s for s in found if s.story.steps]
+    unit, name = time_unit(max((s.story.now - s.story.begun for s in shown), default=0.0))
+    views: list[tuple[str, str, Callable[[Cost], float]]] = [
+        *[(one, f"{one} trained", lambda c: c.epochs) for one in units if len(units) == 1],
+        ("time", f"{name} since the first trial", lambda c: c.seconds / unit),
+        *[("cost", "cost", lambda c: c.cost)] * all(s.story.cost for s in shown),
+    ]
+    lines: list[Trace] = []
+    xs: list[list[list[float]]] = [[] for _ in views]
+    for s in shown:
+        steps, end = s.story.steps, s.story
+        costs: list[Cost] = [*steps, Cost(epochs=end.epochs, seconds=end.now - end.begun, cost=end.cost)]
+        for into, (_, _, at) in zip(xs, views, strict=True):
+            into.append([at(c) for c in costs])
+        told = [f"trial {b.trial}, after {s.facts.problem.amount(b.epochs)}, {duration(b.seconds)}" for b in steps]
+        lines.append({
+            "type": "scatter", "mode": "lines", "name": plotly_text(s.label), "x": xs[0][-1],
+            "y": [b.value for b in [*steps, steps[-1]]], "line": {**s.line, "shape": "hv"},
+            "meta": [plotly_text(goal.metric), plotly_text(s.label)], "customdata": [*told, *told[-1:]],
+            "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
+        })  # fmt: skip
+    buttons = [
+        {"label": label, "method": "update", "args": [{"x": x}, {"xaxis.title.text": title}]}
+        for (label, title, _), x in zip(views, xs, strict=True)
+    ]
+    values = [y for line in lines for y in line["y"]]
+    return {
+        "data": lines,
+        "layout": layout(
+            "Best so far", f"The best {goal.metric} of {len(lines)} studies against {views[0][1]}.",
+            note="Each line is the best value of a study at that time; once a trial is complete, only complete trials "
+            "count.",
+            order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0][1], rangemode="tozero"),
+            yaxis=axis(f"{plotly_text(goal.metric)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
+                       range=first_view(values, goal.sign)),
+            updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}],
+        ),
+    }  # fmt: skip
+
+
+def _values(found: list[_Study]) -> Spec:
+    """The distribution of final values of each study."""
+    specs = [(s, edf_spec(s.facts)) for s in found]
+    lines = []
+    for s, spec in specs:
+        for trace in spec["data"][:1]:
+            kept = {name: value for name, value in trace.items() if name != "ids"}  # trials of several studies
+            colour = {"line": {**trace["line"], **s.line}, "marker": {"size": 4, "color": s.line["color"]}}
+            title = f"<b>{plotly_text(s.label)}</b><br>"
+            lines.append(
+                kept | colour | {"name": plotly_text(s.label), "hovertemplate": title + trace["hovertemplate"]}
+            )
+    laid = specs[0][1]["layout"]
+    values, goal = [x for line in lines for x in line["x"]], found[0].facts.problem.goal
+    meta = laid["meta"] | {
+        "wide": True, "alt": f"The distribution of final values of {goal.metric} in {len(lines)} studies.",
+        "note": "The share of trials with at most this value; stopped trials count with their last value.",
+    }  # fmt: skip
+    shown = {**laid["xaxis"], "range": first_view(values, goal.sign)}
+    return {"data": lines, "layout": laid | {"meta": meta, "xaxis": shown}}
