@@ -20,13 +20,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.interruption import Interruption
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import this
 from haltune.study import Trial
 from haltune.study.trial import check_write, check_written
 
-from .interruption import Interruption
 from .randomness import capture, restore, state_from_json
 from .ranks import torch_ranks
 from .reporter import Reporter
