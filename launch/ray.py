@@ -179,7 +179,7 @@ class Room(Child):
     def poll(self) -> Ending | None:
         if self._marker.exists() and time.monotonic() > self._next_request:
             self._next_request = time.monotonic() + _REPEAT
-            self._keeper.leave.remote("the launcher was asked to stop: this run continues later")
+            self._keeper.leave.remote("the launcher was asked to stop: this trial continues later")
         done, _ = ray.wait([self._run], timeout=0)
         if done:
             return _ending(lambda: ray.get(self._run))

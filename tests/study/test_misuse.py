@@ -176,8 +176,8 @@ def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: 
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (SuccessiveHalving(4), "what continues trains again what was not saved"),
-        (MultiFidelity(initial=12), "from now on the search stops runs for good"),
+        (SuccessiveHalving(4), "When it resumes, it trains the unsaved epochs again"),
+        (MultiFidelity(initial=12), "From now on the search stops trials instead of pausing them"),
     ],
 )
 def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_does(
@@ -188,7 +188,7 @@ def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_d
         for epoch in trial.epochs():
             if trial.report(trial.config["x"] * epoch / 9).stops:
                 break
-    (told,) = said(caplog, "nothing was saved")
+    (told,) = said(caplog, "no checkpoint was saved")
     assert words in told
     if isinstance(policy, MultiFidelity):
         later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
@@ -199,8 +199,8 @@ def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_d
 @pytest.mark.parametrize(
     ("leaves", "words"),
     [
-        (False, "trains on: a loop ends where trial.report(value).stops"),
-        (True, "where trial.report(value).stops, for a verdict by itself is always true"),
+        (False, "End the loop when trial.report(value).stops is true"),
+        (True, "End the loop if trial.report(value).stops, not if trial.report(value), which is always true"),
     ],
 )
 def test_a_loop_that_does_not_heed_its_verdicts_or_always_leaves_is_told_once(
