@@ -38,7 +38,7 @@ def test_a_token_is_made_once_and_its_owner_alone_may_read_it(tmp_path):
     assert kept_token(path) == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert kept_token(tmp_path / "other") != token
-    with pytest.raises(InvalidInput, match="cannot keep a token"):
+    with pytest.raises(InvalidInput, match="Cannot keep a token"):
         kept_token(tmp_path / "none" / "token")
 
 
