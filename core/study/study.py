@@ -64,7 +64,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
     where the Problem holds the goal and the epochs.
 
     Args:
-        problem: A Space or a dict of its parameters; or a Problem, which holds space, goal and epochs. Required.
+        problem: A Space or a dict of its parameters; or a Problem, which holds space, goal and epochs. No default.
         goal: After a space: the metric, as Maximize("val_acc"), Minimize("val_loss") or its name alone. Of a well-known
             name haltune knows the direction (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...). For several goals: a
             list, [Maximize("val_acc"), Minimize("latency_ms")]; see `study.pareto_front()`. After a Problem: the
@@ -263,7 +263,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             >>> while isinstance(trial := study.ask(), Trial):
             ...     _ = study.tell(trial, trial.config["x"] ** 2)
             >>> trial.reason  # a Finish
-            'the budget of 3 trials is spent: 3 trials begun, 3 trained in full'
+            'the budget of 3 trials is spent: 3 trials started, 3 trained in full'
         """
         session = self._session
         if session.budget.unlimited and self.policy.endless:

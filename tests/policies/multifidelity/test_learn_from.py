@@ -117,7 +117,7 @@ def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
         searched(RandomSearch(trials=2), budget=None, store=tmp_path / "all.db", name=name)
     for wrong, why in (
         ([tmp_path / "none.db"], "none.db.*there is no"),
-        ([tmp_path / "all.db"], r"holds 2 studies: 'one', 'two'. Say which: \('.*all.db', 'one'\)"),
+        ([tmp_path / "all.db"], r"holds 2 studies: 'one', 'two'. Name one: \('.*all.db', 'one'\)"),
         ([(tmp_path / "all.db", "three")], "no study 'three'"),
         (["earlier.txt"], "that ends in .db"),
     ):
@@ -147,7 +147,7 @@ def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() ->
     assert 0 < len(inside) < 12
     assert found.left_out == (12 - len(inside),)
     assert sorted(found.every[0].points[:, 0]) == pytest.approx(sorted(c["y"] / 2 for c in inside))
-    said = f"learns {len(inside)} trials of 'before'; {12 - len(inside)} more lie outside this space"
+    said = f"learns from {len(inside)} trials of 'before'; {12 - len(inside)} more lie outside this space"
     assert found.remarks()[0].startswith(said)
 
 
