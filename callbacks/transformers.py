@@ -16,12 +16,15 @@ import errno
 import math
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import answering
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
@@ -29,9 +32,9 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .interruption import Interruption, caller
 from .ranks import torch_ranks
 from .reporter import missing, two_callbacks, unranked
+from .schedules import falls, of_torch
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base
@@ -142,6 +145,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         one = args.world_size == 1
         self._reporter.defer(Interruption.within("_inner_training_loop", "transformers.", bears=one))
         control.should_training_stop |= over
+        if (scheduler := others.get("lr_scheduler")) is not None:
+            self._reporter.schedule = partial(_still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= _EPOCHS_WITHOUT_VALUE)
@@ -433,6 +438,15 @@ def _planned(args: Any, state: Any, steps: int | None) -> float | None:
     if steps is None and args.eval_strategy == "steps":
         steps = state.eval_steps
     return float(state.max_steps / steps) if steps else None
+
+
+def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
+    """Return the name of a schedule whose learning rate is to fall until the end; None if there is none."""
+    scheduler = held()
+    found = of_torch(scheduler)
+    if found is None or not falls(found[1], scheduler.last_epoch, end):
+        return None
+    return f"lr_scheduler_type={args.lr_scheduler_type.value!r}" if found[0] == "LambdaLR" else found[0]
 
 
 def _no_checkpoint(args: Any) -> str | None:

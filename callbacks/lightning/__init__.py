@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import math
 import signal
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput
 from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
-from ..interruption import Interruption
 from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import checkpoint, checks
@@ -217,6 +219,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage != "fit":
             return
         leave_group_at_exit()
+        checks.leave_requeue(trainer, self.trial)
         self._loaded, self._of, self._tokens = [], None, 0  # what a `validate` loaded is not this fit's
         epochs = trainer.max_epochs
         # before callbacks add an epoch for their own use
@@ -246,6 +249,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._start()
             self._reporter.defer(Interruption(trainer.world_size == 1 and not checks.sharded(trainer)))
+            self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
