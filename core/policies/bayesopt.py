@@ -438,9 +438,9 @@ class EI(Policy[FinishedTrials]):
         cost: "per" divides the expected improvement by the expected cost. "cooled" divides by cost^alpha, where alpha
             is the share of the budget that is left (of several budgets the smallest share): the search starts with
             cheap configurations and ends with the best. Default: None, costs are ignored.
-        cost_function: the cost of a configuration, if you know it: a function (config) or (config, previous config,
-            None before the first trial) that returns a number that is not negative, in the unit of the budget (seconds,
-            or the cost that trials report). Default: None, costs are learnt.
+        cost_function: known cost of a configuration: a function (config) or (config, previous config) to a number of
+            at least 0, in the unit of the budget (seconds, or the cost that trials report). The previous config is
+            None at the first trial. Default: None, costs are learnt.
         cost_model: how costs are learnt, from the `cost` that trials report or from their seconds: "gp", a Gaussian
             process of log costs; a list of parameters in which log cost is linear; or a function (config) whose scale
             is learnt. Default: "gp".

@@ -375,13 +375,9 @@ class PlanningBudget:
 
 @dataclass(frozen=True)
 class CostOptions:
-    """A policy's options about costs.
+    """A policy's options about costs, as for EI (cost: its cost_function) and Rollout.
 
-    cost: a function (config) or (config, previous), taken as exact. cost_model: "gp", names of parameters in which log
-    cost is linear, or a function whose scale is learnt. The unit of both is `unit`. affordable: the probability with
-    which a trial must fit the remaining budget.
-
-    Raises InvalidInput for any other value, and NotSupported for a function that a log recorded only by name.
+    Raises InvalidInput for other values, and NotSupported for a function that a log recorded only by name.
     """
 
     name: str  # of the policy, for its errors

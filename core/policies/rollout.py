@@ -298,9 +298,9 @@ class Rollout(Policy[FinishedTrials]):
             take the step with the largest Lambda_h. False is the paper's rule: always the largest Lambda_h, which
             spends freely while much is left. Default: True.
         initial: number of first trials in the middle of the space, cheap and far from each other. Default: 3.
-        cost: the cost of a configuration, if you know it: a function (config) or (config, previous config, None
-            before the first trial) that returns a number that is not negative, in the unit of the budget (seconds, or
-            the cost that trials report). Default: None, costs are learnt.
+        cost: known cost of a configuration: a function (config) or (config, previous config) to a number of at least
+            0, in the unit of the budget (seconds, or the cost that trials report). The previous config is None at the
+            first trial. Default: None, costs are learnt.
         cost_model: how costs are learnt: "gp", a list of parameters, or a function, as for EI. Default: "gp".
         refit_every: finished trials, beyond 50, between fits. Default: 10.
         paths: number of simulated paths beyond horizon 2. Default: 64.

@@ -132,7 +132,7 @@ class Scalarization:
 
 
 def chances(history: History, known: Sequence[Weights]) -> Array:
-    """Return the probability of each weights (weights,); uniform until the front has two points."""
+    """Return the probability of each weight vector (weights,); uniform until the front has two points."""
     even = np.full(len(known), 1.0 / len(known))
     vectors = history.vectors() if history.problem.further else np.empty((0, 1))
     front = vectors[non_dominated(vectors)]
@@ -147,8 +147,7 @@ def hypervolume_gains(costs: Array, weights: Array) -> Array:
 
     The best vector under w lies on the ray c_i = t / w_i, and the front reaches t = min_j max_i w_i C_ji. The point is
     a fifth nearer to 0 than that. What it adds to the volume that the front dominates, below costs of 1.25, is bounded
-    from above by min_j (V(p) - V(max(p, C_j))), V(p) = prod_i max(0, 1.25 - p_i), which is cheap. Weights of one goal
-    alone gain nothing once its best is found; weights between distant points gain much.
+    from above by min_j (V(p) - V(max(p, C_j))), V(p) = prod_i max(0, 1.25 - p_i), which is cheap.
     """
     w = np.maximum(weights, _LEAST)[:, None, :]
     reached = (w * costs).max(axis=2).min(axis=1)
@@ -250,7 +249,9 @@ class SeveralGoals(Wrapper):
         return in_words(self.policy)
 
     def inside(self, state: Views) -> Any:
-        raise InvalidInput("A search for several goals has one state for each weights. Ask it, not the policy inside.")
+        raise InvalidInput(
+            "A search for several goals has one state for each weight vector. Ask it, not the policy inside."
+        )
 
     def start(self, problem: Problem) -> Views:
         if problem.further and not self.policy.several_goals:

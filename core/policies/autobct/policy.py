@@ -143,8 +143,6 @@ def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """A search in AutoBCT's terms."""
-
     done: Sequence[Training]
     heights: Sequence[float]  # expected score of each training's control, right after that training
     controls: Controls
@@ -182,10 +180,10 @@ class AutoBCT(Policy[Trials]):
     """AutoBCT: weighs the expected gain in score against its cost, and ends the search when training does not pay.
 
     It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
-    space, and repeats one where that is most informative. Keep the last configuration: the value of continuing is that
-    of a search that returns the last one. `study.best` is the best value seen. One training runs at a time: free
-    workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in it), or
-    else their seconds.
+    space. It repeats a configuration if that is most informative. Keep the last configuration: the value of continuing
+    is that of a search that returns the last one. `study.best` is the best value seen. One training runs at a time:
+    free workers wait, or run its repeats. Costs are what trials report as `cost`, in any unit (`seconds` is then in
+    it), or else their seconds.
 
     Args:
         gamma: score that one unit of cost is worth; a unit is about two first trainings. Default: 0.16.

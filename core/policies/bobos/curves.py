@@ -7,7 +7,8 @@ Notation (BO-BOS, section 3.2 and appendix B)
     paths    (N - n0, count)    simulated errors of epochs n0+1..N, a column per path, without observation noise
 
 Three models draw paths: the paper's exponential decay (`conditional_paths`), a Bayesian power law (`power_law_paths`),
-and the power law combined with curves of other trials (`matched_paths`).
+and the power law combined with curves of other trials (`matched_paths`). They raise InvalidInput for errors outside
+[0, 1], and for `horizon` errors or more.
 """
 
 from __future__ import annotations
@@ -165,7 +166,6 @@ def conditional_paths(
     """Draw `count` noise-free curves of epochs n0+1..horizon from the decay GP's posterior given errors (n0,).
 
     The posterior covariance has numerical rank 3 to 6, so the draw is one thin product in float32.
-    Raises InvalidInput if the errors leave [0, 1] or there are `horizon` or more of them.
     """
     y = _checked(errors, horizon, count)
     mean, covariance = decay_posterior(y, horizon, fit or fit_decay(y))
@@ -312,7 +312,6 @@ def power_law_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.
     Nodes get paths in proportion to their weight, by systematic resampling, so that rare ones are represented. Paths
     are clipped to [0, 1]: if paths that leave it were dropped, a curve near the worst score would keep only the paths
     that improve.
-    Raises InvalidInput if the errors leave [0, 1] or there are `horizon` or more of them.
     """
     y = _checked(errors, horizon, count)
     if y.min() >= 1.0:
@@ -443,7 +442,6 @@ def matched_paths(
 
     own: True: where no reference curve is near, a path follows the power law. False: a random walk. If no reference
     curve is known beyond n0, all paths are the power law's.
-    Raises InvalidInput if the errors leave [0, 1] or there are `horizon` or more of them.
     """
     errors = _checked(errors, horizon, count)
     n0 = errors.size

@@ -119,12 +119,8 @@ class Posed:
 
 @dataclass(frozen=True)
 class Stopper:
-    """The stopping rule for trial t = trial number + 1.
-
-    growth: K_{1,t} = K_{1,1} growth^(t-1). certain_from: from this trial on K_1 is infinite and nothing is stopped
-    (theorem 2). epoch_cost: "seconds" multiplies c by this trial's median epoch over the median trial's. noise: sigma
-    of xi_t in score units; 0, as in the paper's experiments, ignores noise. delta: its probability.
-    """
+    """The stopping rule, with options as for Halting. K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1; noise: the
+    sigma of xi_t, delta: its probability."""
 
     settings: OptimalStopping
     growth: float = 1.0

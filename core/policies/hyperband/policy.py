@@ -1,7 +1,7 @@
 """Hyperband, successive halving and the ladder: many configurations train a little, the best of them further.
 
 Hyperband (Li et al. 2018: algorithm 1, figures 9 and 10, sections 2.5, 2.6, 6.1 and 6.3) runs brackets that first
-compare trials at different epochs, because it is not known from which epoch their order predicts the final order.
+compare trials at different epochs. The reason: it is not known from which epoch their order predicts the final order.
 """
 
 from __future__ import annotations

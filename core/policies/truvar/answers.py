@@ -272,7 +272,7 @@ def level_set(history: History, log: Iterable[Event], policy: Policy[Any], thres
     If the policy has no surrogate over sites, TruVaR's is used. Raises InvalidInput without a threshold, if the best
     value has no share to reach, and if too few trials have finished.
     """
-    own = policy.part(MemberSet) if history.problem.plain else None  # with several goals each weights have their own
+    own = policy.part(MemberSet) if history.problem.plain else None  # with several goals each weight vector has its own
     if threshold is None and (own is None or not own.sets):
         raise InvalidInput(f"{type(policy).__name__} has no threshold. Give one: study.level_set(threshold=0.92).")
     if threshold is not None and not is_number(threshold):

@@ -102,8 +102,8 @@ class TruVaR(Policy[TruVaRState]):
             loss, best / 0.98). Default: None.
         levels: measurement levels, a list of Level with noises and costs. The training reads the chosen one
             from `trial.level`. Default: none, a single level.
-        cost: a function (config) or (config, previous config, None before the first trial) that returns a positive
-            number. Default: None.
+        cost: a function (config) or (config, previous config) to a positive number. The previous config is None at
+            the first trial. Default: None.
         cost_model: "gp" learns costs. Default: None, without a `cost` every observation costs 1.
         noise: variance of an observation, squared units of the metric: a number, or a function (config); 0 for
             exact values. Default: None, learnt.
@@ -123,7 +123,7 @@ class TruVaR(Policy[TruVaRState]):
             the next is expensive. Default: False.
         accuracy: the search for the best ends when epsilon is at most this, units of the metric. Default: None,
             never.
-        a: factor of beta. Default: None, 0.5, for level sets 1; for a simpler rule it is beta, 9.
+        a: factor of beta; of a simpler rule beta itself. Default: None, 0.5, for level sets 1, for a simpler rule 9.
         beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper. Default: "practical".
         delta: probability that the bound of "theorem" fails. Default: 0.1.
         eta: eta of the first stage, prior deviations; 0: all variance always counts. Default: 1.
