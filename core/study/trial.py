@@ -100,6 +100,11 @@ class Trial(Attempt, KnowsAttributes):
         return self._horizon if self.unit == "step" else None
 
     @property
+    def max_tokens(self) -> int | None:
+        """As max_epochs, where the study counts tokens; None where it counts something else."""
+        return self._horizon if self.unit == "token" else None
+
+    @property
     def step(self) -> float:
         """The last position that was reported, in what the study counts: `epoch` by another name."""
         return self.epoch
@@ -239,7 +244,8 @@ class Trial(Attempt, KnowsAttributes):
         """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
 
         Within `with trial:` a SIGTERM or SIGUSR1 that came during an epoch is raised at its end, as SystemExit.
-        In a study that counts something else these are steps, tokens, ...: report when you have validated.
+        In a study that counts steps or a unit of yours it counts these. In a study by tokens it counts the steps of
+        this attempt, from 1. Report when you have validated.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -248,9 +254,10 @@ class Trial(Attempt, KnowsAttributes):
             >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
             ['continue', 'continue']
         """
-        epoch = math.floor(self.epoch)
+        epoch = 0 if self.unit == "token" else math.floor(self.epoch)
+        horizon = math.inf if self._horizon is None else self._horizon
         try:
-            while (self._horizon is None or epoch < self._horizon) and not (self.verdict and self.verdict.stops):
+            while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
                 if self._signals.waits:
                     self._signals.leave()
                     return  # a trial around this one goes on to the end of its own epoch
