@@ -16,8 +16,6 @@ LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report b
 BARE_dev := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype python-fasthtml \
 	beautifulsoup4 soupsieve itsdangerous python-multipart oauthlib \
 	syne-tune dill stable-baselines3 gymnasium farama-notifications
-# an example's own network needs no annotations; what it hands to haltune is checked
-EXAMPLES := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-subclassing-any
 # one install at a time, when two targets are started at once
 LOCK := $(if $(shell command -v flock),flock .)
 environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
@@ -25,7 +23,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint docs figures notebooks bench claims dist lowest clean always types-of-haltune types-of-examples with-frameworks without-frameworks
+.PHONY: help demo test test-all lint docs figures notebooks bench claims dist lowest clean always style types with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -46,16 +44,15 @@ demo:
 	$(call environment,demo)
 	@$(PY) examples/01_lightning.py $(ARGS)
 
-lint:
+lint: style types
+
+style:
 	$(call environment,dev)
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	@$(MAKE) --no-print-directory -j2 BESIDE=1 types-of-haltune types-of-examples
 
-types-of-haltune:
-	$(PY) -m mypy --strict -p haltune
-types-of-examples:
-	$(PY) -m mypy --strict --cache-dir .mypy_cache/examples $(EXAMPLES) examples docs/site docs/figures/drawing.py
+types:
+	$(PY) -m mypy --strict -p haltune -p examples -m docs.figures.drawing $(patsubst docs/site/%.py,-m %,$(wildcard docs/site/*.py))
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs:
@@ -76,11 +73,12 @@ notebooks:
 test test-all bench claims: export OMP_NUM_THREADS ?= 1
 test: CHOSEN = -m 'not slow'
 test-all: CHOSEN = --hypothesis-profile=fresh
-test test-all: lint
+test test-all: style
 ifdef ARGS
+	@$(MAKE) --no-print-directory types
 	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(ARGS)
 else
-	@$(MAKE) --no-print-directory -j2 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks
+	@$(MAKE) --no-print-directory -j3 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks types
 endif
 
 # Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those

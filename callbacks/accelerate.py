@@ -5,8 +5,10 @@ together, on as many processes as before. Report the same value everywhere (acce
 first process's counts. Prepare models, optimizers and loaders before the loop starts.
 
 A checkpoint is the folder of accelerator.save_state, with the random state of each process and, which Accelerate does
-not save, the number of passes over each loader and the generators that shuffle it. Accelerate would load an object of
-register_for_checkpointing as a pickle: such a training does not pause. In one process Ctrl-C waits for the epoch's end.
+not save, the number of passes over each loader, the place in the pass under way and the generators that shuffle it. In
+a study that counts steps a loader continues at that place: its first batches are taken again, without training on them.
+Accelerate would load an object of register_for_checkpointing as a pickle: such a training does not pause. In one
+process Ctrl-C waits for the end of the epoch or the step.
 """
 
 from __future__ import annotations
@@ -89,6 +91,10 @@ class AcceleratedLoop(TrainingLoop):
                     f"the accelerator still holds the model of trial {first}: make an Accelerator for each trial, "
                     "within the loop, or call accelerator.free_memory() before you prepare the next"
                 )
+        for loader in self._accelerator._dataloaders:
+            if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):
+                kind = type(loader)  # Python looks an iterator up in the class, and Accelerate overrides __class__
+                vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
         return super().__iter__()
 
     def _save_together(self, keep: bool = False) -> None:
@@ -124,16 +130,44 @@ class AcceleratedLoop(TrainingLoop):
         restore(randomness)
 
 
+class _Placed:
+    """A prepared loader that knows its place in the pass under way, and can begin in the middle of one."""
+
+    _haltune_place: dict[str, Any] | None = None  # the random state at the start of the pass, the batches taken
+    _haltune_resumes: dict[str, Any] | None = None  # the place at which the next pass begins
+
+    def __iter__(self) -> Iterator[Any]:
+        resumes, self._haltune_resumes = self._haltune_resumes, None
+        now = {"random": capture(), "generators": _states(self)}
+        place: dict[str, Any] = resumes or now | {"taken": 0}
+        self._haltune_place = place
+        if resumes is not None:
+            _set_random(self, resumes)
+        batches = super().__iter__()  # type: ignore[misc]
+        for _ in range(place["taken"]):
+            next(batches)
+        if resumes is not None:
+            _set_random(self, now)
+        try:
+            for batch in batches:
+                place["taken"] += 1
+                yield batch
+        finally:
+            if self._haltune_place is place:
+                self._haltune_place = None
+
+
 def _own(rank: int) -> str:
     return f"haltune_{rank}.json"
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:
-    """Return the state of a prepared loader: its passes, the seed of its sampler, its generators."""
+    """Return the state of a prepared loader: its passes, the seed of its sampler, its generators, its place."""
     return {
         "iteration": getattr(loader, "iteration", 0),
         "seed": getattr(_sampler(loader), "initial_seed", None),
-        "generators": [of_tensor(generator.get_state()) for generator in _generators(loader)],
+        "generators": _states(loader),
+        "place": getattr(loader, "_haltune_place", None),
     }
 
 
@@ -141,8 +175,23 @@ def _set_loader(loader: Any, state: dict[str, Any]) -> None:
     loader.iteration = state["iteration"]
     if state["seed"] is not None:
         _sampler(loader).initial_seed = state["seed"]
-    for generator, text in zip(_generators(loader), state["generators"], strict=False):
+    _set_generators(loader, state["generators"])
+    if isinstance(loader, _Placed):
+        loader._haltune_resumes = state.get("place")  # none in checkpoints of older versions
+
+
+def _set_random(loader: Any, state: dict[str, Any]) -> None:
+    restore(state["random"])
+    _set_generators(loader, state["generators"])
+
+
+def _set_generators(loader: Any, states: list[str]) -> None:
+    for generator, text in zip(_generators(loader), states, strict=False):
         generator.set_state(tensor_of(text))
+
+
+def _states(loader: Any) -> list[str]:
+    return [of_tensor(generator.get_state()) for generator in _generators(loader)]
 
 
 def _sampler(loader: Any) -> Any:

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
 from .base import Reporting
 from .boosting import full_name
-from .interruption import Interruption, caller
 from .reporter import two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
 from .base import Reporting
-from .interruption import Interruption, caller
 from .randomness import capture, damaged, restore, tupled
 from .ranks import torch_ranks
 from .reporter import missing, two_callbacks

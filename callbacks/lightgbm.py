@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Reporting
 from .boosting import CANNOT_FOLD, begin, full_name, named
-from .interruption import Interruption
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose first scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"

@@ -3,7 +3,7 @@
 For a short loop `for epoch in trial.epochs()` and `trial.report(value)` are enough. `TrainingLoop` adds what
 `trial.report` cannot: reports wait during an outage of the store, validation is timed apart, and a stop is latched.
 With `save=` a trial can pause; it resumes from trial.checkpoint with its random state, and Ctrl-C or SIGTERM waits
-until the epoch is trained and saved.
+until the next report, where the trial is saved.
 
 Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and resume together, each
 with its own random state. If a value differs between ranks, rank 0's counts: reduce it first. For a sharded state, as
@@ -20,13 +20,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.interruption import Interruption
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import this
 from haltune.study import Trial
 from haltune.study.trial import check_write, check_written
 
-from .interruption import Interruption
 from .randomness import capture, restore, state_from_json
 from .ranks import torch_ranks
 from .reporter import Reporter
@@ -79,6 +79,7 @@ class TrainingLoop:
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._save, self._suffix, self._together = save, suffix, together
         self._epoch: int | None = None
+        self._position: float | None = None  # of the report in this epoch
 
     @property
     def trial(self) -> Trial:
@@ -91,7 +92,10 @@ class TrainingLoop:
         return self._reporter.stopping
 
     def __iter__(self) -> Iterator[int]:
-        """Epochs, or steps if the study counts these, from 1 or from after the checkpoint of a resumed trial."""
+        """Epochs, or steps if the study counts these, from 1 or from after the checkpoint of a resumed trial.
+
+        In a study by tokens these are the steps of this attempt, from 1.
+        """
         if self._together:
             _need_group()
         self._reporter.begin()
@@ -110,11 +114,13 @@ class TrainingLoop:
             self._reporter.end_of_fit()
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
-        horizon = self.trial._horizon
-        for epoch in itertools.count(int(self.trial.epoch) + 1):
-            if self.stopping or interruption.waits or (horizon is not None and epoch > horizon):
+        tokens = self.trial.unit == "token"
+        horizon = None if tokens else self.trial._horizon
+        unsaved = False  # steps were trained since the last report, and only there can a trial be saved
+        for epoch in itertools.count(1 if tokens else int(self.trial.epoch) + 1):
+            if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
                 return
-            self._epoch = epoch
+            self._epoch, self._position = epoch, None
             try:
                 yield epoch
             except GeneratorExit:
@@ -125,8 +131,9 @@ class TrainingLoop:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:
                 self._keep()
-            elif interruption.waits and not self.stopping and self.trial.epoch == epoch:
+            elif interruption.waits and not self.stopping and self._reported:
                 self._reporter.attempt(lambda: self.trial.save(self._write, self._suffix))
+            unsaved = self._position is None
 
     @contextmanager
     def validation(self) -> Iterator[None]:
@@ -151,7 +158,15 @@ class TrainingLoop:
                 f"The study counts {several_of(self.trial.unit)}, and loop.report(value, tokens=n) is for studies made "
                 "with max_tokens=. Give tokens= there, and leave it out elsewhere."
             )
-        return self._reporter.report(value, self._epoch if tokens is None else tokens, metrics)
+        self._position = self._epoch if tokens is None else tokens
+        return self._reporter.report(value, self._position, metrics)
+
+    @property
+    def _reported(self) -> bool:
+        """True when the study knows the report of this epoch."""
+        horizon = self.trial._horizon
+        position = self._position if horizon is None or self._position is None else min(self._position, horizon)
+        return self.trial.epoch == position
 
     def _keep_epoch(self, save: Callable[[Path], object]) -> None:
         if self._together:
@@ -165,7 +180,7 @@ class TrainingLoop:
         Once the epoch is reported its state is that after it, either way. An error may be one rank's alone, and ranks
         save together: where there are several, this waits for the end of the trial, which an error never reaches.
         """
-        saved = self._save is not None and self.trial.epoch == epoch and _alone()
+        saved = self._save is not None and self._reported and _alone()
         if saved:
             self._keep_last()
         self.trial._before_end(lambda: self._end_left(epoch, saved))
@@ -175,7 +190,7 @@ class TrainingLoop:
         self._reporter.settle()
         if saved or self._save is None:
             return
-        if self.trial.epoch == epoch:
+        if self._reported:
             self._keep_last()
         elif self._reporter.keeps:
             self._reporter.advise(

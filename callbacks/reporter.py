@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
 from haltune.display import numeral, one_line, plural, several_of, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict
+from haltune.log.events import Status
 from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
 from haltune.study import Trial
 from haltune.study.attempt import Report
 from haltune.study.session import spawning
-
-from .interruption import Interruption
 
 
 class Clock:
@@ -152,6 +152,8 @@ class Reporter:
         self._enough: threading.Event | None = None  # ends the heartbeat
         self._interruption: Interruption | None = None  # while signals may wait
         self._leaves = False  # a signal waited until the end of an epoch
+        # of the fit under way: the name of its schedule, if the learning rate is still to fall
+        self.schedule: Callable[[], str | None] = no_schedule
 
     # where the training stands
 
@@ -295,6 +297,8 @@ class Reporter:
             else:
                 if self.verdict is None and verdict.stops:
                     self.verdict = verdict
+                    with suppress(Exception):  # a schedule of the user's
+                        self._look_at_schedule(verdict)
                     if need is not None and verdict.action is Action.PAUSE:
                         self.attempt(lambda: trial.room_for(need()))
                 if self.verbose:
@@ -303,6 +307,19 @@ class Reporter:
         finally:
             self.clock.restart()
         return self.stopping
+
+    def _look_at_schedule(self, verdict: Verdict) -> None:
+        """Say once a study, at the first trial that is cut by comparison, that the learning rate was still to fall."""
+        trial, log = self.trial, self.trial._session.log
+        compared = verdict.action is Action.PAUSE or not verdict.resumable
+        earlier = any(log.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
+        if compared and not earlier and (name := self.schedule()) is not None:
+            trial._session.hint(
+                f"At {self._at(self._last)} the learning rate of trial {trial.id} is still to fall ({name}). Values "
+                "before the end of a schedule rank trials against each other, but say little about their final values. "
+                "Read on in docs/howto/schedules.md",
+                "schedule",
+            )
 
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))
@@ -521,7 +538,11 @@ class Reporter:
     def __getstate__(self) -> dict[str, Any]:
         """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
         tied = {} if spawning() else {"trial": Detached(self.trial), "_process": None}
-        return self.__dict__ | {"_enough": None, "_interruption": None} | tied
+        return self.__dict__ | {"_enough": None, "_interruption": None, "schedule": no_schedule} | tied
+
+
+def no_schedule() -> None:
+    """What falls is not known."""
 
 
 _VERDICTS = {Action.PAUSE: 1.0, Action.STOP: 2.0}  # every other verdict is 0: the trial trained to its end
@@ -624,6 +645,14 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
     if near:
         do = f"If you mean {near!r}, write {monitor}; otherwise {how[0].lower()}{how[1:]}."
     return InvalidInput(f"The metric {name!r} was not logged {when}. {listed} {do}")
+
+
+def unranked(rank_by: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
+    """Return the error for a metric of rank_by= that was never logged; arguments as in `missing`."""
+    return InvalidInput(
+        f"rank_by={rank_by!r} was not logged {when}. Logged names: {', '.join(sorted(set(logged)))}. {how}, or name "
+        "one of these."
+    )
 
 
 def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:

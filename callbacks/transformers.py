@@ -1,13 +1,13 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-It reports after every evaluation of a training, not after `trainer.evaluate()` alone or eval_on_start. The position is
-state.epoch, which is fractional within an epoch, the steps of the optimizer, or the tokens seen, as the study counts.
-Stops and pauses within an epoch are carried out there. After an exception the Trainer calls no callback: keep the
-training inside `with trial:`. A pause asks the Trainer for one of its checkpoints, random state included, and moves it
-to the trial.
+It reports after every evaluation of a training, not after `trainer.evaluate()` alone or eval_on_start; a metric of
+training, at every log of the Trainer (logging_steps). The position is state.epoch, which is fractional within an epoch,
+the steps of the optimizer, or the tokens seen, as the study counts. Stops and pauses within an epoch are carried out
+there. After an exception the Trainer calls no callback: keep the training inside `with trial:`. A pause asks the
+Trainer for one of its checkpoints, random state included, and moves it to the trial.
 
-In one process Ctrl-C and SIGTERM wait for the next evaluation, whose state is saved. In a distributed training every
-rank makes a callback, the first reports, and all obey; there signals do not wait.
+In one process Ctrl-C and SIGTERM wait for the next report, whose state is saved. In a distributed training every rank
+makes a callback, the first reports, and all obey; there signals do not wait.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import errno
 import math
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import answering
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
@@ -29,9 +32,9 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .interruption import Interruption, caller
 from .ranks import torch_ranks
-from .reporter import missing, two_callbacks
+from .reporter import missing, two_callbacks, unranked
+from .schedules import falls, of_torch
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base
@@ -41,6 +44,7 @@ else:
 __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
 _EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
+_LOGS_WITHOUT_VALUE = 3  # logs of training without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a callback of haltune has started its training
 GO_ON, END, SAVE = "go on", "end", "save"  # what rank 0 decides for all
 
@@ -48,17 +52,24 @@ GO_ON, END, SAVE = "go on", "end", "save"  # what rank 0 decides for all
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     """Reports the goal's metric to a trial after every evaluation, and ends the training when the policy says so.
 
+    A metric of training is reported at every log: "train_loss", which the Trainer logs as "loss"; and each metric of a
+    goal with `rank_by` or `smooth`, or of a Trainer that does not evaluate, under the name in the Trainer's log, such
+    as "loss" or "reward". Minimize("loss", smooth=100, rank_by="eval_loss") decides by the training loss and ranks full
+    trainings by evaluations, which can be rare. Each evaluation and the last step are then logged, too.
+
     A pause is declined, with one warning, for save_only_model, save_strategy="best", FSDP and DeepSpeed.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        monitor: The metric as the Trainer logs it, with or without "eval_". Default: None, the goal's metric.
+        monitor: The metric as the Trainer logs it, with or without "eval_" or "train_". Default: None, the goal's
+            metric.
         verbose: Print a line for every report. Default: False.
         record: "all" scalars logged since the last report are stored with one, or the "monitor" only. Default: "all".
 
     Raises:
         InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and for two
-            HaltuneCallbacks in one training; in a study that counts tokens for a Trainer that does not.
+            HaltuneCallbacks in one training; in a study that counts tokens for a Trainer that does not; for
+            `rank_by` without evaluations.
 
     Example:
         ::
@@ -96,6 +107,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _base = "TrainerCallback"
     _counts = ("epoch", "step", "token")
     _pass_began: int
+    _logs: int
+    _unreported: tuple[float, float] | None
     _passes: int
     _first_pass: int
     _install = 'pip install "transformers[torch]"'
@@ -119,6 +132,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "The study counts tokens, and this Trainer does not. Set TrainingArguments("
                 "include_num_input_tokens_seen=True)."
             )
+        self._by_log = self._of_training(args)
+        if self._by_log:
+            self._check_logs(args, state)
         steps = _steps_in_epoch(args, others.get("train_dataloader"))
         self._has_length = steps is not None
         planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
@@ -129,15 +145,26 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         one = args.world_size == 1
         self._reporter.defer(Interruption.within("_inner_training_loop", "transformers.", bears=one))
         control.should_training_stop |= over
+        if (scheduler := others.get("lr_scheduler")) is not None:
+            self._reporter.schedule = partial(_still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= _EPOCHS_WITHOUT_VALUE)
         self._epochs += 1
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._need_a_value(late=False)
+
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         horizon = self.trial._horizon
-        if args.eval_strategy == "steps" and horizon is not None and self._position(args, state) >= horizon:
+        ends = horizon is not None and self._position(args, state) >= horizon
+        # what is drawn for an evaluation at the end of the epoch belongs to the state that a pause there saves
+        self._later = self._by_log and args.eval_strategy == "epoch" and self._has_length and state.epoch % 1 == 0
+        if ends and not self._later and args.eval_strategy in (("steps", "epoch") if self._by_log else ("steps",)):
             control.should_evaluate = True  # which ends the training
+        if self._by_log:
+            ends |= state.global_step >= state.max_steps
+            control.should_log = not self._later and (control.should_log or control.should_evaluate or ends)
         if control.should_evaluate:
             self._reporter.clock.validating()
 
@@ -145,31 +172,63 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if state.global_step > self._pass_began:  # not one that was skipped on the way to a checkpoint
             self._first_pass = self._first_pass or state.global_step - self._pass_began
             self._passes, self._pass_began = self._passes + 1, state.global_step
+        if self._by_log:
+            control.should_evaluate &= not (self._cut or self._evaluated == state.global_step)
+            control.should_log |= control.should_evaluate or self._later
         if control.should_evaluate:
             self._reporter.clock.validating()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
         self._logged.update(numbers)
+        # the Trainer's own log of training, after which the state can be saved; a user's may come within a step
+        frame = caller("_maybe_log_save_evaluate", "transformers.") if "loss" in numbers and self._training else None
+        if frame is None:
+            return
+        self._names |= self._logged.keys()
+        self._logs += 1
+        name = next((n for n in self._in_training if n in self._logged), None)
+        if not self._by_log or name is None:
+            return
+        value = math.nan if name == "loss" and _diverged(frame) else self._logged[name]
+        self._unreported = value, self._position(args, state)
+        if not control.should_evaluate:  # else its metrics are reported, too
+            self._decide(args, state, control, others, {})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         if not self._training or state.global_step <= self._first_step:
             return  # evaluate() outside train(), or eval_on_start
         self._reporter.clock.validated()
         self._seen |= metrics.keys()
+        self._evaluated = state.global_step
+        name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
+        if self._unreported is None and name is not None and not (self._by_log and self._names & {*self._in_training}):
+            self._by_log = False  # no log had it
+            self._unreported = metrics[name], self._position(args, state)
+        # with several data sets each has an evaluation of its own
+        if self._unreported is not None and (not self._by_log or not self._unranked(metrics)):
+            self._decide(args, state, control, others, metrics)
+
+    def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
+        """Report what is held, and do what the policy says. metrics: of an evaluation."""
         ends = self._ends(state, control)
-        what = torch_ranks().decide(lambda: self._report(metrics, args, state, others, ends))
+        what = torch_ranks().decide(lambda: self._report(metrics, args, others, ends))
+        self._unreported = None
         if what == SAVE:
             self._takes, self._asked = True, not control.should_save
             control.should_save = True
-        control.should_training_stop |= what == END
+        self._end(control, what == END)
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self._takes:
             self._takes = False
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # a callback behind this one
-            control.should_training_stop |= torch_ranks().decide(lambda: self._take(args, state, ends))
+            self._end(control, torch_ranks().decide(lambda: self._take(args, state, ends)))
+
+    def _end(self, control: Any, whether: bool) -> None:
+        self._cut |= whether
+        control.should_training_stop |= whether
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self._training:
@@ -186,6 +245,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._first_pass = 0  # steps of the first; 0 until it ends
         self._epochs = 0  # started in this training
         self._logged: dict[str, float] = {}  # since the last report
+        self._by_log = False  # the goal's metric is one of training, reported at logs
+        self._unreported = None  # (value, position) to be reported with an evaluation
+        self._logs = 0  # of training, by the Trainer
+        self._names: set[str] = set()  # in them
+        self._later = False  # a step is logged at the end of its epoch, with the evaluation there
+        self._evaluated = 0  # the step evaluated last
+        self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is that of the trial's best epoch, and is to be kept
         self._takes = self._asked = False  # the next checkpoint is the trial's; it was made for the trial
@@ -212,19 +278,51 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         epoch, tokens = self._epoch(args, state), getattr(state, "num_input_tokens_seen", 0)
         return self._reporter.position(epoch=epoch, step=state.global_step, token=tokens)
 
-    def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> str:
-        """Report, and say what all ranks do next."""
-        name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
-        if name is None:
-            return GO_ON  # with several data sets each has an evaluation of its own
+    def _of_training(self, args: Any) -> bool:
+        """True if the goal's metric is one that the Trainer logs in training, as far as its name tells."""
+        goal, name = self.trial._goal, self.monitor
+        if name.startswith("eval_") or self._reporter.measures.goals:
+            return False
+        noisy = goal.smooth is not None or goal.rank_by is not None
+        return name.startswith("train_") or noisy or args.eval_strategy == "no"
+
+    @property
+    def _in_training(self) -> tuple[str, str]:
+        """The names that the metric may have in the logs of training."""
+        return self.monitor.removeprefix("train_"), self.monitor
+
+    def _check_logs(self, args: Any, state: Any) -> None:
+        """Raise InvalidInput for rank_by= without evaluations; advise more logs where one is all that trials get."""
+        rank_by = self.trial._goal.rank_by or ""
+        if rank_by.startswith("eval_") and args.eval_strategy == "no":
+            raise InvalidInput(
+                f"rank_by={rank_by!r} needs evaluations, and this Trainer makes none. Set TrainingArguments("
+                f"eval_strategy='steps', eval_steps={state.max_steps}) for one at the end."
+            )
+        rare = args.logging_strategy == "steps" and state.logging_steps >= state.max_steps
+        if rare and "loss" in self._in_training:
+            self._reporter.advise(
+                f"This Trainer logs {self.monitor!r} every {state.logging_steps} steps and trains {state.max_steps}: a "
+                "trial is judged at its end and at evaluations alone. Set TrainingArguments(logging_steps=) to less.",
+                "logs",
+            )
+
+    def _unranked(self, metrics: Any) -> bool:
+        """True when the metric of rank_by= is neither in `metrics` nor in the logs of training."""
+        rank_by = self.trial._goal.rank_by
+        return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
+
+    def _report(self, metrics: Any, args: Any, others: Any, ends: bool) -> str:
+        """Report what is held, and say what all ranks do next."""
+        assert self._unreported is not None
 
         def need() -> int:
             return _room(args.output_dir, others["model"], others["optimizer"])
 
         wanted = self._reporter.measures.others
         logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
-        epoch = self._position(args, state)
-        self._reporter.report(metrics[name], epoch, logged, need)
+        value, epoch = self._unreported
+        self._reporter.report(value, epoch, logged, need)
         self._reporter.heed(epoch)
         self._logged = {}
         if ends:
@@ -269,17 +367,46 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.end_of_fit(write if able else None, "")
 
     def _need_a_value(self, late: bool) -> None:
-        """Raises InvalidInput, on all ranks: evaluations came without the metric, or it is late and none came."""
-        if self._seen & {self.monitor, f"eval_{self.monitor}"}:
+        """Raises InvalidInput, on all ranks: evaluations or logs came without the metric, or it is late and none came.
+
+        What waited for an evaluation that did not bring the metric of rank_by= is reported without a verdict.
+        """
+        rank_by = self.trial._goal.rank_by
+        if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
+            how = f"Return it from compute_metrics, {{{rank_by.removeprefix('eval_')!r}: ...}}"
+            raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
+        if (held := self._unreported) is not None:
+            torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
+            self._unreported, self._logged = None, {}
+        names = self._seen | self._names if self._by_log else self._seen
+        if names & {self.monitor, f"eval_{self.monitor}", *(self._in_training if self._by_log else ())}:
             return
         found = any(name.startswith("eval_") for name in self._seen)
+        late |= self._by_log and self._logs >= _LOGS_WITHOUT_VALUE and self.monitor.startswith("train_")
         if not (found or late) or not torch_ranks().decide(lambda: self._reporter.silent):
             return
+        if self._by_log:
+            when = "in the logs of training" + (" and the first evaluation" if found else "")
+            raise missing(self.monitor, names or self._logged, when, f"Log it, trainer.log({{{self.monitor!r}: ...}})")
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
+            if self.monitor in self._names:
+                kind = type(self.trial._goal).__name__
+                how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
-        how = "Evaluate, TrainingArguments(eval_strategy='epoch')"
+        how = (
+            "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the loss of training, Minimize('train_loss')"
+        )
         raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # training's loss is not meant
+
+
+def _diverged(frame: Any) -> bool:
+    """True if the loss of the last batch is not finite. frame: of the Trainer's function that logs.
+
+    Under logging_nan_inf_filter, its default, the Trainer logs 0 for it, the best of all losses.
+    """
+    loss = frame.f_back.f_locals.get("tr_loss_step") if frame.f_back is not None else None
+    return loss is not None and not math.isfinite(float(loss))
 
 
 def _continue_callbacks(state: Any) -> None:
@@ -311,6 +438,15 @@ def _planned(args: Any, state: Any, steps: int | None) -> float | None:
     if steps is None and args.eval_strategy == "steps":
         steps = state.eval_steps
     return float(state.max_steps / steps) if steps else None
+
+
+def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
+    """Return the name of a schedule whose learning rate is to fall until the end; None if there is none."""
+    scheduler = held()
+    found = of_torch(scheduler)
+    if found is None or not falls(found[1], scheduler.last_epoch, end):
+        return None
+    return f"lr_scheduler_type={args.lr_scheduler_type.value!r}" if found[0] == "LambdaLR" else found[0]
 
 
 def _no_checkpoint(args: Any) -> str | None:

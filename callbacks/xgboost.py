@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.interruption import Interruption
 from haltune.errors import NotSupported
 
 from .base import Reporting
 from .boosting import CANNOT_FOLD, STARTED, begin, full_name, named
-from .interruption import Interruption
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base

@@ -78,14 +78,14 @@ def _sqlite(path: Path) -> Iterator[Finding]:
             mode = c.execute("PRAGMA journal_mode").fetchone()[0]
             whole = c.execute("PRAGMA quick_check(3)").fetchall()
     except sqlite3.Error as error:
-        advice = "bring back a copy of the file with its -wal file"
+        advice = "restore a copy of the file with its -wal file"
         yield Finding("store", False, f"SQLite says: {error}", advice)
         return
     advice = "" if mode == "wal" else "several processes will wait for each other; is the disk a local one?"
     yield Finding("store", mode == "wal", f"its journal is {mode.upper()}", advice)
     problems = "; ".join(str(row[0]) for row in whole)
     well = problems == "ok"
-    advice = "" if well else "bring back a copy of the file with its -wal file, or begin another search"
+    advice = "" if well else "restore a copy of the file with its -wal file, or start another search"
     kind = ""
     yield Finding("store", well, "the file is whole" if well else f"the file is damaged: {problems}", advice)
     with suppress(OSError):  # there is no /proc
@@ -214,33 +214,43 @@ def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int
     """Findings on a program: the log of each training stays in `folder`.
 
     A budget of one epoch ends the training as Ctrl-C does: saved, and given back. A larger one takes it up again.
+    In a study of steps or tokens a budget of 1 ends it at the first report, and `epochs` is a number of reports.
     """
     if problem.max_epochs is not None and problem.max_epochs < 2:
-        yield Finding("resume", None, "a training of one epoch is never paused")
+        yield Finding("resume", None, f"a training of one {problem.unit} is never paused")
         return
-    last = min(epochs, problem.max_epochs or epochs)
     try:
-        straight = _trained(problem, command, folder / "straight", [last], options).history.trial(0)
-        told = f"{command[0]} trained {plural(straight.epoch, 'epoch')} with {dict(straight.config)}"
+        first = 1.0
+        if problem.unit != "epoch":
+            first = _trained(problem, command, folder / "paused", 1, options).history.trial(0).epoch or 1.0
+            if problem.max_epochs is not None and first >= problem.max_epochs:
+                yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}: nothing "
+                              "is to pause")  # fmt: skip
+                return
+        last = min(epochs * first, problem.max_epochs or math.inf)
+        straight = _trained(problem, command, folder / "straight", last, options).history.trial(0)
+        told = f"{command[0]} trained {problem.amount(straight.epoch)} with {dict(straight.config)}"
         yield Finding("resume", True, told)
-        study = _trained(problem, command, folder / "paused", [1, last], options)
+        if problem.unit == "epoch":
+            _trained(problem, command, folder / "paused", 1, options)
+        study = _trained(problem, command, folder / "paused", last, options)
     except HaltuneError as error:
         last_line = str(error).strip().rpartition("\n")[2]
         yield Finding("resume", False, f"the program failed: {last_line}", f"what it printed is in {folder}")
         return
     paused = study.history.trial(0)
-    if any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > 1 for e in study.events()):
+    if any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > first for e in study.events()):
         yield Finding(
-            "resume", False, "the program trained on although it was told to stop after epoch 1",
+            "resume", False, f"the program trained on although it was told to stop after {problem.at(first)}",
             "end the training when trial.report(...).stops, or pass HaltuneCallback(trial)",
         )  # fmt: skip
-    elif paused.checkpoint_epoch < 1:
+    elif paused.checkpoint_epoch < first:
         yield Finding(
             "resume", False, "nothing was saved at the pause: the run began anew",
             "save it, trial.save(write), or pass HaltuneCallback(trial); begin at trial.checkpoint",
         )  # fmt: skip
     elif differs := _differs(straight, paused):
-        again = _trained(problem, command, folder / "again", [last], options).history.trial(0)
+        again = _trained(problem, command, folder / "again", last, options).history.trial(0)
         if by_itself := _differs(straight, again):
             told = f"two straight trainings differ, so that a pause cannot be judged: {by_itself}"
             yield Finding("resume", False, told, "seed everything that is random")
@@ -251,19 +261,16 @@ def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int
                 "haltune.callbacks.check_resume names the part",
             )  # fmt: skip
     else:
-        told = f"paused after epoch 1 it reports the same to the last bit, {plural(last, 'epoch')}"
+        told = f"paused after {problem.at(first)} it reports the same to the last bit, {problem.amount(last)}"
         yield Finding("resume", True, told)
 
 
-def _trained(
-    problem: Problem, command: Sequence[str], folder: Path, ends: Sequence[int], options: dict[str, Any]
-) -> Study:
-    """One trial, trained by the program up to each of the epochs in turn."""
-    folder.mkdir()
-    for end in ends:
-        budget = Budget(epochs=end)
-        study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0)
-        run_script(study, command, progress=False, **options)
+def _trained(problem: Problem, command: Sequence[str], folder: Path, end: float, options: dict[str, Any]) -> Study:
+    """One trial, trained by the program up to an epoch, from where it was left before."""
+    folder.mkdir(exist_ok=True)
+    budget = Budget(epochs=end)
+    study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0)
+    run_script(study, command, progress=False, **options)
     return study
 
 
@@ -271,13 +278,13 @@ def _differs(one: TrialRecord, other: TrialRecord) -> str:
     """The first epoch and number that differ between two trainings; empty when none does."""
     if list(one.epochs) != list(other.epochs):
         told = [", ".join(f"{e:g}" for e in t.epochs) or "none" for t in (one, other)]
-        return f"the epochs reported are {told[0]} and {told[1]}"
+        return f"the {one.unit}s reported are {told[0]} and {told[1]}"
     columns = {"the value": (one.values, other.values)}
     columns |= {f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics}
     for i, epoch in enumerate(one.epochs):
         for what, (a, b) in columns.items():
             if a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
-                return f"{what} of epoch {epoch:g} is {float(a[i])!r} straight and {float(b[i])!r} paused"
+                return f"{what} of {one.unit} {epoch:g} is {float(a[i])!r} straight and {float(b[i])!r} paused"
     return ""
 
 
@@ -288,7 +295,12 @@ def doctor(
     where: Where,
     command: Annotated[list[str] | None, typer.Argument(help="after --: a program to rehearse a pause with")] = None,
     name: Name = None,
-    epochs: Annotated[int, typer.Option(min=2, help="how far the program trains in the rehearsal")] = 3,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            min=2, help="how far the program trains in the rehearsal; where a study counts steps or tokens: reports"
+        ),
+    ] = 3,
     format: As = Format.table,
 ) -> None:
     """Check store, permissions, frameworks; with a program after --, whether it goes on exactly where it was.

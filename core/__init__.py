@@ -1,4 +1,4 @@
-"""Decide, while deep-learning models train, which trial to stop, what to train next and when to end the search.
+"""haltune decides, while models train, which trial to stop, what to train next and when to end the search.
 
 Policies are in `haltune.policies`, callbacks in `haltune.callbacks`, figures in `haltune.report`.
 """

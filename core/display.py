@@ -132,7 +132,6 @@ def clipped(text: str, most: int = 2000) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception; "" if its own __str__ fails."""
     try:
         return str(error)
     except Exception:

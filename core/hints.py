@@ -82,6 +82,7 @@ ARGUMENTS: Rows = (
     ("RandomSearch", f"n {_N_TRIALS}", "trials="),
     ("Policy", "seed random_state", "Study(..., seed=0) is the seed of all randomness"),
     ("Policy", "reduction_factor factor", "eta="),
+    ("Policy", "policy base inner", "it takes no other policy; Halting(policy) stops the trials of another one early"),
     ("Policy", "n_startup_trials n_initial_points random_starts", "initial="),
 )  # fmt: skip
 ATTRIBUTES: Rows = (

@@ -64,7 +64,7 @@ from haltune._utils.process import (
     sweep,
 )  # fmt: skip
 from haltune.display import one_line, plural
-from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost
+from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, RankLost
 
 MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"
 
@@ -559,15 +559,18 @@ class Reader:
         self._rest = b""
         self._leader = self._place.launcher
 
-    def wait(self, topic: str, seconds: float | None = None) -> Line:
+    def wait(self, topic: str, seconds: float | None = None, last: str | None = None) -> Line:
         """The next line of a topic.
 
-        Raises RankLost when rank 0 has left, or has written nothing for so many seconds.
+        Raises RankLost when rank 0 has left, or has written nothing for so many seconds; LeaseLost when it has written
+        on the topic `last`, after which it does not write on this one.
         """
         patience = self._patience if seconds is None else seconds
         began = checked = time.monotonic()
         pause = _POLLS[0]
         while not (found := self._topics.get(topic)):
+            if last is not None and self._topics.get(last):
+                raise LeaseLost(f"rank 0 has ended this trial, and rank {self._place.rank} waits for {topic!r}")
             if self._read():
                 began, pause = time.monotonic(), _POLLS[0]
                 continue
@@ -684,6 +687,8 @@ T = TypeVar("T")
 class Changed(Protocol):
     """Something of which every rank has one, changed by what rank 0 does."""
 
+    @property
+    def _label(self) -> str: ...
     def _changes(self) -> Line: ...
     def _change(self, changes: Line) -> None: ...
 
@@ -753,7 +758,10 @@ class Follower:
         from_json: Callable[[Any], T] = same,
         changed: Changed | None = None,
     ) -> T:
-        """What rank 0 came to. Raises what rank 0 raised, and RankLost when it is gone, or silent for too long."""
+        """What rank 0 came to. Raises what rank 0 raised, and RankLost when it is gone, or silent for too long.
+
+        Raises LeaseLost where rank 0 has ended what it changes: an error there alone keeps no other rank waiting.
+        """
         return self.hear(topic, from_json, changed)
 
     def hear(
@@ -764,16 +772,16 @@ class Follower:
         seconds: float | None = None,
     ) -> T:
         """As `decide`. seconds: after which a rank 0 that is silent is lost."""
-        line = self.heard(topic, seconds)
+        line = self.heard(topic, seconds, None if changed is None else f"{changed._label} ends")
         if changed is not None and "changes" in line:
             changed._change(line["changes"])
         if "error" in line:
             raise error_from_json(*line["error"])
         return from_json(line["answer"])
 
-    def heard(self, topic: str, seconds: float | None = None) -> Line:
-        """The next line on a topic."""
-        line = self._reader.wait(f"{self._subject}: {topic}", seconds)
+    def heard(self, topic: str, seconds: float | None = None, last: str | None = None) -> Line:
+        """The next line on a topic. last: see Reader.wait."""
+        line = self._reader.wait(f"{self._subject}: {topic}", seconds, last and f"{self._subject}: {last}")
         self.position = max(self.position, line.get("position", 0))
         return line
 

@@ -32,7 +32,7 @@ from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
 from haltune.study.messages import lead_of, spending_line
 
-from .limits import VISIBLE, Limits, devices_of
+from .limits import VISIBLE, Limits, devices_of, threads_of
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class Crew:
         logs = folder.parent.with_suffix(".logs") / folder.name if beside else folder / "logs"
         self._logs = options.logs or logs
         found = options.devices  # one for each worker while there are enough, else shared in turn
-        visible = [{VISIBLE: found[n % len(found)]} if found else {} for n in range(options.workers)]
+        threads = threads_of(options.workers)
+        visible = [threads | ({VISIBLE: found[n % len(found)]} if found else {}) for n in range(options.workers)]
         self._slots = [Slot(n, extra) for n, extra in enumerate(visible)]
         self._over: str | None = None  # why no more trials are begun
         self._bug: str | None = None  # the traceback that ended the search

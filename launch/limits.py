@@ -127,6 +127,17 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
     return [str(g) for g in gpus]
 
 
+THREADS = "OMP_NUM_THREADS"  # of NumPy's and PyTorch's libraries
+
+
+def threads_of(workers: int) -> dict[str, str]:
+    """The environment by which workers share the CPUs; nothing for one, nor where the user has set a number."""
+    if workers < 2 or any(name in os.environ for name in (THREADS, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")):
+        return {}
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {THREADS: str(max(1, cpus // workers))}
+
+
 @contextmanager
 def set_while(values: dict[str, str]) -> Iterator[None]:
     """Our environment with `values`, for a process that inherits it when it starts."""

@@ -160,6 +160,7 @@ def run(
 ) -> Outcome:
     """Train the trials of a study in processes of this machine until the search is over.
 
+    Several workers share the CPUs of the machine: each has OMP_NUM_THREADS of CPUs / workers, unless you set it.
     Whatever happens to a worker, a crash, a kill, a fault in compiled code, the search goes on: its trial is offered
     again from its last checkpoint, up to the study's max_retries times, and has failed then. Ctrl-C, SIGTERM
     or SIGUSR1, once: the epochs under way are finished and saved; twice: the program ends at once. Either way the same

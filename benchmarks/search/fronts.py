@@ -30,7 +30,6 @@ import numpy as np
 from recorded import OnRows, Task, load_kinds
 
 from haltune import Budget, Maximize, Minimize, Problem, Study
-from haltune.log.scores import hypervolume
 from haltune.policies import BOBOS, EI, Halting, MultiFidelity, RandomSearch
 from haltune.ranks import alone
 
@@ -85,8 +84,15 @@ class Bench:
         unit = every.max(axis=0) - reference
         scaled = (every - reference) / unit
         found = [np.array([w[1:] for w in self.whole if w[0] <= b * self.horizon]).reshape(-1, 2) for b in BUDGETS]
-        volumes = [hypervolume((f - reference) / unit, np.zeros(2)) for f in found]
-        return np.array(volumes) / hypervolume(scaled, np.zeros(2))
+        return np.array([dominated((f - reference) / unit) for f in found]) / dominated(scaled)
+
+
+def dominated(points: np.ndarray) -> float:
+    """The area below points (n, 2), larger better, and above 0: column by column, each as high as its best point."""
+    above = points[(points > 0.0).all(axis=1)]
+    above = above[np.argsort(above[:, 0])]
+    widths = np.diff(above[:, 0], prepend=0.0)
+    return float((widths * np.maximum.accumulate(above[::-1, 1])[::-1]).sum())
 
 
 def of(policy: Callable[[], object]) -> Callable[[Bench, int], None]:

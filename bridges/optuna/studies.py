@@ -254,7 +254,6 @@ def limits_of(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _excess(constraint: Constraint, value: float) -> float:
-    """Return how much a value exceeds a constraint, in the metric's unit."""
     over = [] if constraint.at_most is None else [value - constraint.at_most]
     under = [] if constraint.at_least is None else [constraint.at_least - value]
     found = max(over + under)

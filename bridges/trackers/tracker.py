@@ -38,8 +38,6 @@ from haltune.study.view import RecordedStudy, follow_study
 
 @dataclass(frozen=True)
 class Search:
-    """Names of a study for trackers."""
-
     id: str  # unique
     name: str
     problem: Problem

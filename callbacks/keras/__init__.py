@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
+from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from ..base import Reporting
-from ..interruption import Interruption
-from ..reporter import missing, scalars, two_callbacks
+from ..reporter import missing, no_schedule, scalars, two_callbacks
 from . import saving, surroundings
 from .saving import load_best, load_model
 
@@ -168,6 +168,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             except (OSError, BadZipFile) as error:  # deleted since the model was loaded
                 why = f"the random state in {self._resumed} cannot be read ({error})"
                 reporter.warn_once("random", f"{why}: dropout and shuffling do not continue as they would have")
+        schedules = [c.schedule for c in listed if type(c).__name__ == "LearningRateScheduler"]
+        reporter.schedule = lambda: surroundings.still_to_fall(self.model, params, schedules)
         reporter.defer(Interruption.within("fit", "keras."))
         if reporter.verdict is not None:
             self.model.stop_training |= _OURS
@@ -253,6 +255,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if silent:
             raise self._missing("in this fit")
         reporter.end_of_fit()
+        reporter.schedule = no_schedule
         reporter.leave()
 
     def _heed_others(self) -> None:

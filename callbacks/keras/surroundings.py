@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,7 @@ from haltune.study import Trial
 
 from ..ranks import torch_ranks
 from ..reporter import Reporter, ending_metrics
+from ..schedules import falls
 
 _DEPTH = 4  # frames: Keras' list calls its callbacks itself, a wrapper or two may lie between
 _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvclive", "swanlab"}  # packages
@@ -93,6 +95,32 @@ def refuse_many_processes() -> None:
                 f"this fit runs in several processes ({sentence.format(processes)}), and under Keras haltune "
                 "reports from one only: train in one, on its devices with MirroredStrategy or keras.distribution"
             )
+
+
+def still_to_fall(model: Any, params: dict[str, Any], by_epochs: list[Callable[..., float]]) -> str | None:
+    """Return the name of a schedule whose learning rate is to fall until the end of the fit; None if there is none.
+
+    by_epochs: what LearningRateScheduler callbacks call, schedule(epoch, lr) or schedule(epoch).
+    """
+    from keras import ops
+    from keras.optimizers.schedules import LearningRateSchedule
+
+    optimizer, epochs, steps = model.optimizer, params.get("epochs"), params.get("steps")
+    if not epochs or not steps:
+        return None
+    done = int(ops.convert_to_numpy(optimizer.iterations))
+    schedule = optimizer._learning_rate
+    if isinstance(schedule, LearningRateSchedule):
+        name = type(schedule).__name__
+        return name if falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps) else None
+    for function in by_epochs:
+        rates = [float(ops.convert_to_numpy(optimizer.learning_rate))]
+        for epoch in range(epochs):
+            given = (epoch, rates[-1]) if len(inspect.signature(function).parameters) > 1 else (epoch,)
+            rates.append(float(function(*given)))
+        if falls(lambda epoch, rates=rates[1:]: rates[min(int(epoch), epochs - 1)], done / steps, epochs):  # type: ignore[misc]
+            return "LearningRateScheduler"
+    return None
 
 
 def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The callback for Lightning, under both its names: `lightning` and `pytorch_lightning`.
 
 It reports after every validation of a fit, several an epoch or one in several epochs; a metric that is logged in
-training only is reported at the end of each training epoch. An epoch is reported at its very end, with every metric
-that was logged in it. It reports nothing in sanity checks, fast_dev_run, the Tuner's own fits, `validate` and `test`.
+training only is reported at the end of each training epoch, or every log_every_n_steps where the study counts steps,
+has max_epochs=1, or has a goal with `smooth` or `rank_by`. An epoch is reported at its very end, with every metric that
+was logged in it. It reports nothing in sanity checks, fast_dev_run, the Tuner's own fits, `validate` and `test`.
 
 A paused trial is saved where it reports, at the end of an epoch or within one, and resumes exactly in a fit with
 `ckpt_path=trial.checkpoint`. Within an epoch the resumed fit takes the first batches of the epoch again, without
@@ -11,18 +12,22 @@ training on them, unless the loader has a state. With several processes rank 0 r
 
 from __future__ import annotations
 
+import math
 import signal
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput
+from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
-from ..interruption import Interruption
 from ..ranks import Agreement, leave_group_at_exit
-from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks
+from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import checkpoint, checks
 from .checks import at_boundary, silent
 
@@ -34,7 +39,7 @@ else:
 __all__ = ["HaltuneCallback"]
 
 VALIDATION = "validation"
-TRAINING = "training"  # the whole epoch; validations within it belong to it
+TRAINING = "training"  # the whole epoch, or the steps since the last report; validations within belong to it
 _NO_LENGTH = (
     "it came within an epoch whose number of batches is not known, as the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
@@ -117,14 +122,22 @@ class _Last:
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     """Reports the goal's metric to a trial, stops the fit when the policy says so, and saves it for a pause.
 
+    A metric of training, self.log("train_loss", loss), is reported every Trainer(log_every_n_steps=) where the study
+    counts steps, has max_epochs=1, or has a goal with `smooth` or `rank_by`; else at the end of each epoch, as a metric
+    with on_step=False always is. Minimize("train_loss", smooth=100, rank_by="val_loss") decides by it and ranks full
+    trainings by validations, which can be rare.
+
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The name under which the metric is logged. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
         record: "all" scalars logged in an epoch are stored with its report, or the "monitor" only. Default: "all".
+        tokens: In a study that counts tokens, how many a batch of training has, `lambda b: b["input_ids"].numel()`;
+            of several processes the sum is taken. Default: None.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, and when the metric is a vector or was never logged.
+        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and in a study that
+            counts tokens without `tokens`.
         NotSupported: For Fabric, for a max_steps or max_time below the trial's horizon, and for a trial to be paused
             under a sharded strategy.
 
@@ -152,13 +165,33 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     _homes = ("lightning.pytorch", "pytorch_lightning")
     _install = "lightning"
     _hint = "Call trainer.fit(..., ckpt_path=trial.checkpoint)"
-    _counts = ("epoch", "step")
+    _counts = ("epoch", "step", "token")
     _held = frozenset({"log", "log_dict"})  # methods of the module, set by the Trainer
+
+    def __init__(
+        self,
+        trial: Trial,
+        monitor: str | None = None,
+        verbose: bool = False,
+        record: str = "all",
+        tokens: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if getattr(trial, "unit", None) == "token" and not callable(tokens):
+            raise InvalidInput(
+                f"The study counts tokens, and tokens={tokens!r} does not count those of a batch. Write "
+                'HaltuneCallback(trial, tokens=lambda batch: batch["input_ids"].numel()), or make the study with '
+                "max_steps=."
+            )
+        self._tokens_in = tokens
+        super().__init__(trial, monitor, verbose, record)
 
     def _setup(self) -> None:
         self._fresh = FreshMetrics(self.monitor)
         self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
         self._to_save: list[Any] = []  # the same, while this callback saves
+        self._quiet: list[tuple[Any, bool]] = []  # (EarlyStopping, what it was set to)
+        self._tokens = 0  # trained, in a study that counts them
+        self._validates = False  # the check before training logged the metric
         self._of: int | None = None  # the trial whose checkpoint was loaded
         # random states when the loader of the epoch under way was started, and if later when it gave its first batch
         self._epoch_start: list[Any] = []
@@ -170,6 +203,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._epochs = 0  # training epochs that ended in this fit
         self._trained: float | None = None  # epochs trained when the last one ended
         self._validations = 0
+        self._by_step = False  # a metric of training was reported within an epoch
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state to resume from, within an epoch
 
@@ -185,7 +219,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage != "fit":
             return
         leave_group_at_exit()
-        self._loaded, self._of = [], None  # what a `validate` loaded is not this fit's
+        checks.leave_requeue(trainer, self.trial)
+        self._loaded, self._of, self._tokens = [], None, 0  # what a `validate` loaded is not this fit's
         epochs = trainer.max_epochs
         # before callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -206,6 +241,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+        self._validates = self.monitor in trainer.callback_metrics
         if trainer.is_global_zero:
             self._reporter.foresee(trainer.callback_metrics)
 
@@ -213,6 +249,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._start()
             self._reporter.defer(Interruption(trainer.world_size == 1 and not checks.sharded(trainer)))
+            self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
@@ -226,6 +263,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 run(fetcher)
 
             loop.run = run_epoch
+            advance_end = loop.on_advance_end
+
+            def step_ends(fetcher: Any) -> None:
+                logs = self._logs(trainer)
+                if logs is not None:
+                    self._find(trainer, TRAINING)
+                    self._by_step |= self._found is not None
+                    self._found = self._found if logs else None
+                advance_end(fetcher)  # validates, and then reports
+                if self._by_step and self._found is not None and not at_boundary(trainer):
+                    self._report(trainer, TRAINING, within=True)
+
+            loop.on_advance_end = step_ends
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -244,7 +294,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         horizon = self.trial._horizon
-        if horizon is not None and not silent(trainer) and (checks.position(trainer, self.trial.unit) or 0) >= horizon:
+        if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
+            self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
+        if horizon is not None and not silent(trainer) and (self._position(trainer) or 0) >= horizon:
             self._ends = trainer.should_stop = True  # so that Lightning validates now
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -256,19 +308,23 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._reporter.clock.validated()
             self._validations += 1
-            self._find(trainer, VALIDATION)
+            if self._found is None:
+                self._find(trainer, VALIDATION)
+            else:  # of the step that is validated
+                self._found = replace(self._found, lap=self._reporter.clock.lap())
 
     def validation_ends(self, trainer: Any) -> None:
         """on_validation_end, after all others."""
         if not silent(trainer) and not at_boundary(trainer):  # else the epoch's last metrics are still to come
-            self._report(trainer, VALIDATION)
+            self._report(trainer, VALIDATION, within=True)
 
     def epoch_ends(self, trainer: Any) -> None:
         """on_train_epoch_end, after all others."""
         if not silent(trainer):
             self._epochs += 1
-            self._trained = checks.position(trainer, self.trial.unit)
-            self._find(trainer, TRAINING)
+            self._trained = self._position(trainer)
+            if not self._by_step:
+                self._find(trainer, TRAINING)
             self._report(trainer, TRAINING, self._trained)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -310,13 +366,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"trial": self.trial.id, "source": self._fresh.source}
+        state = {"trial": self.trial.id, "source": self._fresh.source, "tokens": self._tokens}
         return state | ({"random": self._to_save} if self._to_save else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._of = state_dict.get("trial")
         if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
+            self._tokens = state_dict.get("tokens", 0)
             self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads in between
 
     def __getstate__(self) -> dict[str, Any]:
@@ -332,7 +389,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _leave_list(self, trainer: Any) -> None:
         """Put the Trainer's callbacks back in the user's order."""
-        vars(trainer.fit_loop.epoch_loop).pop("run", None)
+        for early, checked in self._quiet:
+            early._check_on_train_epoch_end = checked
+        self._quiet = []
+        for name in ("run", "on_advance_end"):
+            vars(trainer.fit_loop.epoch_loop).pop(name, None)
         others = [c for c in trainer.callbacks if c is not self]
         if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
             others = left
@@ -359,11 +420,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _begin(self, trainer: Any) -> bool:
         """True when the fit has nothing to do."""
         reporter, trial = self._reporter, self.trial
-        planned = checks.planned_steps(trainer) if trial.unit == "step" else self._planned
+        planned = self._planned if trial.unit == "epoch" else None
+        planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         reporter.begin(planned, trainer.lightning_module)
         checks.check_loaded(trainer, trial, self._of)
         checks.check_start(trainer, trial)
-        starts = trainer.global_step if trial.unit == "step" else trainer.current_epoch
+        starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
         if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
             reporter.warn_once(
                 "repeat",
@@ -375,16 +437,46 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 reporter.advise(sentence)
         return reporter.verdict is not None
 
+    def _position(self, trainer: Any) -> float | None:
+        """Where the fit is in the study's unit; see `checks.position`."""
+        return float(self._tokens) if self.trial.unit == "token" else checks.position(trainer, self.trial.unit)
+
+    def _logs(self, trainer: Any) -> bool | None:
+        """Whether this step's metric of training is to be reported: Lightning logs it, or it is the study's last.
+
+        None where steps report nothing; False at the end of an epoch, which shows if the metric is logged by steps.
+        """
+        goal, horizon, loop = self.trial._goal, self.trial._horizon, trainer.fit_loop.epoch_loop
+        noisy = goal.smooth is not None or goal.rank_by is not None
+        if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
+            return None
+        if self._validates or self._fresh.source == VALIDATION or loop._should_accumulate() or silent(trainer):
+            return None
+        if self.trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
+            return None
+        where, every = self._position(trainer) or 0.0, trainer.log_every_n_steps
+        if every and (loop._batches_that_stepped + 1) % every == 0:
+            return True
+        ends = horizon is not None and where >= horizon
+        return ends if ends or at_boundary(trainer) else None
+
     def _find(self, trainer: Any, phase: str) -> None:
         logged = trainer.callback_metrics
         value = self._fresh.take(phase, logged)
         if value is not None:
-            others = {n: logged[n] for n in self._reporter.measures.others if n in logged}
-            where = checks.position(trainer, self.trial.unit)
-            self._found = _Found(value, where, self._reporter.clock.lap(), others)
+            where = self._position(trainer)
+            self._found = _Found(value, where, self._reporter.clock.lap(), self._others(logged))
 
-    def _report(self, trainer: Any, phase: str, over: float | None = None) -> None:
-        """Report what was found on rank 0, and stop on all ranks; every rank comes here. over: see `Reporter.heed`."""
+    def _others(self, logged: Mapping[str, Any]) -> dict[str, Any]:
+        """The other metrics that reports need; by steps that of rank_by= is in those after a validation alone."""
+        measures = self._reporter.measures
+        return {n: logged[n] for n in measures.others if n in logged and not (self._by_step and n in measures.ranked)}
+
+    def _report(self, trainer: Any, phase: str, over: float | None = None, within: bool = False) -> None:
+        """Report what was found on rank 0, and stop on all ranks; every rank comes here.
+
+        over: see `Reporter.heed`. within: The epoch goes on, and a pause is saved now.
+        """
         found, self._found = self._found, None
         logged = dict(trainer.callback_metrics)  # the reading may be a collective, so all ranks read
         ranks, reporter = _ranks(trainer), self._reporter
@@ -398,17 +490,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if found is not None and found.epoch is None:
                 reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
             elif found is not None and found.epoch is not None:
-                fresh = self._fresh.all(phase, logged) if reporter.record == "all" else {}
-                others = {n: logged[n] for n in reporter.measures.others if n in logged}
-                metrics = scalars({**found.others, **others, **fresh})
+                news = self._fresh.all(TRAINING if self._by_step else phase, logged)
+                fresh = news if reporter.record == "all" or self._by_step else {}
+                metrics = scalars({**found.others, **self._others(logged), **fresh})
                 reporter.report(found.value, found.epoch, metrics, lambda: _need(trainer), found.lap)
             reporter.heed(over)
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()
-            if phase == TRAINING and (self._validations or not trainer.enable_validation):
+            if not within and (self._validations or not trainer.enable_validation):
                 patience = 1 if nearest(self.monitor, logged, 0.9) else _EPOCHS_WITHOUT_VALUE
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
-                self._need_a_value(logged, f"in {epochs}", patience)
+                self._need_a_value(trainer, logged, f"in {epochs}", patience)
             if reporter.pausing and not exact:
                 reporter.advise(
                     "This fit cannot resume exactly from where trials pause: before min_epochs, within accumulated "
@@ -419,22 +511,37 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return reporter.over, reporter.saves
 
         stops, saves = ranks.decide(question)
-        if stops and saves and exact and phase == VALIDATION:
+        if self._by_step:
+            self._fresh.before(TRAINING, logged)
+        if stops and saves and exact and within:
             self._save(trainer, ranks)
             stops, self._saved = ranks.decide(lambda: (reporter.over, reporter.saves))  # unless it could not be saved
             saves = False
         if stops and (not saves or exact):
             self._ends = trainer.should_stop = True
+            if within and not self._quiet:  # it looks for a metric of the validation at the end of the epoch
+                stopping = trainer.early_stopping_callbacks
+                self._quiet = [(c, c._check_on_train_epoch_end) for c in stopping]
+                for early in stopping:
+                    early._check_on_train_epoch_end = False
         if found is not None and self.trial._goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
-        self._need_a_value(logged, "in this fit")
+        if self._by_step and self._reporter.silent:
+            raise InvalidInput(
+                f"{self.monitor!r} was logged but never reported: Lightning logs every {trainer.log_every_n_steps} "
+                "steps, more than this fit has. Set Trainer(log_every_n_steps=) to less."
+            )
+        self._need_a_value(trainer, logged, "in this fit")
         if not self._reporter.stopping:
             checks.check_end(trainer, self.trial, self._trained)
 
-    def _need_a_value(self, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
-        if self._epochs >= patience and self._reporter.silent:
+    def _need_a_value(self, trainer: Any, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
+        rank_by, validated = self.trial._goal.rank_by, self._validations or not trainer.enable_validation
+        if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
+            raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
+        if self._epochs >= patience and self._reporter.silent and not self._by_step:
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard
+from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
 
 from .. import randomness
-from ..interruption import caller
 from ..ranks import Agreement
 from ..reporter import Reporter
 from .checks import at_boundary, sharded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 from haltune.display import amount
@@ -11,6 +12,7 @@ from haltune.errors import NotSupported
 from haltune.study import Trial
 
 from ..ranks import Agreement
+from ..schedules import falls, of_torch
 
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
@@ -45,12 +47,32 @@ def position(trainer: Any, unit: str) -> float | None:
     return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
 
 
+def of_all_ranks(trainer: Any, count: int) -> int:
+    """The sum of a count over the processes, each of which calls this."""
+    if trainer.world_size == 1:
+        return count
+    import torch
+
+    return int(trainer.strategy.reduce(torch.tensor(count, device=trainer.strategy.root_device), reduce_op="sum"))
+
+
 def planned_steps(trainer: Any) -> float | None:
     """Steps of the optimizer that the fit plans; None if unknown."""
     if trainer.max_steps > -1:
         return float(trainer.max_steps)
     steps = math.inf if trainer.max_epochs in (None, -1) else trainer.estimated_stepping_batches
     return float(steps) if math.isfinite(steps) else None
+
+
+def still_to_fall(held: Callable[[], Any]) -> str | None:
+    """Return the name of a schedule whose learning rate is to fall until the end of the fit; None if there is none."""
+    trainer = held()
+    for config in trainer.lr_scheduler_configs:
+        steps = planned_steps(trainer) if config.interval == "step" else float(trainer.max_epochs or -1)
+        found = None if config.reduce_on_plateau else of_torch(config.scheduler)
+        if found and steps and falls(found[1], config.scheduler.last_epoch, steps // config.frequency):
+            return found[0]
+    return None
 
 
 def resumes_within(trainer: Any) -> bool:
@@ -148,6 +170,13 @@ def requeues(trainer: Any) -> str | None:
         "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its "
         f"file hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
     )
+
+
+def leave_requeue(trainer: Any, trial: Trial) -> None:
+    """Leave the signal to Lightning by which it requeues the SLURM job: it takes it only if nobody has."""
+    if isinstance(trial, Trial) and requeues(trainer):
+        environment = trainer._accelerator_connector.cluster_environment
+        trial._signals.release(environment.requeue_signal)
 
 
 def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:

@@ -95,7 +95,6 @@ def is_other_alive(holder: str) -> bool:
 
 
 def base(shared: str | None = None) -> Path:
-    """Return the folder for all processes of this user on this machine, or `shared`."""
     user = getattr(os, "getuid", lambda: "user")()
     return Path(shared or Path(tempfile.gettempdir()) / f"haltune-{user}")
 

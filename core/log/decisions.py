@@ -51,7 +51,7 @@ class Verdict(KnowsAttributes):
     action: Action
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    until: float | None = None  # epochs
+    until: float | None = None
 
     @property
     def stops(self) -> bool:
@@ -91,8 +91,8 @@ class Start:
     """
 
     config: Config
-    until: float | None = None  # epochs; None: the problem's max_epochs
-    resource: float | None = None  # trial.resource in the user's code
+    until: float | None = None
+    resource: float | None = None
     tags: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Resume:
     """
 
     trial: int
-    until: float | None = None  # epochs
+    until: float | None = None
     resource: float | None = None
     tags: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""

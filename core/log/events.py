@@ -161,7 +161,7 @@ class Slept(AttemptEvent):
 
     kind: ClassVar[str] = "slept"
     since: float  # seconds since the epoch: the previous clock reading
-    seconds: float  # seconds since then that did not pass
+    seconds: float  # seconds since then that the machine did not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

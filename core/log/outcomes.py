@@ -159,7 +159,6 @@ class _Arrivals:
 
     @cached_property
     def ranked(self) -> list[tuple[float, ...]]:
-        """The trials' costs and numbers, best first."""
         return sorted((*costs, id) for id, costs in self.costs.items())
 
 

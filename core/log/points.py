@@ -86,12 +86,10 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
 
 
 def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
-    """Return a policy's verdict with its positions in the study's unit."""
     return verdict if verdict.until is None else replace(verdict, until=grid.position(verdict.until))
 
 
 def move_in_unit(move: Move, grid: Grid) -> Move:
-    """Return a policy's move with its positions in the study's unit."""
     if isinstance(move, Wait | Finish) or move.until is None:
         return move
     resource = None if move.resource is None else grid.position(move.resource)

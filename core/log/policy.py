@@ -71,6 +71,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
             @wraps(own)
             def checked(self: Any) -> None:
                 pythonic(self)
+                _check_wraps(self)
                 try:
                     own(self)
                 except (TypeError, ValueError, AttributeError) as error:
@@ -189,7 +190,6 @@ class Wrapper(Policy[Any]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The inner policy's spec, if the wrapper has no options."""
         return self.policy.spec
 
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:
@@ -230,6 +230,22 @@ class Wrapper(Policy[Any]):
     def part(self, kind: type[T]) -> T | None:
         own = super().part(kind)
         return self.policy.part(kind) if own is None else own
+
+
+def _check_wraps(policy: Policy[Any]) -> None:
+    """Raises InvalidInput for a policy as an option that takes none."""
+    if isinstance(policy, Wrapper) or not is_dataclass(policy):
+        return
+    options = [f for f in fields(policy) if f.init]
+    takes = [f.name for f in options if "Policy" in str(f.type)]
+    for inner in (getattr(policy, f.name, None) for f in options if f.name not in takes):
+        if isinstance(inner, Policy):
+            own, other = type(policy).__name__, f"{type(inner).__name__}(...)"
+            ways = [f"{own}({name}={other})" for name in takes] + [f"Halting({other}), which stops its trials early"]
+            raise InvalidInput(
+                f"{own}({other}): {own} chooses configurations itself. Pass one of the two policies to the study, or "
+                f"write {' or '.join(ways)}."
+            )
 
 
 def check_policy(allowed: str, policy: Any) -> Policy[Any]:

@@ -40,10 +40,10 @@ def _is_number(value: Any) -> bool:
 @dataclass(frozen=True)
 class _MetricGoal(KnowsArguments):
     metric: str
-    bounds: tuple[float, float] | None = None  # (lowest, highest) possible value, metric units
-    of: Literal["last", "best"] = "last"  # the epoch whose value counts for a trial
-    smooth: float | tuple[str, float] | None = None  # width of the average, in the study's unit
-    rank_by: str | None = None  # another metric, for the final ranking
+    bounds: tuple[float, float] | None = None
+    of: Literal["last", "best"] = "last"
+    smooth: float | tuple[str, float] | None = None
+    rank_by: str | None = None
 
     sign = 0.0  # +1 if larger is better, -1 if smaller is better
 
@@ -239,7 +239,7 @@ class Constraint(KnowsArguments):
     """
 
     metric: str
-    at_most: float | None = None  # the metric's own units
+    at_most: float | None = None
     at_least: float | None = None
     changes: bool | None = None
 
@@ -371,11 +371,11 @@ class Budget(KnowsArguments):
 
     trials: int | None = None
     epochs: float | None = None
-    time: float | str | None = None  # seconds once built
-    worker_time: float | str | None = None  # seconds once built
-    money: float | None = None  # in the unit of price
-    price: float | None = None  # per worker-hour
-    cost: float | None = None  # in the unit of trial.report(cost=)
+    time: float | str | None = None
+    worker_time: float | str | None = None
+    money: float | None = None
+    price: float | None = None
+    cost: float | None = None
     trials_without_gain: int | None = None
 
     def __post_init__(self) -> None:
@@ -394,7 +394,6 @@ class Budget(KnowsArguments):
 
     @property
     def unlimited(self) -> bool:
-        """True if there is no limit."""
         return all(getattr(self, f.name) is None for f in fields(self) if f.name != "price")
 
     def to_json(self) -> dict[str, Any]:
@@ -430,7 +429,6 @@ class Grid:
 
     @property
     def last(self) -> int | None:
-        """The point that ends a full training."""
         return None if self.horizon is None else max(1, math.ceil(self.horizon / self.every - self.slack))
 
     @property

@@ -84,7 +84,6 @@ class TrialRecord(KnowsAttributes):
 
     @cached_property
     def epoch(self) -> float:
-        """The last reported epoch, 0 before the first report."""
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 
     @property
@@ -224,7 +223,6 @@ class TrialBuilder:
 
     @property
     def complete(self) -> bool:
-        """True if haltune did not end it early."""
         if self.partial:
             return False
         if self.status is Status.COMPLETED:
@@ -411,7 +409,6 @@ class TopTrial:
             self._top = stands
 
     def among(self, trials: Sequence[TrialBuilder]) -> int | None:
-        """Return its number, or None if no trial has a value."""
         if self._fell:
             valued = [(t.standing(), -t.id) for t in trials if t.counts > -math.inf]
             self._top, self._fell = max(valued, default=None), False

@@ -109,7 +109,6 @@ class Span:
 
     @property
     def unit(self) -> float:
-        """Distance from the worst value to the top."""
         return self.high - self.worst
 
     def outgrown_by(self, new: Span) -> bool:
@@ -183,20 +182,3 @@ def non_dominated(vectors: Array) -> Mask:
             found[i] = True
             front = np.vstack([front, one])
     return found
-
-
-def hypervolume(vectors: Array, reference: Array) -> float:
-    """Return the volume that vectors (n, m) dominate above a reference (m,), larger is better; exact, by slices.
-
-    While, Bradstreet and Barone (2012) are faster for many goals; these fronts have few points and few goals.
-    """
-    above = vectors[(vectors > reference).all(axis=1)]
-    if not len(above):
-        return 0.0
-    above = above[non_dominated(above)]
-    if above.shape[1] == 1:
-        return float(above.max() - reference[0])
-    order = above[np.argsort(-above[:, 0], kind="stable")]
-    nexts = np.append(order[1:, 0], reference[0])
-    slices = ((order[i, 0] - nexts[i]) * hypervolume(order[: i + 1, 1:], reference[1:]) for i in range(len(order)))
-    return float(sum(slices))

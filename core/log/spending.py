@@ -154,7 +154,6 @@ class HeldTime:
         return self.summed + held
 
     def at(self, trial: int, now: float) -> HeldTime:
-        """Return a copy with one more sign of life. It shares the closed intervals and does not change them."""
         held = dict(self.open)
         if trial in held:
             start, last = held[trial]
@@ -163,8 +162,6 @@ class HeldTime:
 
 
 class Spending:
-    """Cost of a search, computed from its events."""
-
     def __init__(self, unit: str) -> None:
         self.trials, self.unit = 0, unit
         self.longest_epoch = 0.0  # seconds
@@ -180,7 +177,7 @@ class Spending:
         self._back = 0.0  # seconds by which the clock was set back so far
         # running trial -> trials that started since its last sign of life
         self._later: dict[int, list[int]] = {}
-        self._naps: list[tuple[float, float]] = []  # from, to: sleeps of any machine
+        self._naps: list[tuple[float, float]] = []  # (start, end) of machines' sleeps
         # running trial -> its sleeps: time of the record, seconds
         self._slept: dict[int, list[tuple[float, float]]] = {}
 

@@ -381,7 +381,6 @@ class Layout:
 
     @cached_property
     def coordinates(self) -> tuple[Parameter, ...]:
-        """The parameters that have coordinates, in the order of their coordinates."""
         return tuple(sorted((p for p in self.ordered if p.axis.width), key=lambda p: p.columns.start))
 
     @property
@@ -737,7 +736,6 @@ def lacking(new: Layout, old: Layout) -> list[str]:
 
 
 def _contains(new: Domain, old: Domain) -> bool:
-    """Return whether `new` has all values of `old`, without their conditions."""
     if isinstance(new, Constant):
         return isinstance(old, Constant) and _text(new.value) == _text(old.value)
     if isinstance(new, Choice):

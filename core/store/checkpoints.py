@@ -4,6 +4,8 @@
     haltune.checkpoints/NAME-IDENTITY/...                                   working directory, for a store on a server
     FOLDER/NAME-IDENTITY/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt       in Study(checkpoints=FOLDER)
 
+In a study of steps or tokens a name says step-1200, token-9437184; versions up to 0.3 said epoch-9.43718e+06.
+
 The identity is random and part of the study's first event, so studies never share a folder, whatever their names. Paths
 in the log are relative to the study's folder, so you can move both.
 
@@ -47,7 +49,9 @@ _LONGEST_NAME = 60  # characters of a study's name in the name of its folder
 _PART = "part-"  # prefix of a file that is being written
 _FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
 _FILE = re.compile(
-    r"(?:part-)?(best-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?", re.S
+    r"(?:part-)?(best-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-"
+    r"(?:epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?|[^\W\d_]\w*-[0-9.e+-]+-[0-9a-f]{8}.*)",
+    re.S,
 )
 
 
@@ -76,7 +80,7 @@ class Checkpointing(KnowsArguments):
 
     folder: StrPath | None = None
     keep: int = 1
-    disk_quota: float | str | None = None  # bytes
+    disk_quota: float | str | None = None
 
     def __post_init__(self) -> None:
         pythonic(self)
@@ -130,17 +134,22 @@ class Checkpoints:
     def of(self, trial: int) -> Path:
         return self.folder / f"trial-{trial}"
 
-    def temporary(self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False) -> Path:
+    def temporary(
+        self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False, unit: str = "epoch"
+    ) -> Path:
         """Create the trial's folder and return a path to write a checkpoint to. Raises OSError.
 
         keep: True for the state after the trial's best epoch, which is kept in addition to the state to continue from.
+        unit: of `epoch`.
         """
         if os.path.basename(suffix) != suffix or "\0" in suffix:
             raise InvalidInput(f"suffix={suffix!r}: use the end of a file name, such as '.ckpt'")
         folder = self.of(trial)
         disk.make(folder)
         kind = "best-" if keep else ""
-        return folder / f"{_PART}{kind}attempt-{attempt}-epoch-{epoch:g}-{secrets.token_hex(4)}{suffix}"
+        count = str(int(epoch)) if float(epoch).is_integer() else f"{epoch:g}"
+        where = re.sub(r"\W+", "_", unit) + "-" + count
+        return folder / f"{_PART}{kind}attempt-{attempt}-{where}-{secrets.token_hex(4)}{suffix}"
 
     def publish(self, temporary: Path) -> Path:
         """Flush a checkpoint to the disk, rename it, and return its path.
@@ -249,7 +258,6 @@ class Checkpoints:
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        """Return the bytes of each checkpoint, including those that are being written."""
         folders = (folder for found in self._folders().values() for folder in found)
         return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
 
@@ -270,7 +278,6 @@ def _final(temporary: Path) -> Path:
 
 
 def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
-    """Return path, kind and attempt of each file in a trial's folder that haltune wrote."""
     found = ((path, _FILE.fullmatch(path.name)) for path in disk.listed(folder))
     return [(path, match[1], int(match[2])) for path, match in found if match]
 

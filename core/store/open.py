@@ -41,9 +41,9 @@ class Storage(KnowsArguments):
     """
 
     url: StrPath | Store | None = None
-    lease: float = 600.0  # seconds
+    lease: float = 600.0
     max_retries: int = 2
-    patience: float = 600.0  # seconds
+    patience: float = 600.0
 
     def __post_init__(self) -> None:
         pythonic(self)

@@ -90,6 +90,7 @@ class Session:
         self._given, self._seed, self._holds = settings, seed, holds
         self.budget = settings.budget
         self.monotonic, self._sleep = _clocks.get()
+        self.launched = False  # it trains what a launcher holds, which decides what signals mean
         self.waits = True  # for a server that is away; a launcher does not: it has others to look after
         self._rank = joined(settings.name, settings.where) if holds is None else Leader(None, "")
         self.acts = isinstance(self._rank, Leader)  # rank 0, or a process by itself
@@ -260,7 +261,7 @@ class Session:
 
         def taken(replica: Replica) -> A:
             _hold(replica, holder, {(id, attempt)})
-            replica.leaving = leaving
+            self.launched, replica.leaving = True, leaving
             r = replica.synced(id)
             if r.attempt != attempt or r.status is not Status.RUNNING:
                 raise LeaseLost(f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}")
@@ -302,6 +303,11 @@ class Session:
         """
         aloud = not self.acts or "log" not in vars(self) or self.replica.first_time(f"aloud: {about or text}", True)
         warn(text, aloud=aloud)
+
+    def hint(self, text: str, about: str) -> None:
+        """A line in the log that is worth reading once a study."""
+        if self.acts and self.replica.first_time(about, advice=True):
+            self.logger.note(text)
 
     # within a trial
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from haltune._utils.checks import number, timed
 from haltune._utils.disk import discard, siblings
+from haltune._utils.interruption import AroundTrial
 from haltune._utils.signals import interrupts
 from haltune.above import above
 from haltune.display import numeral, several_of
@@ -25,6 +26,7 @@ from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, go_on
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Measures, length_argument, position_argument
+from haltune.ranks import this
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
@@ -36,10 +38,13 @@ _FINISHES = ("completed", "stopped", "interrupted", "failed")
 class Trial(Attempt, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
-    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. A Study makes it; its
-    data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer; `checkpoint`, the path of
-    the state to go on from, or None; `epoch`, the last that was reported; `verdict`, the last answer; `resource` and
-    `tags`, the policy's.
+    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. SIGTERM and SIGUSR1, as
+    before a preemption, wait for the end of an epoch of `epochs()`, and elsewhere inside give it back at once; the
+    program ends with 143 or 138.
+
+    A Study makes it; its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
+    `checkpoint`, the path of the state to go on from, or None; `epoch`, the last that was reported; `verdict`, the last
+    answer; `resource` and `tags`, the policy's.
 
     Args:
         session: Of the process that holds it.
@@ -69,6 +74,7 @@ class Trial(Attempt, KnowsAttributes):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
+        self._signals = AroundTrial(not session.launched)
 
     if not TYPE_CHECKING:
 
@@ -92,6 +98,11 @@ class Trial(Attempt, KnowsAttributes):
     def max_steps(self) -> int | None:
         """As max_epochs, where the study counts steps; None where it counts something else."""
         return self._horizon if self.unit == "step" else None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """As max_epochs, where the study counts tokens; None where it counts something else."""
+        return self._horizon if self.unit == "token" else None
 
     @property
     def step(self) -> float:
@@ -203,7 +214,8 @@ class Trial(Attempt, KnowsAttributes):
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
         self._unheard = report.epoch, report.value
-        verdict = self._session.record(self, report, judge)
+        with self._signals.whole():
+            verdict = self._session.record(self, report, judge)
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
         return verdict
@@ -231,7 +243,9 @@ class Trial(Attempt, KnowsAttributes):
     def epochs(self) -> Iterator[int]:
         """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
 
-        In a study that counts something else these are steps, tokens, ...: report when you have validated.
+        Within `with trial:` a SIGTERM or SIGUSR1 that came during an epoch is raised at its end, as SystemExit.
+        In a study that counts steps or a unit of yours it counts these. In a study by tokens it counts the steps of
+        this attempt, from 1. Report when you have validated.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -240,10 +254,18 @@ class Trial(Attempt, KnowsAttributes):
             >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
             ['continue', 'continue']
         """
-        epoch = math.floor(self.epoch)
-        while (self._horizon is None or epoch < self._horizon) and not (self.verdict and self.verdict.stops):
-            epoch += 1
-            yield epoch
+        epoch = 0 if self.unit == "token" else math.floor(self.epoch)
+        horizon = math.inf if self._horizon is None else self._horizon
+        try:
+            while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
+                if self._signals.waits:
+                    self._signals.leave()
+                    return  # a trial around this one goes on to the end of its own epoch
+                epoch += 1
+                self._signals.counts = True
+                yield epoch
+        finally:
+            self._signals.counts = False
 
     steps = epochs
 
@@ -375,9 +397,25 @@ class Trial(Attempt, KnowsAttributes):
             self._session.end(self, Status.FAILED, Failure.by(error))
 
     def __enter__(self) -> Self:
+        if this().place.rank == 0 and this().place.world in (None, 1):  # ranks would leave at different epochs
+            self._signals.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        self._signals.end()  # the trial ends as a whole before a signal does
+        forgiven = False
+        try:
+            forgiven = self._end(error)
+        finally:
+            self._signals.counts = False
+            if error is None or forgiven or isinstance(error, Exception):
+                self._signals.leave()
+            else:
+                self._signals.__exit__(kind, error, None)
+        return forgiven
+
+    def _end(self, error: BaseException | None) -> bool:
+        """Record how the block ended; True when the search goes on after the error."""
         try:
             if error is None:
                 self.finish()
@@ -385,7 +423,7 @@ class Trial(Attempt, KnowsAttributes):
                 return False
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over: what came after it is not the search's to forgive
-            if interrupts(error) or isinstance(error, StoreError):
+            if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:
                 self.interrupt()
                 return False
             explain_misreading(error, self.config)
@@ -451,7 +489,8 @@ class Trial(Attempt, KnowsAttributes):
             ('weights', True)
         """
         check_write(write)
-        return self._session.decide(self, "is saved", partial(self._save, write, suffix, keep))
+        with self._signals.whole():
+            return self._session.decide(self, "is saved", partial(self._save, write, suffix, keep))
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
         began = self._session.monotonic()
@@ -490,7 +529,7 @@ class Trial(Attempt, KnowsAttributes):
 
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """A temporary path for `_commit_save`, the same on all ranks; for states that they write together."""
-        work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep)
+        work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep, self.unit)
         return self._session.decide(self, "begins to be saved", work, str, Path)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:

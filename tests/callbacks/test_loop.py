@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from callback_fakes import STOP, Clock, FakeTrial
 from paused_studies import pausing_study
 from scripted import ENDS, scripted_study
 
-from haltune import Study, Trial
+from haltune import Float, Study, Trial
 from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.policies import RandomSearch
 
 SUPPORT = Path(__file__).parents[1] / "support"
 WAYS = {  # of saving, as sharded.py has them, and what they write
@@ -229,3 +231,48 @@ def test_tokens_are_given_in_a_study_by_tokens_alone():
     loop = TrainingLoop(FakeTrial())
     with pytest.raises(InvalidInput, match=r"counts epochs.*tokens=n"):
         next(loop.report(0.5, tokens=3) for _ in loop)
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["ends", "break"])
+def test_a_loop_by_tokens_counts_its_steps_and_keeps_the_state_after_its_last_report(leaves, tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(60,), epochs=100, unit="token", keep=1)
+    seen = []
+
+    def train(trial):
+        tokens = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+        assert trial.max_tokens == 100
+        loop = TrainingLoop(trial, save=lambda path: path.write_text(str(tokens)))
+        for step in loop:
+            tokens += 30
+            seen.append((step, tokens))
+            if loop.report(1 / tokens, tokens=tokens) and leaves:
+                break
+
+    study.optimize(train)
+    assert seen == [(1, 30), (2, 60), (1, 90), (2, 120)]
+    assert study.trials[0].epochs.tolist() == [30, 60, 90, 100]
+    assert Path(study.best.checkpoint).read_text() == "120"
+
+
+def test_the_steps_of_a_trial_by_tokens_end_with_its_last_token():
+    study = Study({"x": Float(0, 1)}, "loss", max_tokens=100, policy=RandomSearch(trials=1), verbose=0)
+    (steps,) = [
+        [step for step in trial.steps() if trial.report(0.5, tokens=min(100, 30 * step)) or step] for trial in study
+    ]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_a_signal_between_two_reports_waits_for_the_next(tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=20, unit="step")
+
+    def train(trial):
+        for step in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):
+            if step == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+            if step % 5 == 0:
+                loop.report(1 / step)
+
+    with pytest.raises(SystemExit), study.ask() as trial:
+        train(trial)
+    trial = study.ask()
+    assert (trial.step, trial.attempt, Path(trial.checkpoint).read_text()) == (10, 2, "state")

@@ -228,6 +228,41 @@ def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_
     assert [folder.exists() for folder in left] == [True] * code  # what the program printed, where that matters
 
 
+IN_STEPS = """
+from pathlib import Path
+import haltune
+
+trial = haltune.current_trial()
+step, state = (Path(trial.checkpoint).read_text() if trial.checkpoint else "0 0.0").split()
+state = float(state)
+with trial:
+    for step in trial.steps():
+        state += trial.config["lr"] / step
+        if step % EVERY == 0:
+            stops = trial.report(state, step=step).stops
+            trial.save(lambda path: path.write_text(f"{step} {STATE}"))
+            if stops:
+                break
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "every", "finds", "code"),
+    [
+        ("{state!r}", 10, "paused after step 10 it reports the same to the last bit, 30 steps", 0),
+        ("{state:.2f}", 10, "a pause changes the training: the value of step 20 is", 1),
+        ("{state!r}", 40, "the program reports only at the end, at step 40", 0),
+    ],
+)
+def test_a_program_that_counts_steps_is_rehearsed_by_its_reports(state, every, finds, code, doctor, tmp_path):
+    toml = TOML.replace("max_epochs = 4", "max_steps = 40").replace("bounds = [0, 1]\n", "")
+    (tmp_path / "search.toml").write_text(toml)
+    (tmp_path / "train.py").write_text(IN_STEPS.replace("{STATE}", state).replace("EVERY", str(every)))
+    told, ended = doctor(tmp_path / "search.toml", "--", sys.executable, tmp_path / "train.py")
+    assert finds in told, told
+    assert ended == code
+
+
 @pytest.mark.slow
 def test_each_framework_that_is_installed_is_imported_with_its_callback():
     found = list(frameworks.frameworks())

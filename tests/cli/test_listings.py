@@ -140,7 +140,7 @@ def test_what_is_not_there_exits_with_3_and_makes_no_file(tmp_path):
     (tmp_path / "text.db").write_text("this is no database, whatever its name says " * 100)
     assert "not a database" in haltune("status", tmp_path / "text.db", code=3)
     named = haltune("status", tmp_path / "text", code=3)
-    assert f"there is no file {tmp_path / 'text'}: give {tmp_path / 'text.db'}, which is there" in named
+    assert f"there is no file {tmp_path / 'text'}. Give {tmp_path / 'text.db'}, which is there" in named
 
 
 def test_wrong_usage_exits_with_2(log, tmp_path):
@@ -231,7 +231,7 @@ def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
     assert "the search 'study' of" in haltune(command, file, *more, code=3)
-    assert "it holds 'another'" in haltune(command, file, *more, "--name", "third", code=3)
+    assert "it has 'another'" in haltune(command, file, *more, "--name", "third", code=3)
 
 
 # a search that is over

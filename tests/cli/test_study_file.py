@@ -62,7 +62,7 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
     old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
     with pytest.warns(UserWarning, match="LevelSetSearch is TruVaR now"):
         assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)
-    with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is more than max_epochs=30"):
+    with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is above max_epochs=30"):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
 
 
@@ -180,7 +180,7 @@ ERRORS = [
     ("[goal]", "[gaol]", 6, "unknown; did you mean 'goal'?"),
     ("max_epochs = 30", 'maximize = "val_acc"', 3, "unknown; it belongs under [goal]"),
     ("max_epochs = 30", "max_epoch = 30", 3, "did you mean 'max_epochs'?"),
-    ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "start[0]: 'kernel' is missing"),
+    ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "has no 'kernel'"),
     ('name = "BOBOS"', 'name = "Halting"', 21, 'write it below, [policy.policy] and in it name = "RandomSearch"'),
     ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "where it holds several studies"),
     ("seed = 4", 'checkpoints = { disk_quota = "lots" }', 4, "'20GB'"),

@@ -79,7 +79,7 @@ def test_losers_are_stopped_and_callbacks_of_the_users_own_are_called(tmp_path):
     assert all(trial.status == "COMPLETED" for trial in t.oracle.trials.values())
     t = search(tuner(tmp_path / "three", policy=StopsAtTwo(3), min_epochs=3))
     assert [len(r.values) for r in t.study.trials] == [4, 3, 3]
-    with pytest.raises(InvalidInput, match="min_epochs=5 is more than max_epochs=4"):
+    with pytest.raises(InvalidInput, match="min_epochs=5 is above max_epochs=4"):
         tuner(tmp_path / "five", min_epochs=5)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from returning import squared
-from trainings import PROBLEM, a_study, looks_around, saving, steady, wandering
+from trainings import PROBLEM, a_study, counts_threads, looks_around, saving, steady, wandering
 from worlds import POLICIES, problem
 
 from haltune import Budget, Float, Study
@@ -67,6 +67,29 @@ def test_each_worker_sees_one_device_and_shares_it_when_there_are_too_few(tmp_pa
     assert run(study, partial(looks_around, tmp_path), workers=3, gpus=[5, "MIG-7"], progress=False).over
     assert sorted(path.read_text() for path in tmp_path.glob("seen.*")) == ["5", "5", "MIG-7"]
     assert "CUDA_VISIBLE_DEVICES" not in os.environ or os.environ["CUDA_VISIBLE_DEVICES"] != "MIG-7"
+
+
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("workers", "own", "found"),
+    [
+        (2, {}, str(max(1, CPUS // 2))),
+        (1, {}, "None"),
+        (2, {"OMP_NUM_THREADS": "7"}, "7"),
+        (2, {"MKL_NUM_THREADS": "7"}, "None"),
+    ],
+)
+def test_workers_share_the_cpus_unless_the_user_says_otherwise(workers, own, found, tmp_path, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    study = a_study(tmp_path, 2)
+    assert run(study, partial(counts_threads, tmp_path), workers=workers, **QUIET).over
+    assert {path.read_text() for path in tmp_path.glob("threads.*")} == {found}
+    assert os.environ.get("OMP_NUM_THREADS") == own.get("OMP_NUM_THREADS")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from examples import many
 from haltune import Maximize, Minimize
 from haltune.log.problem import Goal
-from haltune.log.scores import Span, hypervolume, learn, learn_spans, non_dominated, outgrown
+from haltune.log.scores import Span, learn, learn_spans, non_dominated, outgrown
 from haltune.log.scores import given as scale_given
 
 losses = st.lists(st.floats(0.5, 3.0), min_size=1, max_size=20)
@@ -91,12 +91,3 @@ def test_the_front_is_what_no_other_dominates(points: np.ndarray) -> None:
     for i, one in enumerate(points):
         beaten = any((other >= one).all() and (other > one).any() for other in points)
         assert found[i] == (not beaten)
-
-
-@settings(max_examples=many(100))
-@given(st.integers(1, 3).flatmap(lambda m: vectors(m, 6)))
-def test_the_hypervolume_is_the_unit_cubes_that_are_dominated(points: np.ndarray) -> None:
-    """Whole coordinates: each cube of side 1 is dominated as a whole or not at all."""
-    corners = np.array(np.meshgrid(*[range(1, 5)] * points.shape[1])).reshape(points.shape[1], -1).T
-    dominated = sum(bool((points >= corner).all(axis=1).any()) for corner in corners)
-    assert hypervolume(points, np.zeros(points.shape[1])) == pytest.approx(dominated)

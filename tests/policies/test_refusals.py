@@ -48,13 +48,16 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: InfiniteHyperband(eta=2.5), "whole number"),  # type: ignore[arg-type]
     (lambda: InfiniteHyperband(start_budget=0), "above 0"),
     (lambda: Ladder(first_cut=0.5), r"Ladder\(first_cut=0.5\) is not above 1"),
-    (lambda: Ladder(min_trials_per_rung=0), r"Ladder\(min_trials_per_rung=0\): a whole number, at least 1"),
+    (lambda: Ladder(min_trials_per_rung=0), r"Ladder\(min_trials_per_rung=0\): use a whole number, at least 1"),
     (lambda: MultiFidelity(initial=1), "initial"),
     (lambda: EI(cost_model=["a"]), "without cost="),
     (lambda: EI(cost=lambda c: 1.0), "cost_function="),  # type: ignore[arg-type]
     (lambda: Rollout(affordable=1.0), "between 0 and 1"),
     (lambda: Rollout(infeasible="drop"), "restrict"),  # type: ignore[arg-type]
     (lambda: Rollout(cost=lambda a, b, c: 1.0), "3 arguments"),  # type: ignore[arg-type]
+    (lambda: BOBOS(GPUCB()), r"Pass one of the two policies to the study, or write Halting\(GPUCB"),  # type: ignore[arg-type]
+    (lambda: Hyperband(GPUCB()), r"or write Hyperband\(sampler=GPUCB\(...\)\) or Halting\(GPUCB"),  # type: ignore[arg-type]
+    (lambda: BOBOS(policy=GPUCB()), r"Halting\(policy\) stops the trials of another one"),  # type: ignore[call-arg]
     (lambda: BOBOS(K1=50.0), "theorem 2"),
     (lambda: BOBOS(K1=200.0, wrong_stop=0.1), "not both"),
     (lambda: BOBOS(wrong_stop=0.0), "a probability"),

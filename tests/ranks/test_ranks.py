@@ -115,7 +115,8 @@ def ranks(tmp_path: Path) -> Ranks:
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
     """What rank 0 and rank 1 saw in each scene, and the folder where they were; one run for all tests."""
     where = tmp_path_factory.mktemp("scenes")
-    first, second = run_ranks([str(SUPPORT / "rank_scenes.py")], where)
+    # no rank may wait until its patience ends
+    first, second = run_ranks([str(SUPPORT / "rank_scenes.py")], where, seconds=100, HALTUNE_RANK_TIMEOUT="200")
     return first[0], second[0], where
 
 

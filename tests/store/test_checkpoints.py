@@ -19,7 +19,19 @@ from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from examples import many
-from haltune import Budget, Checkpointing, HaltuneWarning, Storage, Study, Trial, load_study
+from haltune import (
+    Budget,
+    Checkpointing,
+    Float,
+    HaltuneWarning,
+    Minimize,
+    Problem,
+    Space,
+    Storage,
+    Study,
+    Trial,
+    load_study,
+)
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
 from haltune.store.checkpoints import Checkpoints
@@ -64,6 +76,42 @@ def test_a_state_that_was_not_written_says_what_to_write(world: World, save: Any
         trial.save(save)
     assert trial.checkpoint == before
     assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "position", "named"),
+    [
+        ("token", 9_437_184, "token-9437184"),
+        ("step", 250, "step-250"),
+        ("epoch", 0.25, "epoch-0.25"),
+        ("game played", 3, "game_played-3"),
+    ],
+)
+def test_a_name_says_the_position_in_the_studys_unit(tmp_path: Path, unit: str, position: float, named: str) -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 10**8, unit=unit)
+    study = Study(problem, Whims(), checkpoints=tmp_path, budget=Budget(trials=1), verbose=0)
+    trial = asked(study)
+    trial.report(0.5, position)
+    path = Path(trial.save(write(), ".pt"))
+    assert re.fullmatch(rf"attempt-1-{named}-[0-9a-f]{{8}}\.pt", path.name)
+    trial.report(0.5, position + 1)
+    later = Path(trial.save(write(), ".pt"))
+    assert [p.name for p in path.parent.iterdir()] == [later.name]  # the one before is found, and deleted
+
+
+def test_checkpoints_of_older_versions_in_steps_are_found_and_superseded(tmp_path: Path) -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 10**8, unit="token")
+    study = Study(problem, Whims(), checkpoints=tmp_path, budget=Budget(trials=1), verbose=0)
+    trial = asked(study)
+    trial.report(0.5, 9_437_184)
+    path = Path(trial.save(write(), ".pt"))
+    old = path.with_name("attempt-1-epoch-9.43718e+06-0123abcd.pt")
+    path.rename(old)
+    assert study.checkpoints.trials() == [0]
+    assert study.checkpoints.used() == len("state")
+    trial.report(0.5, 9_500_000)
+    trial.save(write(), ".pt")
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("no pickle")])
@@ -150,7 +198,7 @@ def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(t
     (said,) = map(str, map(attrgetter("message"), caught))
     assert "Use store=Storage(..., lease=30, max_retries=7), checkpoints=Checkpointing(keep=3)." in said
     asked(study).report(0.5)
-    with pytest.warns(HaltuneWarning, match=r"Write checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
+    with pytest.warns(HaltuneWarning, match=r"Use checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
         again = load_study(tmp_path / "s.db", policy=Whims(), checkpoints=tmp_path / "ck", disk_quota="1 GB")  # type: ignore[call-arg]
     assert (study._settings.store.lease, study._settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
     assert again.checkpoints.quota == 10**9

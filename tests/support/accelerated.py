@@ -5,6 +5,7 @@ torchrun --nproc_per_node 2 accelerated.py FOLDER
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -32,8 +33,9 @@ def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=
     net, sgd, loader, schedule = accelerator.prepare(net, sgd, loader, schedule)
     if before is not None:
         before(accelerator)
+    passes = (batch for _ in itertools.count() for batch in loader)
     for epoch in (loop := epochs_of(trial, accelerator)):
-        for x, y in loader:
+        for x, y in [next(passes)] if trial.unit == "step" else loader:
             loss = (net(x) - y).pow(2).mean()
             accelerator.backward(loss)
             sgd.step()
@@ -49,9 +51,9 @@ def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=
     return torch.cat([value.flatten() for value in net.state_dict().values()]).tolist()
 
 
-def searched(store, at=(), **options):
+def searched(store, at=(), length=5, unit="epoch", **options):
     """The trial's record and weights; each attempt begins from a seed of its own, as other processes would."""
-    study = pausing_study(store, at=at, epochs=5, verbose=0, keep=1)
+    study = pausing_study(store, at=at, epochs=length, unit=unit, verbose=0, keep=1)
     for trial in study:
         with trial:
             weights = train(trial, seed=trial.attempt - 1, **options)

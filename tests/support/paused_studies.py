@@ -43,6 +43,7 @@ def pausing_study(
     unit="epoch",
     **options,
 ):
-    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), Minimize(metric), max_epochs=epochs, unit=unit)
+    goal = Minimize(metric) if isinstance(metric, str) else metric
+    problem = Problem(Space({"lr": Float(1e-3, 1e-1, log=True)}), goal, max_epochs=epochs, unit=unit)
     kept = Checkpointing(folder, keep, disk_quota)
     return Study(problem, PausesAt(trials, at=at), store=store, seed=0, checkpoints=kept, **options)

@@ -109,6 +109,12 @@ def buggy(trial: Trial) -> None:
     raise KeyError(f"batch_sise of trial {trial.id}")
 
 
+def counts_threads(folder: Path, trial: Trial) -> None:
+    """Writes down how many threads it may use."""
+    (folder / f"threads.{trial.id}").write_text(str(os.environ.get("OMP_NUM_THREADS")))
+    steady(trial)
+
+
 def looks_around(folder: Path, trial: Trial) -> None:
     """Writes down which devices it sees; waits until three workers did."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")

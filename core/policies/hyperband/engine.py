@@ -280,8 +280,10 @@ class Halving(ABC):
             return None
         return resource if self.horizon is None else min(resource, float(self.horizon))
 
-    def first_compared(self, bracket: Bracket, rung: int) -> str:
+    def first_compared(self, bracket: Bracket, rung: int, history: History) -> str:
         """Explain when a new trial is first compared: at the rung, if its bracket has a later one."""
+        if self.horizon == 1 and not history.reports:  # the first report may show that there are more points
+            return "its first report shows when trials are compared"
         if rung >= len(bracket.rungs) - 1:
             return "compared with other trials only at the end"
         return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
@@ -558,7 +560,7 @@ class Synchronous(Halving):
     def _new(self, bracket: BracketState, history: History) -> Start:
         drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
         resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
-        reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0)}"
+        reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0, history)}"
         partial = self._partial(bracket)
         return Start(drawn.config, self.until(resource), resource, tags, reason, drawn.evidence, partial)
 
@@ -851,7 +853,7 @@ class Asynchronous(Halving):
         bracket = self.plan(number)
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
         compared = self.until(bracket.rungs[by.base].resource)
-        reason = f"{drawn.reason}; {self.first_compared(bracket, by.base)}"
+        reason = f"{drawn.reason}; {self.first_compared(bracket, by.base, history)}"
         tags = {"bracket": number, "rung": 0}
         return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
 

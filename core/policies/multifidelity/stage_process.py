@@ -141,8 +141,11 @@ class CurveRows:
             self._add(t, e.trial, t.value)
 
     def _ended(self, t: TrialRows, trial: int, status: Status) -> None:
-        """Add the last value, unless its epoch is trained again; a trial that failed without a value diverged."""
-        if status is Status.FAILED and not t.rows:
+        """Add the last value, unless its epoch is trained again; a trial that failed diverged, whatever it had reached.
+
+        Otherwise the search would propose again what runs out of memory after some epochs.
+        """
+        if status is Status.FAILED:
             t.at = max(1.0, t.at)
             self._add(t, trial, math.nan)
         known = bool(t.rows) and t.rows[-1][0] >= t.at

@@ -1,8 +1,10 @@
 """Keras in studies that count steps and parts of an epoch. Run by test_callback.py in a process for each backend."""
 
 import copy
+import logging
 import pickle
 
+import keras
 import numpy as np
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
@@ -100,3 +102,27 @@ def test_wrong_use_is_refused_at_once():
 def test_a_copy_hears_batches_itself(twin):
     callback = HaltuneCallback(FakeTrial(), every=2)
     assert twin(callback).on_train_batch_end.__self__ is not callback
+
+
+def falling(epoch, rate):
+    return rate * (1 - (epoch + 1) / 5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "callbacks", "named"),
+    [
+        (0.01, (), None),
+        (keras.optimizers.schedules.CosineDecay(0.01, 4 * STEPS), (), "(CosineDecay)"),
+        (0.01, (keras.callbacks.LearningRateScheduler(falling),), "(LearningRateScheduler)"),
+    ],
+)
+def test_a_learning_rate_that_is_to_fall_at_the_first_pause_is_said_once(rate, callbacks, named, caplog):
+    caplog.set_level(logging.INFO, "haltune")
+    for trial in pausing_study(at=(1, 3), trials=2):
+        with trial:
+            model = trial.load_model() or net(keras.optimizers.SGD(rate))
+            options = {"epochs": trial.max_epochs, "initial_epoch": int(trial.epoch), "validation_data": (X, Y)}
+            model.fit(X, Y, batch_size=4, verbose=0, callbacks=[*callbacks, HaltuneCallback(trial)], **options)
+    hints = [line for line in caplog.messages if "is still to fall" in line]
+    assert len(hints) == (named is not None)
+    assert all(f"trial 0 is still to fall {named}" in line for line in hints)

@@ -14,7 +14,7 @@ from interrupted_fits import InterruptedFits  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 from paused_studies import pausing_study  # noqa: E402
 
-from haltune.callbacks.interruption import Interruption  # noqa: E402
+from haltune._utils.interruption import Interruption  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 from haltune.log.events import Status  # noqa: E402
 

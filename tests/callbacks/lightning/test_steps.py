@@ -68,9 +68,21 @@ def test_a_fit_of_another_number_of_steps_is_warned_of(planned, says):
         fit(counting("step", 12), val_check_interval=2, **planned)
 
 
-def test_tokens_are_refused_when_the_callback_is_made():
-    with pytest.raises(InvalidInput, match=r"counts tokens, and this .* max_epochs= or max_steps="):
+def test_tokens_are_refused_without_a_function_that_counts_them():
+    with pytest.raises(
+        InvalidInput, match=r"counts tokens, and tokens=None does not .* make the study with max_steps="
+    ):
         HaltuneCallback(counting("token", 100))
+
+
+def test_tokens_are_counted_batch_by_batch_and_the_last_ones_are_validated():
+    trial = counting("token", 100)
+    seed(3)
+    trainer = make_trainer(
+        HaltuneCallback(trial, tokens=lambda batch: batch[0].numel()), epochs=-1, val_check_interval=4
+    )
+    trainer.fit(Net(), data(), shuffled())
+    assert (trial.epochs, trainer.global_step) == ([48, 96, 100], 9)  # a batch has 4 rows of 3
 
 
 @pytest.mark.parametrize("unit", ["step", "epoch"])
@@ -122,6 +134,7 @@ WITHIN = {
         | {"train": lambda: DataLoader(Stream(), batch_size=4)},
         (4, 8, 16),
     ),
+    "by tokens": ({"epochs": 2, "unit": "token", "accumulate_grad_batches": 2}, (48, 72, 192)),
 }
 
 
@@ -137,11 +150,13 @@ def test_a_fit_paused_within_an_epoch_equals_an_uninterrupted_one_digit_for_digi
         trainer.fit(model, *loaders, val_dataloaders=shuffled(), ckpt_path=checkpoint)
         return {name: value.clone() for name, value in model.state_dict().items()}, torch.rand(3)
 
-    straight, drawn = fitted(0, HaltuneCallback(whole := counting(unit, options.get("max_steps", options["epochs"]))))
+    horizon = 240 if unit == "token" else options.get("max_steps", options["epochs"])  # 12 a batch
+    count = {"tokens": lambda batch: batch[0].numel()} if unit == "token" else {}
+    straight, drawn = fitted(0, HaltuneCallback(whole := counting(unit, horizon), **count))
     study = pausing_study(f"{tmp_path}/s.db", at=at, epochs=whole.max_epochs, unit=unit)
     for attempt, trial in enumerate(study):
         with trial:
-            weights, next_drawn = fitted(attempt, HaltuneCallback(trial), checkpoint=trial.checkpoint)
+            weights, next_drawn = fitted(attempt, HaltuneCallback(trial, **count), checkpoint=trial.checkpoint)
     (record,) = study.trials
     assert (record.attempt, record.status.value) == (len(at) + 1, "completed")
     assert record.epochs.tolist() == whole.epochs

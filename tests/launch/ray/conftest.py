@@ -1,4 +1,4 @@
-"""A Ray cluster of three nodes on this machine: this program is on the first."""
+"""A Ray cluster of some nodes on this machine: this program is on the first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Nodes:
     def __enter__(self) -> Nodes:
         import ray
 
-        self.fill()
         ray.init(address=self._cluster.address, log_to_driver=False)
         return self
 
@@ -36,9 +35,9 @@ class Nodes:
         ray.shutdown()
         self._cluster.shutdown()
 
-    def fill(self, **more: Any) -> None:
-        """Bring it back to three nodes."""
-        while len(self.others) < 2:
+    def fill(self, others: int = 2, **more: Any) -> None:
+        """Bring it back to so many nodes besides the first."""
+        while len(self.others) < others:
             self.others.append(self._cluster.add_node(wait=False, **SMALL, **more))
         self._cluster.wait_for_nodes()
 
@@ -50,10 +49,17 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def cluster() -> Iterator[Nodes]:
     pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", os.pathsep.join([SUPPORT, os.environ.get("PYTHONPATH", "")]))  # of the nodes
         with Nodes() as nodes:
             yield nodes
+
+
+@pytest.fixture
+def nodes(cluster: Nodes, request: pytest.FixtureRequest) -> Nodes:
+    """Three nodes for slow tests, two for the quick one: a node takes seconds."""
+    cluster.fill(2 if request.node.get_closest_marker("slow") else 1)
+    return cluster

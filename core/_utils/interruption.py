@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGUSR1 that wait until an epoch is trained and saved; a second one ends at once.
 
+A callback or a TrainingLoop uses `Interruption`, `with trial:` uses `AroundTrial`, often one within the other.
 SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process: not if somebody handles it.
 After the save the program ends with 128 + the signal's number: 143 for SIGTERM, 138 for SIGUSR1.
 HALTUNE_GRACE: seconds from the signal to the kill. Before they are over an epoch that is not finished is given up.
@@ -13,7 +14,8 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
@@ -23,7 +25,6 @@ from haltune.errors import InvalidInput
 _log = logging.getLogger("haltune")
 _GRACE = "HALTUNE_GRACE"
 _USER = getattr(signal, "SIGUSR1", None)
-FINISHING = "the epoch is finished and saved; a second one ends at once"
 _USED = 0.8  # of the grace: what is left is for giving the trial back
 _WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
 _CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
@@ -52,6 +53,8 @@ class Interruption:
     patient: a second one waits, too, where nothing can be raised in the loop.
     """
 
+    _finishing = "the epoch is finished and saved"
+
     def __init__(self, bears: bool = True, loop: CodeType | None = None, patient: bool = False) -> None:
         self._bears, self._loop, self._patient, self._process = bears, loop, patient, os.getpid()
         self._before: dict[int, Any] = {}  # handlers, by signal
@@ -77,14 +80,16 @@ class Interruption:
             for number in NOTICES:
                 handler = signal.getsignal(number)
                 forgotten = getattr(handler, "__self__", None)  # of a loop that failed
-                if isinstance(forgotten, Interruption):
+                if isinstance(forgotten, Interruption) and not isinstance(forgotten, AroundTrial):
                     handler = forgotten._before[number]
                     signal.signal(number, handler)
-                if handler in (signal.SIG_IGN, None) or (number == _USER and not _is_free(number, handler)):
-                    continue
-                self._before[number] = handler
-                signal.signal(number, self._hear)
+                if handler not in (signal.SIG_IGN, None) and self._takes(number, handler):
+                    self._before[number] = handler
+                    signal.signal(number, self._hear)
         return self
+
+    def _takes(self, number: int, handler: Any) -> bool:
+        return number != _USER or _is_free(number, handler)
 
     def __exit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
         if self._number and kind is GeneratorExit:
@@ -92,11 +97,14 @@ class Interruption:
             return
         self._restore()
         if self._number and kind is None:
-            try:
-                self._leave(self._number, None)
-            except KeyboardInterrupt as error:
-                _show_in_a_line(error)
-                raise
+            self._raise()
+
+    def _raise(self) -> None:
+        try:
+            self._leave(self._number, None)
+        except KeyboardInterrupt as error:
+            _show_in_a_line(error)
+            raise
 
     def postpone(self) -> None:
         """The loop is left where nothing can be raised, as by closing a generator: the signal is raised right after."""
@@ -125,7 +133,7 @@ class Interruption:
                 self._timer.daemon = True
                 self._timer.start()
             with suppress(RuntimeError):  # it came in the middle of another line
-                _log.warning("%s received: %s", named(number), FINISHING)
+                _log.warning("%s received: %s; a second one ends at once", named(number), self._finishing)
 
     def _trains(self, frame: FrameType | None) -> bool:
         """False when the function that trains has been left by an exception."""
@@ -160,8 +168,66 @@ class Interruption:
                     signal.signal(number, handler)
 
 
+class AroundTrial(Interruption):
+    """SIGTERM and SIGUSR1 within `with trial:`, unless the program handles them itself.
+
+    They wait while the epochs of the trial are counted (`counts`) and during a report or a save. Elsewhere in the block
+    they end the program at once.
+    Ctrl-C, which is an exception without this, stays as it is.
+    """
+
+    _finishing = "the epoch is finished"
+    counts = False
+
+    def _takes(self, number: int, handler: Any) -> bool:
+        return number != signal.SIGINT and _is_free(number, handler)
+
+    def _trains(self, frame: FrameType | None) -> bool:
+        return self.counts
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """A signal waits until the block, as a report or a checkpoint, is done."""
+        before, self.counts = self.counts, True
+        try:
+            yield
+        finally:
+            self.counts = before
+        if self.waits and not before:
+            self.leave()
+
+    def end(self) -> None:
+        """The block ends: what a loop within it left behind when it failed, without a hook, is this one's again."""
+        self.counts = True
+        for number in self._before:
+            inner = getattr(signal.getsignal(number), "__self__", None)
+            if isinstance(inner, Interruption) and inner._before.get(number) == self._hear:
+                signal.signal(number, self._hear)
+                if inner._number == number:
+                    self._number, inner._number = number, 0
+
+    def leave(self) -> None:
+        """Raise the signal that waits; the handlers are those from before the block."""
+        self._restore()
+        if self._number:
+            try:
+                self._raise()
+            finally:
+                self._number = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_before": {}, "_timer": None, "_number": 0}  # signals are this process's
+
+    def release(self, number: int) -> None:
+        """Leave a signal to a framework that asks whether it is free."""
+        if number in self._before and signal.getsignal(number) == self._hear:
+            signal.signal(number, self._before.pop(number))
+
+
 def _is_free(number: int, handler: Any) -> bool:
     """True when a signal would end the process: neither Python nor a library in C (faulthandler) handles it."""
+    if isinstance(getattr(handler, "__self__", None), AroundTrial):
+        return True
     if handler != signal.SIG_DFL:
         return False
     with suppress(OSError), open("/proc/self/status", encoding="ascii") as file:

@@ -1,0 +1,218 @@
+"""SIGTERM and SIGUSR1 within `with trial:`: a plain loop finishes its epoch, and the trial is offered again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whims import PROBLEM as WHIMSICAL
+from whims import Whims
+
+from haltune import Budget, Float, Study, Trial
+from haltune.log.events import Status
+from haltune.policies import RandomSearch
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+At = Callable[[Trial, int], object]
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """None is handled before; nor afterwards."""
+    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    after = [signal.signal(number, handler) for number, handler in zip(numbers, before, strict=True)]
+    assert after == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+def opened(store: Path | None = None) -> Study:
+    return Study({"lr": Float(0.0, 1.0)}, "acc", store, max_epochs=4, policy=RandomSearch(trials=2), seed=0, verbose=0)
+
+
+def searched(store: Path, seen: list[int], at: At = lambda trial, epoch: None) -> Study:
+    """A search of two trials, whose trainings count their epochs; `at` is called in the middle of each."""
+    study = opened(store)
+    for trial in study:
+        with trial:
+            epochs = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for epoch in trial.epochs():
+                at(trial, epoch)
+                epochs += 1
+                seen.append(epoch)
+                trial.report(epochs / 10)
+                trial.save(lambda path, epochs=epochs: path.write_text(json.dumps(epochs)))  # type: ignore[misc]
+    return study
+
+
+def sends(*numbers: int, trial: int = 1, epoch: int = 3) -> At:
+    def at(now: Trial, position: int) -> None:
+        if (now.id, position) == (trial, epoch):
+            for number in numbers:
+                os.kill(os.getpid(), number)
+
+    return at
+
+
+@BOTH
+def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(
+    number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+    with pytest.raises(SystemExit) as caught:
+        searched(tmp_path / "search.db", seen, sends(number))
+    assert caught.value.code == 128 + number
+    assert seen == [1, 2, 3, 4, 1, 2, 3]
+    name = signal.Signals(number).name
+    assert f"{name} received: the epoch is finished; a second one ends at once" in caplog.messages
+    study = searched(tmp_path / "search.db", seen)
+    assert seen[7:] == [4]
+    assert [(t.status, t.attempt) for t in study.trials] == [(Status.COMPLETED, 1), (Status.COMPLETED, 2)]
+    assert list(study.trials[1].values) == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_a_second_one_ends_at_once(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with pytest.raises(SystemExit) as caught:
+        searched(tmp_path / "search.db", seen, sends(signal.SIGUSR1, signal.SIGTERM))
+    assert caught.value.code == 143
+    assert seen[4:] == [1, 2]
+    trial = opened(tmp_path / "search.db").trials[1]
+    assert (trial.status, trial.epoch, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2, 2)
+
+
+def test_an_epoch_that_the_grace_is_too_short_for_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALTUNE_GRACE", "0.1")
+    since = time.monotonic()
+
+    def at(trial: Trial, epoch: int) -> None:
+        sends(signal.SIGTERM)(trial, epoch)
+        if (trial.id, epoch) == (1, 3):
+            threading.Event().wait(60)
+
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", [], at)
+    assert time.monotonic() - since < 30
+    assert opened(tmp_path / "search.db").trials[1].status is Status.INTERRUPTED
+
+
+def test_in_the_last_epoch_the_trial_is_complete(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", [], sends(signal.SIGTERM, trial=0, epoch=4))
+    assert [(t.status, t.epoch) for t in opened(tmp_path / "search.db").trials] == [(Status.COMPLETED, 4)]
+
+
+def test_an_epoch_that_fails_after_it_is_no_failed_trial(tmp_path: Path) -> None:
+    def at(trial: Trial, epoch: int) -> None:
+        sends(signal.SIGTERM)(trial, epoch)
+        if (trial.id, epoch) == (1, 3):
+            raise RuntimeError("a worker that loads data has gone")
+
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "search.db", [], at)
+    assert [t.status for t in opened(tmp_path / "search.db").trials] == [Status.COMPLETED, Status.INTERRUPTED]
+
+
+@BOTH
+def test_a_loop_that_counts_by_itself_is_left_at_once_and_its_last_report_kept(number: int, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as caught:
+        for trial in opened(tmp_path / "search.db"):
+            with trial:
+                for epoch in range(1, 5):
+                    trial.report(epoch / 10)
+                    os.kill(os.getpid(), number)
+    assert caught.value.code == 128 + number
+    (trial,) = opened(tmp_path / "search.db").trials  # type: ignore[assignment]
+    assert (trial.status, trial.epoch) == (Status.INTERRUPTED, 1)  # type: ignore[attr-defined]
+
+
+def test_a_report_under_way_is_recorded() -> None:
+    class Slow(Whims):
+        def judge(self, *arguments: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().judge(*arguments)
+
+    study = Study(WHIMSICAL, Slow(), seed=1, budget=Budget(trials=3), verbose=0)
+    with pytest.raises(SystemExit):
+        for trial in study:
+            with trial:
+                trial.report(0.5)
+    assert [(t.status, list(t.values)) for t in study.trials] == [(Status.INTERRUPTED, [0.5])]
+
+
+def test_what_the_program_handles_is_left_to_it() -> None:
+    heard: list[int] = []
+
+    def own(number: int, frame: object) -> None:
+        heard.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, own)
+    with opened().ask() as trial:  # type: ignore[union-attr]
+        for epoch in trial.epochs():
+            os.kill(os.getpid(), signal.SIGTERM if epoch % 2 else signal.SIGUSR1)
+            trial.report(0.1)
+    assert heard == [signal.SIGTERM, signal.SIGUSR1] * 2
+    assert trial.ended is Status.COMPLETED
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        assert signal.signal(number, signal.SIG_DFL) is own
+
+
+def test_a_handler_set_within_the_block_stays_and_other_threads_set_none() -> None:
+    def own(number: int, frame: object) -> None: ...
+
+    with opened().ask() as trial:  # type: ignore[union-attr]
+        signal.signal(signal.SIGTERM, own)
+        trial.report(0.5)
+    assert signal.signal(signal.SIGTERM, signal.SIG_DFL) is own
+    found = []
+
+    def train() -> None:
+        with opened().ask() as trial:  # type: ignore[union-attr]
+            for _ in trial.epochs():
+                found.append(signal.getsignal(signal.SIGTERM))
+                trial.report(0.5)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert found == [signal.SIG_DFL] * 4
+
+
+PROGRAM = """
+import os, signal, sys
+from haltune import Float, Study
+
+def train(trial):
+    for epoch in trial.epochs():
+        if where == "inside":
+            os.kill(os.getpid(), signal.SIGTERM)
+        trial.report(trial.config["lr"] * epoch)
+
+where = sys.argv[1]
+study = Study({"lr": Float(0.0, 1.0)}, "acc", "search.db", max_epochs=3, budget="1 trial", verbose=0)
+study.optimize(train)
+if where == "outside":
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize(("where", "code"), [("inside", 143), ("outside", -signal.SIGTERM)])
+def test_a_program_ends_with_143_and_outside_of_trials_as_without_haltune(
+    where: str, code: int, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, where], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
