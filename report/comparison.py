@@ -13,13 +13,13 @@ from haltune.errors import InvalidInput
 from haltune.log.policy import in_words
 from haltune.study.view import StudyView
 
-from .digest import Digest, digest, need_study, story_of
+from .digest import MOST_TRIALS, Digest, digest, need_study, story_of
 from .figures.drawing import ACCENT, COOL, INK, MUTED, Spec, Trace, axis, first_view, layout, plotly_text, time_unit
 from .figures.results import edf_spec
 from .page import document, keep_page
 from .page.words import copied
 from .story import Cost, Story
-from .summary import saved_share
+from .summary import MEANS, saved_share
 
 _COLOURS = (ACCENT, COOL, "#009e73", "#cc79a7", INK, MUTED)  # of Okabe and Ito, as far as they stand out on both themes
 _DASHES = ("solid", "dash", "dot")
@@ -90,15 +90,16 @@ def _read(studies: Sequence[StudyView]) -> list[_Study]:
         raise InvalidInput(f"A comparison needs two or more studies. You gave {len(studies)}.")
     labels = [need_study(study).name for study in studies]
     if max(Counter(labels).values()) > 1:
-        stems = [Path(study.store.url.split("://", 1)[-1]).stem for study in studies]
-        labels = [name if labels.count(name) == 1 else stem for name, stem in zip(labels, stems, strict=True)]
+        urls = [study.store.url for study in studies]  # of a server's no part is shown: it may hold a password
+        files = [Path(url).stem if url.startswith("sqlite:///") else "" for url in urls]
+        labels = [name if labels.count(name) == 1 else file or name for name, file in zip(labels, files, strict=True)]
     labels = [
         name if labels.count(name) == 1 else f"{name} ({labels[:i].count(name) + 1})" for i, name in enumerate(labels)
     ]
     found = []
     for i, (label, study) in enumerate(zip(labels, studies, strict=True)):
         line = {"color": _COLOURS[i % len(_COLOURS)], "dash": _DASHES[i // len(_COLOURS) % len(_DASHES)], "width": 2}
-        found.append(_Study(label, digest(study, 2000), story_of(study), in_words(study.policy), line))
+        found.append(_Study(label, digest(study, MOST_TRIALS), story_of(study), in_words(study.policy), line))
     for s in found:
         if s.facts.problem.further:
             raise InvalidInput(f"Study {s.label!r} has several goals. Only studies with one goal can be compared.")
@@ -141,7 +142,7 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
             ("trials", f"{facts.trials:,}: {facts.states}" if facts.trials else "0"),
             ("trained", facts.problem.amount(facts.trained)),
             ("saved", f"{facts.savings.most}{saved_share(facts)}" if facts.savings.epochs else ""),
-            ("time", duration(facts.seconds)),
+            ("time", duration(facts.seconds) if facts.seconds >= MEANS else ""),
             ("policy", escaped(clipped(s.policy, 200))),
         ]
         told.append((s, cells))
@@ -151,16 +152,11 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
 def _configurations(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
     rows = [(s, s.facts.best.config) for s in found if s.facts.best]
     names = dict.fromkeys(name for _, config in rows for name in config)
-    return [
-        (
-            s,
-            [
-                *((n, escaped(clipped(short(config[n]), 200)) if n in config else "") for n in names),
-                ("", copied(config)),
-            ],
-        )
-        for s, config in rows
-    ]
+    told: list[tuple[_Study, _Cells]] = []
+    for s, config in rows:
+        cells = [(name, escaped(clipped(short(config[name]), 200)) if name in config else "") for name in names]
+        told.append((s, [*cells, ("", copied(config))]))
+    return told
 
 
 def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) -> str:

@@ -15,7 +15,12 @@ from haltune import policies
 from haltune.policies import autobct
 
 USED = [
-    *(getattr(shown, name) for shown in (policies, autobct) for name in shown.__all__),
+    *(
+        getattr(shown, name)
+        for shown in (policies, autobct)
+        for name in shown.__all__
+        if name not in ("Resume", "Start")
+    ),
     haltune.policies.OptimalStopping,
     haltune.policies.Level,
 ]

@@ -21,15 +21,15 @@ import haltune
 
 DOORS = {
     "haltune": [
-        "Budget", "Choice", "Constant", "Float", "Int", "Maximize", "Minimize", "Problem", "Resume", "Space",
-        "Space.canonical", "Space.decode", "Space.encode", "Space.mesh", "Space.sample", "Start", "Study",
+        "Budget", "Choice", "Constant", "Float", "Int", "Maximize", "Minimize", "Problem", "Space",
+        "Space.canonical", "Space.decode", "Space.encode", "Space.mesh", "Space.sample", "Study",
         "Study.ask", "Study.audit", "Study.enqueue", "Study.events", "Study.explain", "Study.frame",
         "Study.level_set", "Study.maximisers", "Study.optimize", "Study.outlook", "Study.recommend", "Study.report",
         "Study.tell", "Trial", "Trial.epochs", "Trial.fail", "Trial.finish", "Trial.interrupt", "Trial.load_model",
         "Trial.report", "Trial.save", "Verdict", "current_trial", "load_study",
     ],
     "haltune.gp": ["Kernel", "LogNormal", "condition_on", "fit", "sample", "subset"],
-    "haltune.policies": ["Hyperband.table"],
+    "haltune.policies": ["Hyperband.table", "Resume", "Start"],
     "haltune.store.open": ["open_store"],
     "haltune.callbacks": ["check_resume"],
     "haltune.callbacks.loop": ["TrainingLoop"],

@@ -1,7 +1,7 @@
 """Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
-                                      [--seconds] [--workers 4] [--budgets 2 5 10 20]
+                                      [--seconds] [--workers 4] [--budgets 2 5 10 20] [--known-noise]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
@@ -11,8 +11,9 @@ elsewhere; without --half both stand beneath the mean. With --workers so many tr
 and budgets are what they train together (of haltune's policies alone); a search knows the last of --budgets. With
 --seconds a training costs what it took, where that was recorded, and budgets are as many times the mean seconds of a
 full training of the table. With --unit steps a training reports --parts times an epoch, with the noise of the recorded
-text RNNs, in a study that counts steps; regrets are of the scores without it. A peer whose package is not installed is
-left out, with a word.
+text RNNs, in a study that counts steps; regrets are of the scores without it. With --known-noise the prior of the noise
+of the default search has this noise as its median, by steps, or the jitter of the table's curves, by epochs: the best
+that an estimate from the curves could give it. A peer whose package is not installed is left out, with a word.
 """
 
 import os
@@ -30,14 +31,30 @@ from methods import METHODS, after
 from recorded import Task, jitter, load_kinds
 from table import Row
 
+from haltune.policies.multifidelity import stage_process
+
 SUITES = ("text", "opda", "accnas", "openclip", "lcbench_yahpo")
+NOISE = stage_process._NOISE
 BUDGETS = (2, 5, 10, 20)  # full trainings, unless others are asked for
 
 
-def one(name: str, task: Task, seed: int, timed: bool, workers: int, budgets: tuple[int, ...]) -> np.ndarray:
+def one(
+    name: str, task: Task, seed: int, timed: bool, workers: int, budgets: tuple[int, ...], known_noise: bool
+) -> np.ndarray:
     """The regrets of one search, at each budget."""
     warnings.simplefilter("ignore")
+    if known_noise:
+        stage_process._NOISE = max(NOISE, relative_noise(task))
     return np.minimum(after(METHODS[name], task, seed, True, budgets, timed, workers), 1.0)
+
+
+def relative_noise(task: Task) -> float:
+    """The deviation of the noise over the distance from the best score to the median final one."""
+    deviation, width = task.noise[0], float(task.scores.max() - np.median(task.scores[:, -1]))
+    if task.parts == 1:  # of second differences 6^(1/2) deviations, if it is white; the first epochs are left out
+        curves = np.abs(np.diff(task.scores[:, 3:] if task.scores.shape[1] > 6 else task.scores, 2, axis=1))
+        deviation = float(np.median(np.median(curves, axis=1))) / (0.6745 * 6**0.5)
+    return deviation / width
 
 
 def row(name: str, found: Row) -> str:
@@ -84,6 +101,7 @@ def main() -> None:
     parser.add_argument("--unit", choices=("epochs", "steps"), default="epochs")
     parser.add_argument("--parts", type=int, default=4, help="reports an epoch, with --unit steps")
     parser.add_argument("--smooth", type=float, help="epochs that values are averaged over, with --unit steps")
+    parser.add_argument("--known-noise", action="store_true", help="of the default search alone")
     args = parser.parse_args()
     kinds = load_kinds(args.data)
     if args.unit == "steps":
@@ -111,7 +129,7 @@ def main() -> None:
                 for suite, tasks in suites.items():
                     seeds = range(args.first_seed, args.first_seed + args.seeds)
                     jobs = [
-                        (name, task, seed, args.seconds, args.workers, tuple(args.budgets))
+                        (name, task, seed, args.seconds, args.workers, tuple(args.budgets), args.known_noise)
                         for task in tasks
                         for seed in seeds
                     ]

@@ -24,7 +24,7 @@ def python_number(value: Any) -> Any:
         return value
     try:
         return operator.index(value)
-    except TypeError:  # a tensor of floats, say
+    except TypeError:  # for example a tensor of floats
         return value
 
 

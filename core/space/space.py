@@ -345,14 +345,14 @@ class Space(KnowsArguments):
     def diff(self, other: Space) -> list[str]:
         """Return how `other` differs from this space, one sentence per difference; empty if they are equal."""
         mine, theirs, old, new = self.parameters, other.parameters, self._named, other._named
-        said = [f"The parameter {n!r} is gone; it was {mine[n]!r}." for n in mine if n not in theirs]
-        said += [f"The parameter {n!r} is new: {theirs[n]!r}." for n in theirs if n not in mine]
+        found = [f"The parameter {n!r} is gone; it was {mine[n]!r}." for n in mine if n not in theirs]
+        found += [f"The parameter {n!r} is new: {theirs[n]!r}." for n in theirs if n not in mine]
         shared = [n for n in mine if n in theirs]
-        said += [f"{n!r} was {mine[n]!r} and is {theirs[n]!r}." for n in shared if mine[n] != theirs[n]]
+        found += [f"{n!r} was {mine[n]!r} and is {theirs[n]!r}." for n in shared if mine[n] != theirs[n]]
         if shared != [n for n in theirs if n in mine]:
-            said.append(f"The order was {', '.join(mine)} and is {', '.join(theirs)}.")
-        said += [f"The constraint {name!r} is gone." for name in old if name not in new]
-        return said + [f"The constraint {name!r} is new." for name in new if name not in old]
+            found.append(f"The order was {', '.join(mine)} and is {', '.join(theirs)}.")
+        found += [f"The constraint {name!r} is gone." for name in old if name not in new]
+        return found + [f"The constraint {name!r} is new." for name in new if name not in old]
 
     @property
     def _named(self) -> list[str]:

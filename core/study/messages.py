@@ -44,8 +44,16 @@ _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "sto
 def values_of(t: TrialRecord, problem: Problem) -> str:
     """The present values of a trial: acc 0.91, ms 12."""
     first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
-    others = t.results(problem) if problem.measured else {}
-    return ", ".join([first, *(f"{name} {short(others[name])}" for name in problem.measured)])
+    found = t.results(problem) if problem.measured else {}
+    # what ranks full trainings may not have been measured yet
+    others = [n for n in problem.measured if n != problem.goal.rank_by or not math.isnan(found[n])]
+    return ", ".join([first, *(f"{name} {short(found[name])}" for name in others)])
+
+
+def ranked_by(history: History, best: Best) -> str:
+    """The metric of the best trial's value."""
+    goal = history.problem.goal
+    return goal.rank_by if goal.rank_by is not None and history.trial(best.trial).complete else goal.metric
 
 
 def lead_of(history: History) -> str | None:
@@ -53,7 +61,7 @@ def lead_of(history: History) -> str | None:
     problem = history.problem
     if not problem.further:
         best = history.best()
-        return f"best {problem.goal.metric} {short(best.value)} (trial {best.trial})" if best else None
+        return f"best {ranked_by(history, best)} {short(best.value)} (trial {best.trial})" if best else None
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():
@@ -184,7 +192,8 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     if best.trial != t.id:
         worse = goal.better(t.result(goal), than=best.value)
         of = f", {'complete' if complete else f'at {history.problem.at(best.epoch)}'}" if worse else ""
-        return f"best {short(best.value)} (trial {best.trial}{of})"
+        metric = f"{name} " if (name := ranked_by(history, best)) != goal.metric else ""
+        return f"best {metric}{short(best.value)} (trial {best.trial}{of})"
     earlier = () if complete else t.values  # a trial that paused with a better value was reported as the best then
     if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
         return "the best so far"

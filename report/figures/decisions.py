@@ -123,8 +123,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         "layout": layout(
             "Rungs", f"Trials that continued at each rung: {told}." if found else f"{none}.",
             order=15, wide=True,
-            note=f"Each column is a rung: {problem.units} at which trials are compared. The best trial is on the left; "
-            "the label counts how many continued. Each line is a trial that continued."
+            note=f"Each column is a rung: a number of {problem.units} at which trials are compared. The best trial is "
+            "on the left; the label counts how many continued. Each line is a trial that continued."
             + f" {plural(later, 'trial was', 'trials were')} first compared at a later rung." * (later > 0),
             annotations=heads if data else [nothing(none)],
             xaxis=axis(problem.units, range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),

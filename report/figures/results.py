@@ -202,7 +202,7 @@ def edf_spec(facts: Digest) -> Spec:
         half, tenth = (short(float(goal.sign * np.quantile(heights, q, method="lower"))) for q in (0.5, 0.9))
         trials = f"{plural(len(came), 'trial')} have a final {goal.metric} of {half}"
         told = f"Half of {trials} or better, the best tenth {tenth} or better" if values[0] < values[-1] else trials
-    cut = "; stopped trials count with their last value. The second line is of the others" * (len(lines) > 1)
+    cut = "; stopped trials count with their last value" * (len(lines) > 1)
     return {
         "data": lines,
         "layout": layout(

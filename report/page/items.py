@@ -93,7 +93,7 @@ class ToldSearch:
             traceback = tracebacks.get(row.record.id, "")
             made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback))
             told[f"row/trial-{row.record.id}"] = made
-        return told | {f"figure/{id}": spec for id, spec in self._figures().items()}
+        return told | {f"figure/{id}": spec for id, spec in self._figures().items() if spec["data"]}
 
     def _figures(self) -> dict[str, Spec]:
         """The figures that follow every report, and those that follow only some."""
@@ -110,7 +110,7 @@ class ToldSearch:
         found["progress"] = progress_spec(story, facts)
         if facts.trials >= _SPREAD:
             found["edf"] = edf_spec(facts)
-        if story.compared:
+        if len(story.compared) > 1:  # one trial alone is compared with none
             came = sum(map(len, story.compared.values()))
             found["rungs"] = self._keep("rungs", (came, learnt), lambda: rungs_spec(story, facts))
         if story.stated:

@@ -43,7 +43,7 @@ def head(facts: Digest) -> str:
         after = f" after {facts.problem.amount(facts.best.epoch)}"
         if facts.best.epoch != facts.problem.max_epochs:  # others, at as many epochs, may have had more
             after = f", of trial {facts.best.trial}{after}"
-    aim = "highest" if facts.problem.goal.sign > 0 else "lowest"
+    aim = "for" if facts.best is None else "highest" if facts.problem.goal.sign > 0 else "lowest"
     if facts.problem.further:
         found = f"<b>{plural(len(facts.front), 'trial')}</b>" if facts.front else "no trial yet"
         aim, after = "on the Pareto front of", ""

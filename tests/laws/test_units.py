@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from curves import accuracy
+from everyone import each_of_one_goal
 from hypothesis import given
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, problem
@@ -71,15 +72,16 @@ def of(unit: str) -> tuple[Problem, float]:
     return Problem(whole.space, whole.goal, length, unit=unit), every
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("name", [name for name in POLICIES if name not in OWN_RESOURCE])
-def test_a_study_decides_alike_in_every_unit(name: str, unit: str) -> None:
-    posed, every = of(unit)
-    if name in FIRST_BY_SCHEDULE:
-        posed = replace(posed, judge_every=every)
-    reference = searched(POLICIES[name](), problem(), 1.0)
-    found = searched(POLICIES[name](), posed, every)
-    assert in_points(found, every) == in_points(reference, 1.0)
+@each_of_one_goal
+def test_a_study_decides_alike_in_every_unit(name: str) -> None:
+    if name in OWN_RESOURCE:
+        pytest.skip("its rungs are in another resource")
+    reference = in_points(searched(POLICIES[name](), problem(), 1.0), 1.0)
+    for unit in UNITS:
+        posed, every = of(unit)
+        if name in FIRST_BY_SCHEDULE:
+            posed = replace(posed, judge_every=every)
+        assert in_points(searched(POLICIES[name](), posed, every), every) == reference, unit
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -165,7 +167,7 @@ def test_a_budget_is_said_in_the_unit_of_the_study() -> None:
     assert study("70 games", max_epochs=9, unit="game").budget == Budget(epochs=70)
     with pytest.raises(InvalidInput, match=r"limits steps, but the study counts epochs.*'5000 epochs'.*max_steps="):
         study("5000 steps", max_epochs=9)
-    with pytest.raises(InvalidInput, match="The study counts tokens"):
+    with pytest.raises(InvalidInput, match="the study counts tokens"):
         study("20 epochs", max_tokens=9)
     limited = study("250 steps", max_steps=100, judge_every=50)
     for trial in limited:
@@ -227,12 +229,17 @@ def near(found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.fixture(scope="module")
+def by_epochs() -> Study:
+    """A BOBOS study in epochs."""
+    return searched(POLICIES["bobos-audit"](), problem(), 1.0, 12)
+
+
 @pytest.fixture(scope="module", params=UNITS)
-def pair(request: pytest.FixtureRequest) -> tuple[Study, Study, float]:
-    """A BOBOS study in epochs, and the same one in another unit."""
+def pair(request: pytest.FixtureRequest, by_epochs: Study) -> tuple[Study, Study, float]:
+    """It, and the same one in another unit."""
     posed, every = of(request.param)
-    policy = POLICIES["bobos-audit"]
-    return searched(policy(), problem(), 1.0, 12), searched(policy(), posed, every, 12), every
+    return by_epochs, searched(POLICIES["bobos-audit"](), posed, every, 12), every
 
 
 def test_models_say_the_same_in_every_unit(pair: tuple[Study, Study, float]) -> None:

@@ -127,7 +127,7 @@ def test_a_curve_that_falls_is_told_once_in_the_words_of_an_optuna_program():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"max_epochs": 0}, r"max_epochs=0\): a whole number, at least 1"),
+        ({"max_epochs": 0}, r"max_epochs=0\): use a whole number, at least 1"),
         ({"max_epochs": 9, "stopping": "robust"}, "an OptimalStopping"),
     ],
 )

@@ -48,7 +48,7 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: InfiniteHyperband(eta=2.5), "whole number"),  # type: ignore[arg-type]
     (lambda: InfiniteHyperband(start_budget=0), "above 0"),
     (lambda: Ladder(first_cut=0.5), r"Ladder\(first_cut=0.5\) is not above 1"),
-    (lambda: Ladder(min_trials_per_rung=0), r"Ladder\(min_trials_per_rung=0\): a whole number, at least 1"),
+    (lambda: Ladder(min_trials_per_rung=0), r"Ladder\(min_trials_per_rung=0\): use a whole number, at least 1"),
     (lambda: MultiFidelity(initial=1), "initial"),
     (lambda: EI(cost_model=["a"]), "without cost="),
     (lambda: EI(cost=lambda c: 1.0), "cost_function="),  # type: ignore[arg-type]

@@ -198,7 +198,7 @@ def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(t
     (said,) = map(str, map(attrgetter("message"), caught))
     assert "Use store=Storage(..., lease=30, max_retries=7), checkpoints=Checkpointing(keep=3)." in said
     asked(study).report(0.5)
-    with pytest.warns(HaltuneWarning, match=r"Write checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
+    with pytest.warns(HaltuneWarning, match=r"Use checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
         again = load_study(tmp_path / "s.db", policy=Whims(), checkpoints=tmp_path / "ck", disk_quota="1 GB")  # type: ignore[call-arg]
     assert (study._settings.store.lease, study._settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
     assert again.checkpoints.quota == 10**9

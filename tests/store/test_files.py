@@ -41,7 +41,7 @@ def test_an_address_that_is_no_store_is_a_clear_error(url: str) -> None:
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "letter.db"
     path.write_text("Dear reader, " * 100)
-    with pytest.raises(StoreError, match="another program wrote the file"):
+    with pytest.raises(StoreError, match="Another program wrote the file"):
         open_store(path)
     assert path.read_text() == "Dear reader, " * 100
 

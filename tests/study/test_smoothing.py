@@ -105,6 +105,23 @@ def test_full_trainings_are_ranked_by_another_metric_decisions_are_not() -> None
     assert study.history.incumbent() == min(t.result(goal) for t in study.trials)
 
 
+def test_messages_name_the_metric_that_ranks_and_none_that_was_not_measured(caplog: pytest.LogCaptureFixture) -> None:
+    goal = Minimize("train_loss", rank_by="eval_loss")
+    study = Study(
+        {"lr": SPACE.parameters["lr"]}, goal, max_epochs=2, policy=Hyperband(eta=2), budget="3 trials", seed=0
+    )
+    with caplog.at_level("INFO", "haltune"):
+        for trial in study:
+            for epoch in trial.epochs():
+                measured = {"eval_loss": 3.5} if epoch == 2 else {}
+                if trial.report({"train_loss": 0.1 * trial.id + 1 / epoch, **measured}).stops:
+                    break
+    text = "\n".join(caplog.messages)
+    assert "nan" not in text
+    assert "at epoch 1 of 2: train_loss" in text  # one was cut before it was measured
+    assert "best eval_loss 3.5 (trial" in text.splitlines()[-1]
+
+
 def test_several_goals_take_neither() -> None:
     for one in (Minimize("ms", smooth=3), Minimize("ms", rank_by="s")):
         with pytest.raises(InvalidInput, match="one goal"):

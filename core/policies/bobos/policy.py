@@ -48,7 +48,7 @@ _FALLING = (
 
 
 class Runs(Protocol):
-    """What optimal stopping needs from a study: a `History`, or an adapter to the trials of another library."""
+    """Interface of a study for optimal stopping: a `History`, or an adapter to the trials of another library."""
 
     @property
     def problem(self) -> Problem: ...

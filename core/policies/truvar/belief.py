@@ -320,7 +320,7 @@ class SiteBelief:
 
 @dataclass(frozen=True)
 class _Base:
-    """What the first m trials determine."""
+    """Posterior and scales learnt from the first m trials."""
 
     posterior: Posterior
     floor: float  # lower or non-finite targets are replaced by it

@@ -18,7 +18,7 @@ from told import a_search, tell_trial, told
 from haltune import Budget, Choice, Float, Int, Maximize, Minimize, Problem, Space, Study
 from haltune.log.events import Status
 from haltune.policies import Ladder, RandomSearch
-from haltune.report import write
+from haltune.report import compare, write
 from haltune.report.console import Cell
 from haltune.report.watch.app import Board, Location, application
 from haltune.report.watch.serve import server
@@ -750,3 +750,22 @@ def test_a_condition_may_name_a_parameter_without_a_column_of_its_own(opened):
     for text, left in (("p3<0.21", [0, 1]), ("loss>=2", [2, 3]), ("p3<0.21 loss=1", [1])):
         page.get_by_label("Filter trials by words").fill(text)
         assert sorted(rows(page)) == left
+
+
+def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
+    problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 2)
+    studies = []
+    for name in ("first", "second"):
+        studies.append(Study(problem, RandomSearch(), name=name, seed=0, budget=Budget(trials=6), verbose=0))
+        studies[-1].optimize(lambda trial: [trial.report(trial.config["lr"] / 2, seconds=1.0) for _ in trial.epochs()])
+    said, page = [], browser.new_page(viewport={"width": 390, "height": 800})
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(compare(studies, tmp_path / "c.html").as_uri() + "#compare=1,2")
+    for figure in ("progress", "edf"):
+        page.wait_for_selector(f"figure[data-figure={figure}] .panel svg path", state="attached")
+    page.get_by_role("button", name="time", exact=True).click()
+    page.get_by_role("button", name="Copy", exact=True).first.click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+    assert said == []
