@@ -101,7 +101,7 @@ def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypat
     pytest.importorskip("tensorboard")
     done = haltune("track", log, "--tensorboard", tmp_path / "runs")
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("told of 2 trials: the budget of 2 trials is spent")
+    assert done.output.startswith("logged 2 trials: the budget of 2 trials is spent")
     assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
 
 

@@ -113,7 +113,7 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
     (tmp_path / "digits.toml").write_text(TOML)
     told, code = doctor(tmp_path / "digits.toml")
     assert code == 0
-    assert "--   store        the search 'study' of" in told
+    assert "--   store        The search 'study' of" in told
     assert "has not started" in told
     assert [path.name for path in tmp_path.iterdir()] == ["digits.toml"]
 

@@ -226,11 +226,11 @@ def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_
     file.write_text(NOT_BEGUN)
     more = [0] if command == "explain" else []
     told = haltune(command, file, *more, code=3)
-    assert f"the search 'study' of {file} has not started" in told
+    assert f"The search 'study' of {file} has not started" in told
     assert f"Start it: haltune run --study '{file}' -- python train.py" in told
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
-    assert "the search 'study' of" in haltune(command, file, *more, code=3)
+    assert "The search 'study' of" in haltune(command, file, *more, code=3)
     assert "it has 'another'" in haltune(command, file, *more, "--name", "third", code=3)
 
 
@@ -454,7 +454,7 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     path = tmp_path / "s.db"
     space = Space({"lr": Float(1e-4, 1.0, log=True), "opt": Choice(["adam", "sgd"])})
     study = Study(Problem(space, Maximize("acc"), 4), RandomSearch(), path, seed=0, budget=Budget(trials=3))
-    assert "it waits" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
+    assert "enqueued" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
     assert "Not enqueued" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
     assert "enqueued: lr=0.001, opt=sgd" in haltune("status", path)
     assert strict(haltune("status", path, "--format", "json"))["queue"] == [{"lr": 0.001, "opt": "sgd"}]

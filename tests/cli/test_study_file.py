@@ -332,7 +332,7 @@ def test_the_line_of_a_parameter_is_found_whatever_stands_around_it(space, data,
         (GOOD.replace("seed = 4", 'store = "\\u0000"').encode(), "line 4: study.store: .*without the character 0"),
         (
             GOOD.replace("seed = 4", 'seed = 4\nbudget = "2 trials"').encode(),
-            r"line 5: study.budget: a table \[budget\]",
+            r"line 5: study.budget: use a table \[budget\]",
         ),
     ],
 )
