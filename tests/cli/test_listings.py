@@ -227,7 +227,7 @@ def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_
     more = [0] if command == "explain" else []
     told = haltune(command, file, *more, code=3)
     assert f"The search 'study' of {file} has not started" in told
-    assert f"Start it: haltune run --study '{file}' -- python train.py" in told
+    assert f"Start it with haltune run --study '{file}' -- python train.py" in told
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
     assert "The search 'study' of" in haltune(command, file, *more, code=3)
