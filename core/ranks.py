@@ -445,7 +445,7 @@ def _is_over(lines: Path) -> bool:
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
 _POLLS = (0.0005, 0.05)  # seconds between looks: from, to
-_LARGEST = 64 << 20  # bytes written while nobody is known to read
+_LARGEST = 64 << 20  # bytes written while no rank is known to read
 _LINES_KEPT = 10_000  # lines kept in memory
 
 

@@ -37,7 +37,7 @@ from .limits import VISIBLE, Limits, devices_of, threads_of
 
 @dataclass(frozen=True)
 class Ending:
-    """How the process of a trial ended."""
+    """The end of a trial's process."""
 
     raised: str | None = None  # the traceback of an error that ends the search
     died: str | None = None  # how the process ended without a message

@@ -243,7 +243,7 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
 def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> Taken:
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
-        raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
+        raise InvalidInput(f"The policy resumes trial {r.id}, which is {r.status}, not paused.")
     gone = r.checkpoint
     anew = replica.checkpoints.missing(gone)
     if anew:  # unless another worker has continued the trial and replaced this checkpoint

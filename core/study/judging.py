@@ -124,7 +124,7 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
 
 
 def as_judged(log: Decides, id: int, report: Report | ev.Reported) -> TrialRecord:
-    """The record of a trial as the policy counts, with one report more that is not yet in the log."""
+    """Return the record of a trial as the policy counts, with one more report that is not yet in the log."""
     history, trial = log.judged, log.judged.trial(id)
     if (grid := history.problem.grid) is not None:
         epoch, value = as_seen(grid, log.history, id, report.epoch, report.value, trial.epoch)

@@ -64,7 +64,7 @@ class Watch:
         self.jumps: list[Jump] = []
 
     def now(self) -> float:
-        """The store's clock, seconds since the epoch."""
+        """Return the store's clock, seconds since 1970."""
         before = self._tick()
         now = self._clock()
         self._look(before, now, self._tick())

@@ -204,7 +204,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         )
         opens = partial(Session, seed=seed)
         self._opened: Session | None = None
-        self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
+        self._in_one_epoch: Callable[[], Session] | None = None  # until the length of a training is known
         if not isinstance(problem, Problem) and waits(self.policy, self._asked):
             self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self._asked)))
         else:
