@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """The command line. Exits with 2 when Typer or Rich is missing."""
+    """Run the command line. Exits with 2 if Typer or Rich is missing."""
     missing = [name for name in ("typer", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         extra = "watch" if "watch" in sys.argv[1:2] else "cli"
@@ -21,7 +21,7 @@ def main() -> None:
     from .app import app
 
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # of whatever it cannot encode it shows the number
+        if isinstance(stream, io.TextIOWrapper):  # characters that it cannot encode are shown as their code
             stream.reconfigure(errors="backslashreplace")
 
     app()

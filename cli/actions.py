@@ -44,18 +44,20 @@ Command = Annotated[list[str], typer.Argument(help="after --: the program that t
 def run(
     command: Command,
     study: Annotated[Path, typer.Option(help="the study file", show_default=False)],
-    workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
+    workers: Annotated[int, typer.Option(help="number of trials that train at the same time")] = 1,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1 to share among workers")] = "auto",
-    trial_timeout: Annotated[str | None, typer.Option(help="a run may take so long, such as 30min")] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="a run may take so much memory, such as 8GB")] = None,
-    logs: Annotated[Path | None, typer.Option(help="the folder for what runs print; else beside the store")] = None,
-    price: Annotated[float | None, typer.Option(help="what a worker costs for an hour; else HALTUNE_PRICE")] = None,
+    trial_timeout: Annotated[str | None, typer.Option(help="time limit of a trial, such as 30min")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="memory limit of a trial, such as 8GB")] = None,
+    logs: Annotated[
+        Path | None, typer.Option(help="folder for the output of trials; by default next to the store")
+    ] = None,
+    price: Annotated[float | None, typer.Option(help="price of a worker per hour; by default HALTUNE_PRICE")] = None,
     fresh: Fresh = False,
 ) -> None:
     """Train a search's trials: [bold]haltune run --study digits.toml -- python train.py[/]
 
-    The program calls haltune.current_trial() for its configuration and reports to it. Ctrl-C once finishes the
-    epochs under way and saves them, twice leaves at once; the same command goes on.
+    The program gets its trial from haltune.current_trial() and reports to it. Press Ctrl-C once to finish and save the
+    current epochs, twice to stop at once. The same command continues the search.
     """
     with errors():
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
@@ -68,20 +70,20 @@ def resume(
     where: Where,
     command: Annotated[list[str] | None, typer.Argument(help="after --: the program that trains")] = None,
     name: Name = None,
-    time: Annotated[str | None, typer.Option(help="a budget of time in all, such as 2h")] = None,
-    trials: Annotated[int | None, typer.Option(help="a budget of trials in all")] = None,
-    trials_without_gain: Annotated[int | None, typer.Option(help="a budget of trials in a row without gain")] = None,
+    time: Annotated[str | None, typer.Option(help="budget: total time, such as 2h")] = None,
+    trials: Annotated[int | None, typer.Option(help="budget: total trials")] = None,
+    trials_without_gain: Annotated[int | None, typer.Option(help="budget: trials in a row without gain")] = None,
     epochs: Annotated[
         float | None,
-        typer.Option("--epochs", "--steps", "--tokens", help="a budget of epochs in all, or what the study counts"),
+        typer.Option("--epochs", "--steps", "--tokens", help="budget: total epochs, or the study's other unit"),
     ] = None,
-    workers: Annotated[int, typer.Option(help="runs that train at a time")] = 1,
+    workers: Annotated[int, typer.Option(help="number of trials that train at the same time")] = 1,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
     fresh: Fresh = False,
 ) -> None:
-    """Let a search that was stopped go on; with a program after --, train it here.
+    """Resume a stopped search. With a program after --, train its trials on this machine.
 
-    The budget is that of the study file, unless one is given.
+    Without a budget option the budget of the study file counts.
     """
     with errors():
         study = study_of(where, name, writing=True)
@@ -91,21 +93,23 @@ def resume(
             given = None if budget.unlimited else budget
             _train(_reopened(where, study.name, given), command, workers, gpus)
         else:
-            say(_let_go_on(study, budget))
+            say(_lifted(study, budget))
 
 
 def stop(where: Where, name: Name = None) -> None:
-    """Stop a search on all machines: runs finish their epochs, are saved, and go on after [bold]haltune resume[/]."""
+    """Stop a search on all machines.
+
+    Trials finish their epochs and are saved. They continue after [bold]haltune resume[/].
+    """
     with errors():
         study = study_of(where, name, writing=True)
         outcome, training = study.outcome, study.history.running > len(study._lost)
         if (outcome.over or outcome.held) and not training:
-            what = "stopped already" if outcome.held else "over, nothing is left to stop"
+            what = "stopped already" if outcome.held else "over already"
             say(f"{study.name} is {what}: {outcome.reason}")
             return
-        hold(study.store, study.name, "stopped by `haltune stop`; `haltune resume` lets it continue")
-        idle = "nobody trains now, and nobody will"
-        after = "each run ends after the epoch under way" if training else idle
+        hold(study.store, study.name, "stopped by `haltune stop`; to continue, use `haltune resume`")
+        after = "each trial ends after its current epoch" if training else "no trial trains now, and none starts"
         say(f"{study.name} stops: {after}")
 
 
@@ -113,44 +117,44 @@ def enqueue(
     where: Where,
     values: Annotated[list[str], typer.Argument(help="the whole configuration: lr=0.01 width=32", show_default=False)],
     name: Name = None,
-    again: Annotated[bool, typer.Option("--again", help="though it was begun already, or waits")] = False,
+    again: Annotated[bool, typer.Option("--again", help="also if it has started already or is enqueued")] = False,
 ) -> None:
-    """Have a configuration of yours trained before any that the policy chooses."""
+    """Train a configuration of yours before the policy's next ones."""
     with errors():
         store, name = find(where, name, writing=True)
         study = follow_study(store, name)
         over = study.outcome.over and not study.history.held
-        lifted = f"; the search is over ({study.outcome.reason}), and a larger budget takes it up" if over else ""
-        waits = study.enqueue(store, dict(map(_setting, values)), again)
+        lifted = f"; the search is over ({study.outcome.reason}). To continue it, set a larger budget" if over else ""
+        added = study.enqueue(store, dict(map(_setting, values)), again)
         say(
-            f"it waits to be trained{if_allowed(study.problem)}{lifted}"
-            if waits
-            else "it was begun already, or waits: nothing was done; --again does"
+            f"enqueued{if_allowed(study.problem)}{lifted}"
+            if added
+            else "Not enqueued: it has started already or is enqueued. To train it once more, add --again"
         )
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """A parameter's name and value; Raises InvalidInput for what is not written name=value."""
+    """Return a parameter's name and value. Raises InvalidInput if it is not written name=value."""
     name, found, value = text.partition("=")
     if not found:
-        raise InvalidInput(f"{text!r}: write a parameter as name=value")
+        raise InvalidInput(f"Cannot read {text!r}. Write a parameter as name=value.")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
 
 
-def _let_go_on(study: RecordedStudy, budget: Budget) -> str:
-    """Lift what holds a search, without training it here; what came of that."""
+def _lifted(study: RecordedStudy, budget: Budget) -> str:
+    """Let a stopped search continue, without training here; return what happened, in words."""
     if not budget.unlimited:
-        raise InvalidInput("a budget is for a program that trains: haltune resume ... -- python train.py")
+        raise InvalidInput("A budget option needs a program that trains: haltune resume ... -- python train.py")
     lifted = lift(study.store, study.name, study.history)
     study = read_study(study.store, study.name)
     if study.outcome.over:
         more = "If its budget ended it, a larger one continues it: set it in the program or the study file."
-        return f"{study.name} is over, nothing continues: {study.outcome.reason}. {more}"
-    told = "continues" if lifted else "was not stopped"
-    return f"{study.name} {told}: run its program again, or give it here, haltune resume ... -- python train.py"
+        return f"{study.name} is over: {study.outcome.reason}. {more}"
+    state = "may continue" if lifted else "was not stopped"
+    return f"{study.name} {state}. Run its program again, or add it here: haltune resume ... -- python train.py"
 
 
 def _reopened(where: str, name: str, budget: Budget | None) -> Study:
@@ -160,9 +164,9 @@ def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     created: Any = next(store.read(name, stop=1))
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:
-        raise NotSupported("the space has constraints, which a log does not keep: resume by your own program")
+        raise NotSupported("The space has constraints, which a log does not keep. Resume with your own program.")
     if budget is None and policy.endless:
-        raise InvalidInput(f"{type(policy).__name__} never ends by itself: give --time 2h, --trials or --epochs")
+        raise InvalidInput(f"{type(policy).__name__} never ends by itself. Add --time 2h, --trials or --epochs.")
     return Study(problem, policy, store, name, budget=budget)
 
 
@@ -170,7 +174,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
-    study._session.logger.last_word = False  # the summary is
+    study._session.logger.last_word = False  # the summary follows
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
     say(summary(study))
     if not outcome.over or study.history.held:
@@ -185,9 +189,9 @@ _ALL = ("0.0.0.0", "::")  # every address of the machine
 def watch(
     where: Annotated[list[str], typer.Argument(help="study files, databases, or URLs", show_default=False)],
     name: Name = None,
-    port: Annotated[int, typer.Option(help="0: any that is free", min=0, max=65535)] = 8765,
+    port: Annotated[int, typer.Option(help="0: any free port", min=0, max=65535)] = 8765,
     host: Annotated[
-        str, typer.Option(help="an address to listen on; others than this machine's own are open to all")
+        str, typer.Option(help="address to listen on; all but the default are open to other machines")
     ] = _LOCAL[0],
     token_file: Annotated[
         Path | None,
@@ -195,13 +199,13 @@ def watch(
     ] = None,
     open: Annotated[bool, typer.Option(help="open it in a browser")] = True,
 ) -> None:
-    """A search in a browser while it runs: curves as they grow, and buttons to stop, resume and enqueue."""
+    """Show a running search in a browser: live curves, and buttons to stop, resume and enqueue."""
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
             from haltune.report.watch.app import Board, application
             from haltune.report.watch.serve import server
         except ImportError:
-            raise ImportError(f"haltune watch serves with Starlette and uvicorn: {installing('watch')}") from None
+            raise ImportError(f"haltune watch needs Starlette and uvicorn: {installing('watch')}") from None
         listening = _socket(host, port)
         token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)
         places = Board(lambda: _places(where, name))
@@ -212,10 +216,10 @@ def watch(
             address += "0/"
         say(f"{plural(len(listed), 'study', 'studies')}: {address}")
         if host not in _LOCAL:
-            say("whoever reaches this machine and has the address may look and act; nothing is encrypted", err=True)
-        say("Ctrl-C ends it; the search continues without it")
+            say("Anyone with this address can read and control the search. Nothing is encrypted.", err=True)
+        say("Press Ctrl-C to end the page. The search continues.")
         app = application(places, token, (host, *names_of(host)))
-        if open:  # whatever a program is started with, all users of the machine may read
+        if open:  # all users of the machine may read a program's arguments, so they get a ticket, not the token
             ticket = address.replace(token, app.ticket(), 1)
             # in a thread: a browser in the terminal returns only when it ends
             threading.Thread(target=webbrowser.open, args=(ticket,), daemon=True).start()
@@ -223,7 +227,7 @@ def watch(
 
 
 def names_of(host: str) -> tuple[str, ...]:
-    """What a machine is called, beside its short name, where it is open to others."""
+    """Return the other names of this machine, if it is open to others."""
     if host in _LOCAL:
         return ()
     name = socket.gethostname()
@@ -231,7 +235,7 @@ def names_of(host: str) -> tuple[str, ...]:
 
 
 def kept_token(path: Path) -> str:
-    """The token in a file that its owner alone may read; made where there is none. Raises InvalidInput."""
+    """Return the token in a file that only its owner may read; make the file if there is none. Raises InvalidInput."""
     try:
         with suppress(FileExistsError):
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -240,13 +244,13 @@ def kept_token(path: Path) -> str:
         with path.open(encoding="ascii") as file:
             held, token = os.fstat(file.fileno()), file.read(300).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise InvalidInput(f"Cannot keep a token in {path}: {getattr(error, 'strerror', None) or error}") from error
     if os.name == "posix" and held.st_uid not in (os.getuid(), 0):
-        raise InvalidInput(f"{path} belongs to another user, who may read the token in it: name another file")
+        raise InvalidInput(f"{path} belongs to another user, who can read its token. Name another file.")
     if os.name == "posix" and held.st_mode & 0o077:
-        raise InvalidInput(f"others may read the token in {path}: chmod 600 {path}, or remove it for a new one")
+        raise InvalidInput(f"Other users can read the token in {path}. Run chmod 600 {path}, or remove the file.")
     if not re.fullmatch(r"[\w-]{20,200}", token, re.ASCII):
-        raise InvalidInput(f"{path} holds no token of 20 letters and digits or more: remove it for a new one")
+        raise InvalidInput(f"{path} has no token of at least 20 letters and digits. Remove the file for a new one.")
     return token
 
 
@@ -256,17 +260,17 @@ def _socket(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
-        found.listen(2048)  # a browser that is opened now waits until it is served
+        found.listen(2048)  # a browser that connects now waits for the server
     except OSError as error:
         found.close()
         raise InvalidInput(
-            f"cannot listen on {host}, port {port}: {error.strerror or error}; another port: --port 0 takes any"
+            f"Cannot listen on {host}, port {port}: {error.strerror or error}. Use --port 0 for any free port."
         ) from error
     return found
 
 
 def _places(where: Sequence[str], name: str | None) -> list[Any]:
-    """Every study of what was named. Raises what `find` raises, where there is nothing of one."""
+    """Return every study of these places. Raises as `find` if a place has none."""
     from haltune.report.watch.app import Location
 
     return [Location(*place) for place in studies_of(where, name)]
@@ -278,14 +282,14 @@ _REFRESH = 2.0  # seconds
 def track(
     where: Where,
     mlflow: Annotated[str | None, typer.Option(help="MLflow's server or database: sqlite:///mlflow.db")] = None,
-    experiment: Annotated[str | None, typer.Option(help="of MLflow; the study's name")] = None,
+    experiment: Annotated[str | None, typer.Option(help="MLflow's experiment; by default the study's name")] = None,
     wandb: Annotated[str | None, typer.Option(help="a project of Weights & Biases")] = None,
-    offline: Annotated[bool, typer.Option(help="Weights & Biases writes files here, and asks nobody")] = False,
+    offline: Annotated[bool, typer.Option(help="Weights & Biases writes files here, without a server")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="a folder for TensorBoard")] = None,
-    once: Annotated[bool, typer.Option(help="as far as the search is by now")] = False,
+    once: Annotated[bool, typer.Option(help="log the trials so far, then end")] = False,
     name: Name = None,
 ) -> None:
-    """Tell MLflow, Weights & Biases or TensorBoard of a search while it runs: a run for each trial."""
+    """Log a running search to MLflow, Weights & Biases or TensorBoard: a run for each trial."""
     with errors():
         study = follow_study(*find(where, name))
         trackers: list[Tracker] = []
@@ -296,34 +300,34 @@ def track(
         if tensorboard is not None:
             trackers.append(TensorBoard(tensorboard))
         if not trackers:
-            raise InvalidInput("say whom to tell: --mlflow URI, --wandb PROJECT or --tensorboard FOLDER")
+            raise InvalidInput("No tracker is named. Add --mlflow URI, --wandb PROJECT or --tensorboard FOLDER.")
         with tracking(study, *trackers, every=_REFRESH):
             while not (once or (study.outcome.over and not study.outcome.held)):
                 time.sleep(_REFRESH)
                 study.sync()
-        say(f"told of {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
+        say(f"logged {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
 
 
-maps = typer.Typer(no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead than on the fly.")
+maps = typer.Typer(no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead.")
 
 
 @maps.callback()
 def _group() -> None:
-    """Keeps `build` a command of its own while it is the only one."""
+    """Keep `build` a subcommand although it is the only one."""
 
 
 @maps.command(no_args_is_help=True)
 def build(
     out: Annotated[Path, typer.Option("--out", "-o", help="the file, such as map.npz", show_default=False)],
-    dim: Annotated[int, typer.Option(help="hyperparameters, 1 or 2")] = 1,
-    depth: Annotated[int, typer.Option(help="trainings that it looks ahead, from 3")] = 3,
+    dim: Annotated[int, typer.Option(help="number of hyperparameters, 1 or 2")] = 1,
+    depth: Annotated[int, typer.Option(help="number of trainings to look ahead, from 3")] = 3,
     states: Annotated[
-        int, typer.Option(help="states that it learns from: more take longer and are more exact")
+        int, typer.Option(help="number of states to learn from; more take longer and give a more exact map")
     ] = 20_000,
-    seed: Annotated[int, typer.Option(help="of the states")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the states")] = 0,
 ) -> None:
-    """Build a map: AutoBCT(value_map="map.npz") takes one exact step on top of it."""
-    from haltune.policies.autobct.build_map import build_map  # no other command needs it
+    """Build a map for AutoBCT(value_map="map.npz"), which adds one exact step to it."""
+    from haltune.policies.autobct.build_map import build_map  # only this command needs it
 
     columns = (BarColumn(), TextColumn("{task.percentage:.0f}%"), TextColumn("{task.description}"))
     with errors(), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -335,4 +339,4 @@ def build(
         built = build_map(dim, depth, states, seed, tell)
         built.save(out)
         error, worst = built.header["error"], built.header["worst"]
-        say(f"{out}: depth {built.depth}; error {error:.4f}, of one state in a hundred over {worst:.4f}")
+        say(f"{out}: depth {built.depth}; mean error {error:.4f}, above {worst:.4f} for 1% of the states")

@@ -1,4 +1,4 @@
-"""The commands of `haltune`, as its help lists them."""
+"""The commands of `haltune`, in the order of its help."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .doctor import doctor
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_show_locals=False, add_completion=False,
-    help="Spend training time where it pays: run a search, look at it, stop it, continue with it.\n\n"
-    "A search is a study file (digits.toml) or the database it writes (digits.db, or a URL); any number of machines "
+    help="Run a search for good hyperparameters, look at it, stop it, resume it.\n\n"
+    "A search is a study file (digits.toml) or the database that it writes (digits.db, or a URL). Several machines "
     "may run it at the same time.\n\n"
-    f"Exit codes: {DONE} done; 1 the training failed, or the doctor found something bad; "
+    f"Exit codes: {DONE} done; 1 the training failed, or the doctor found an error; "
     f"{USAGE} wrong usage; {STORE} no such study, or its store "
-    f"failed; {STOPPED} stopped before the search was over; {RUNS} of status: not over yet; "
-    f"{INTERRUPTED} left at once.",
+    f"failed; {STOPPED} stopped before the search was over; {RUNS} (of status) not over yet; "
+    f"{INTERRUPTED} interrupted.",
 )  # fmt: skip
 
 for command in (

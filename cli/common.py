@@ -1,4 +1,4 @@
-"""What all commands share: options, printing, exit codes, and where a study is: a study file, a database or a URL."""
+"""Shared by all commands: options, printing, exit codes, and finding a study by study file, database or URL."""
 
 from __future__ import annotations
 
@@ -34,27 +34,29 @@ class Format(StrEnum):
 
 
 Where = Annotated[str, typer.Argument(help="a study file, a database, or its URL", show_default=False)]
-Name = Annotated[str | None, typer.Option("--name", help="the study's name, where the store holds several")]
+Name = Annotated[str | None, typer.Option("--name", help="the study's name, if the store holds several")]
 As = Annotated[Format, typer.Option("--format", help="a table to read, or JSON for programs")]
 
 
 def say(text: object, err: bool = False) -> None:
-    """Print for people, control characters escaped: only this module prints."""
+    """Print for people, with control characters escaped."""
     typer.echo(visible(text), err=err)
 
 
-def say_json(told: Any) -> None:
-    typer.echo(as_json(told))
+def say_json(data: Any) -> None:
+    typer.echo(as_json(data))
 
 
-def as_json(told: Any) -> str:
-    """Return strict JSON in ASCII: it loses nothing, and a terminal obeys nothing in it."""
-    return json.dumps(told, indent=1, allow_nan=False).replace("\x7f", "\\u007f")
+def as_json(data: Any) -> str:
+    """Return strict JSON in ASCII, so that it has no control characters for a terminal."""
+    return json.dumps(data, indent=1, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 @contextmanager
-def errors(interrupted: str = "haltune: left at once; the same command continues where it was") -> Iterator[None]:
-    """Print haltune's own errors, and `interrupted` after Ctrl-C, as one message; exit with their code."""
+def errors(
+    interrupted: str = "haltune: interrupted. To continue the search, run the same command again.",
+) -> Iterator[None]:
+    """Print haltune's errors, and `interrupted` after Ctrl-C, as one message; exit with their code."""
     try:
         yield
     except (HaltuneError, ImportError) as error:
@@ -73,15 +75,15 @@ class NotStarted(StoreError):
         self.file = file
         command = shlex.join(["haltune", "run", "--study", where])
         super().__init__(
-            f"the search {file.name!r} of {where} has not started: there is nothing of it in {file.store} yet. "
-            f"Start it: {command} -- python train.py"
+            f"The search {file.name!r} of {where} has not started: it is not in {file.store} yet. Start it with "
+            f"{command} -- python train.py"
         )
 
 
 def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple[Store, str]:
-    """Return the store of a study, to be read unless `writing`, and its name in it.
+    """Return the store of a study, for reading unless `writing`, and the study's name.
 
-    Raises StoreError if there is none, NotStarted if there is none yet.
+    Raises StoreError if there is no study, NotStarted if the search of a study file has not started.
     """
     file = read(where) if where.endswith(".toml") else None
     url = where if file is None else file.store
@@ -90,9 +92,9 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
         if file is not None and is_gone(Path(path)):
             raise NotStarted(where, file)
         near = (f"{path}{ending}" for ending in (".db", ".toml"))
-        there = next((f"{name}, which is there" for name in near if os.path.exists(name)), None)
+        there = next((f"{name}, which exists" for name in near if os.path.exists(name)), None)
         need_file(path, there or "a study file, a database or its URL")
-    store = open_store(url, reading=True)  # first: a file that is no store of haltune's is left as it is
+    store = open_store(url, reading=True)  # first, so that a file that is not a store stays unchanged
     if file is not None and name is None:
         name = file.name
         if name not in store.names():
@@ -102,9 +104,9 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
 
 
 def studies_of(where: Sequence[str], name: str | None = None) -> list[tuple[Store, str, str, str | None]]:
-    """Return the studies in these places, of a store all or `name`: (store, name, URL to write, checkpoints' folder).
+    """Return all studies of these stores, or those named `name`: (store, name, URL for writing, checkpoints' folder).
 
-    Raises what `find` raises if one of them has none.
+    Raises as `find` if a store has none.
     """
     found: list[tuple[Store, str, str, str | None]] = []
     for text in where:
@@ -120,7 +122,7 @@ def studies_of(where: Sequence[str], name: str | None = None) -> list[tuple[Stor
 
 
 def study_of(where: str, name: str | None = None, *, writing: bool = False) -> RecordedStudy:
-    """Return a study as its log has it now; with a store to be read, unless `writing`."""
+    """Return a study from its log, with a store for reading unless `writing`."""
     store, name = find(where, name, writing=writing)
     folder = read(where).folder if where.endswith(".toml") else None
     return read_study(store, name, folder)

@@ -46,19 +46,19 @@ from .study_file import StudyFile, read
 
 # SQLite's locks fail on these
 _NETWORK = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre", "beegfs"]
-_LEAST_ROOM = 100e6  # bytes of room for checkpoints where none was written yet
+_LEAST_ROOM = 100e6  # bytes of room for checkpoints, before one was written
 _LACKS = "the space has constraints, which a log does not keep"
-_REPLAYING = 60.0  # seconds spent on asking a policy its decisions again
+_REPLAYING = 60.0  # seconds spent on a replay of decisions
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's."""
+    """One line of the doctor's output."""
 
     about: str
-    well: bool | None  # None: neither, such as what is not installed
+    well: bool | None  # None: neither good nor bad, such as a package that is not installed
     told: str  # what was found
-    advice: str = ""  # what to do about it
+    advice: str = ""  # what to do
 
 
 def _store(found: Store, name: str) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def _sqlite(path: Path) -> Iterator[Finding]:
         advice = "restore a copy of the file with its -wal file"
         yield Finding("store", False, f"SQLite says: {error}", advice)
         return
-    advice = "" if mode == "wal" else "several processes will wait for each other; is the disk a local one?"
+    advice = "" if mode == "wal" else "processes wait for each other. Check that the file is on a local disk"
     yield Finding("store", mode == "wal", f"its journal is {mode.upper()}", advice)
     problems = "; ".join(str(row[0]) for row in whole)
     well = problems == "ok"
@@ -93,7 +93,7 @@ def _sqlite(path: Path) -> Iterator[Finding]:
         around = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]
         kind = max(around)[1] if around else ""
     if kind in _NETWORK:
-        yield Finding("store", False, f"it lies on a network file system ({kind})",
+        yield Finding("store", False, f"it is on a network file system ({kind})",
                       "put it on a local disk, or use PostgreSQL for several machines")  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
     try:
         created, history = folded(found, name)
     except HaltuneError as error:
-        yield Finding("log", False, str(error))  # which says what to do
+        yield Finding("log", False, str(error))  # the error says what to do
         return None
     told = f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
     yield Finding("log", True, told)
@@ -137,11 +137,11 @@ def _leases(found: Store, name: str) -> Iterator[Finding]:
             yield Finding("leases", False, f"the worker of {what}, {named(lease.holder)}, is lost",
                           "start the search again: the trial continues from its last checkpoint")  # fmt: skip
         else:
-            yield Finding("leases", True, f"{what} trains, heard of {found.now() - lease.renewed:.0f} s ago")
+            yield Finding("leases", True, f"{what} trains; last sign of life {found.now() - lease.renewed:.0f} s ago")
 
 
 def _checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding]:
-    """The folder can be written to, has room, and holds what the log says."""
+    """Check that the folder can be written to, has room, and holds the checkpoints of the log."""
     there = next(folder for folder in (kept.folder, *kept.folder.parents) if os.path.exists(folder))
     try:
         with tempfile.TemporaryFile(dir=there):
@@ -153,12 +153,12 @@ def _checkpoints(kept: Checkpoints, history: History | None) -> Iterator[Finding
     yield Finding("checkpoints", True, f"{kept.folder} can be written to")
     sizes = kept.sizes()
     need, free = max(2.0 * max(sizes, default=0), _LEAST_ROOM), shutil.disk_usage(there).free
-    advice = "" if free >= need else "make room: a run that cannot be saved cannot be paused"
-    yield Finding("checkpoints", free >= need, f"{readable(free)} left, {readable(sum(sizes))} taken", advice)
+    advice = "" if free >= need else "free some space: a trial that cannot be saved cannot be paused"
+    yield Finding("checkpoints", free >= need, f"{readable(free)} free, {readable(sum(sizes))} used", advice)
     for t in history.trials if history else ():
         if t.status not in OVER and t.status is not Status.RUNNING and kept.missing(t.checkpoint):
-            yield Finding("checkpoints", False, f"the checkpoint of trial {t.id}, {t.checkpoint}, is not there",
-                          "bring it back, or its training begins anew")  # fmt: skip
+            yield Finding("checkpoints", False, f"the checkpoint of trial {t.id}, {t.checkpoint}, does not exist",
+                          "restore it; otherwise the trial starts from scratch")  # fmt: skip
 
 
 _CALLBACKS = {  # distribution: its module, the callback's
@@ -167,12 +167,12 @@ _CALLBACKS = {  # distribution: its module, the callback's
     "lightgbm": ("lightgbm", "lightgbm"), "catboost": ("catboost", "catboost"),
     "fastai": ("fastai", "fastai"), "accelerate": ("accelerate", "accelerate"),
 }  # fmt: skip
-_BACKENDS = ("tensorflow", "torch", "jax")  # of Keras, which takes the first if nothing names another
+_BACKENDS = ("tensorflow", "torch", "jax")  # of Keras; the first is its default
 _IMPORTING = 180.0  # seconds for one import
 
 
 def frameworks() -> Iterator[Finding]:
-    """Import each in a process of its own, all at once: a crash of one is a finding."""
+    """Import each framework in its own process, all at once, so that a crash is a finding."""
     there = [name for name, (module, _) in _CALLBACKS.items() if importlib.util.find_spec(module) is not None]
     with ThreadPoolExecutor(max(1, len(there))) as pool:
         yield from pool.map(_imported, there)
@@ -196,8 +196,7 @@ def _imported(name: str) -> Finding:
     try:
         done = subprocess.run(program, capture_output=True, text=True, timeout=_IMPORTING, env=environment, check=False)
     except subprocess.TimeoutExpired:
-        told = f"{name} takes over {_IMPORTING:g} s to import"
-        return Finding("frameworks", False, told, "install it again")
+        return Finding("frameworks", False, f"{name} takes over {_IMPORTING:g} s to import", "install it again")
     version = ""
     with suppress(importlib.metadata.PackageNotFoundError):  # another distribution of it, such as xgboost-cpu
         version = f" {importlib.metadata.version(name)}"
@@ -211,10 +210,10 @@ def _imported(name: str) -> Finding:
 
 
 def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int, **options: Any) -> Iterator[Finding]:
-    """Findings on a program: the log of each training stays in `folder`.
+    """Yield findings on a program. The log of each training stays in `folder`.
 
-    A budget of one epoch ends the training as Ctrl-C does: saved, and given back. A larger one takes it up again.
-    In a study of steps or tokens a budget of 1 ends it at the first report, and `epochs` is a number of reports.
+    A budget of one epoch ends the training as Ctrl-C does: the trial is saved and given back. With a larger budget it
+    resumes. In a study of steps or tokens a budget of 1 ends it at the first report; `epochs` is a number of reports.
     """
     if problem.max_epochs is not None and problem.max_epochs < 2:
         yield Finding("resume", None, f"a training of one {problem.unit} is never paused")
@@ -224,49 +223,49 @@ def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int
         if problem.unit != "epoch":
             first = _trained(problem, command, folder / "paused", 1, options).history.trial(0).epoch or 1.0
             if problem.max_epochs is not None and first >= problem.max_epochs:
-                yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}: nothing "
-                              "is to pause")  # fmt: skip
+                yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}, so it "
+                              "is never paused")  # fmt: skip
                 return
         last = min(epochs * first, problem.max_epochs or math.inf)
         straight = _trained(problem, command, folder / "straight", last, options).history.trial(0)
-        told = f"{command[0]} trained {problem.amount(straight.epoch)} with {dict(straight.config)}"
-        yield Finding("resume", True, told)
+        trained = f"{command[0]} trained {problem.amount(straight.epoch)} with {dict(straight.config)}"
+        yield Finding("resume", True, trained)
         if problem.unit == "epoch":
             _trained(problem, command, folder / "paused", 1, options)
         study = _trained(problem, command, folder / "paused", last, options)
     except HaltuneError as error:
         last_line = str(error).strip().rpartition("\n")[2]
-        yield Finding("resume", False, f"the program failed: {last_line}", f"what it printed is in {folder}")
+        yield Finding("resume", False, f"the program failed: {last_line}", f"its output is in {folder}")
         return
     paused = study.history.trial(0)
     if any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > first for e in study.events()):
         yield Finding(
-            "resume", False, f"the program trained on although it was told to stop after {problem.at(first)}",
+            "resume", False, f"the program continued after the verdict to stop at {problem.at(first)}",
             "end the training when trial.report(...).stops, or pass HaltuneCallback(trial)",
         )  # fmt: skip
     elif paused.checkpoint_epoch < first:
         yield Finding(
-            "resume", False, "nothing was saved at the pause: the run began anew",
-            "save it, trial.save(write), or pass HaltuneCallback(trial); begin at trial.checkpoint",
+            "resume", False, "nothing was saved at the pause, so the trial started from scratch",
+            "save with trial.save(write), or pass HaltuneCallback(trial); resume from trial.checkpoint",
         )  # fmt: skip
     elif differs := _differs(straight, paused):
         again = _trained(problem, command, folder / "again", last, options).history.trial(0)
         if by_itself := _differs(straight, again):
-            told = f"two straight trainings differ, so that a pause cannot be judged: {by_itself}"
-            yield Finding("resume", False, told, "seed everything that is random")
+            differ = f"two trainings without a pause differ, so a pause cannot be judged: {by_itself}"
+            yield Finding("resume", False, differ, "seed all random numbers")
         else:
             yield Finding(
                 "resume", False, f"a pause changes the training: {differs}",
-                "save and load all of its state: weights, optimizer, schedule, random generators; "
-                "haltune.callbacks.check_resume names the part",
+                "save and load the whole state: weights, optimizer, schedule, random generators; "
+                "haltune.callbacks.check_resume finds the part that differs",
             )  # fmt: skip
     else:
-        told = f"paused after {problem.at(first)} it reports the same to the last bit, {problem.amount(last)}"
-        yield Finding("resume", True, told)
+        same = f"paused after {problem.at(first)}, it reports exactly the same {problem.amount(last)}"
+        yield Finding("resume", True, same)
 
 
 def _trained(problem: Problem, command: Sequence[str], folder: Path, end: float, options: dict[str, Any]) -> Study:
-    """One trial, trained by the program up to an epoch, from where it was left before."""
+    """Train one trial with the program up to an epoch, from its last checkpoint."""
     folder.mkdir(exist_ok=True)
     budget = Budget(epochs=end)
     study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0)
@@ -275,16 +274,16 @@ def _trained(problem: Problem, command: Sequence[str], folder: Path, end: float,
 
 
 def _differs(one: TrialRecord, other: TrialRecord) -> str:
-    """The first epoch and number that differ between two trainings; empty when none does."""
+    """Return the first epoch and number that differ between two trainings; empty if none differ."""
     if list(one.epochs) != list(other.epochs):
-        told = [", ".join(f"{e:g}" for e in t.epochs) or "none" for t in (one, other)]
-        return f"the {one.unit}s reported are {told[0]} and {told[1]}"
+        reported = [", ".join(f"{e:g}" for e in t.epochs) or "none" for t in (one, other)]
+        return f"the {one.unit}s reported are {reported[0]} and {reported[1]}"
     columns = {"the value": (one.values, other.values)}
     columns |= {f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics}
     for i, epoch in enumerate(one.epochs):
         for what, (a, b) in columns.items():
             if a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
-                return f"{what} of {one.unit} {epoch:g} is {float(a[i])!r} straight and {float(b[i])!r} paused"
+                return f"{what} of {one.unit} {epoch:g} is {float(a[i])!r} without a pause, {float(b[i])!r} with one"
     return ""
 
 
@@ -298,21 +297,21 @@ def doctor(
     epochs: Annotated[
         int,
         typer.Option(
-            min=2, help="how far the program trains in the rehearsal; where a study counts steps or tokens: reports"
+            min=2, help="epochs that the program trains in the rehearsal; reports, if the study counts steps or tokens"
         ),
     ] = 3,
     format: As = Format.table,
 ) -> None:
-    """Check store, permissions, frameworks; with a program after --, whether it goes on exactly where it was.
+    """Check store, permissions and frameworks. With a program after --, check that it resumes exactly.
 
-    Each line says what was found and what to do. Exits with 0 when all is well, with 1 when something is BAD.
+    Each line names a finding and what to do. Exits with 0 if all is well, with 1 if a finding is BAD.
     """
     with errors():
         file = read(where) if where.endswith(".toml") else None
         found = []
         for finding in _findings(where, name, file, command or [], epochs):
             found.append(finding)
-            if format is Format.table:  # as they come
+            if format is Format.table:  # at once
                 advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
                 say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.told}{advice}")
         if format is Format.json:
@@ -324,7 +323,7 @@ def _findings(
     where: str, name: str | None, file: StudyFile | None, command: list[str], epochs: int
 ) -> Iterator[Finding]:
     if file is not None:
-        yield Finding("study file", True, f"{file.path} is well formed")
+        yield Finding("study file", True, f"{file.path} is valid")
     history, problem = None, None if file is None else file.problem
     try:
         history = yield from _search(*find(where, name), file)
@@ -366,5 +365,5 @@ def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Fi
         found += rehearse(problem, command, folder, epochs)
     finally:
         if all(finding.well is not False for finding in found):
-            shutil.rmtree(folder, ignore_errors=True)  # else its logs may say more
+            shutil.rmtree(folder, ignore_errors=True)  # after a failure its logs may help
     yield from found

@@ -1,4 +1,4 @@
-"""Commands that look at a search, print it or export it: each reads the log, and writes nothing to it."""
+"""Commands that show or export a search. They read the log and write nothing to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say
 
 
 def status_data(study: RecordedStudy) -> dict[str, Any]:
-    """Return how a search stands, and which worker trains which trial, as JSON holds it."""
+    """Return the state of a search and of its workers, as JSON data."""
     history, store, name, outcome = study.history, study.store, study.name, study.outcome
     spent, problem = history.spent, history.problem
     top = None if problem.further else study.best
@@ -76,7 +76,7 @@ def front_data(run: OnFront) -> dict[str, Any]:
 
 
 def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = ()) -> dict[str, Any]:
-    """Return one trial; its value is the one that counts for the goal."""
+    """Return the data of one trial; its value is the one with which it counts."""
     problem, over = comparisons.history.problem, comparisons.over
     values = t.counting(problem.goal)
     return {
@@ -97,35 +97,35 @@ def _json_number(value: float) -> float | str:
 
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
-    """How a search stands, and which worker trains what. Exits with 0: it is over, 4: stopped for now, 5: not over."""
+    """Show the state of a search and of its workers. Exits with 0: over, 4: stopped for now, 5: not over."""
     with errors():
         study = study_of(where, name)
-        told = status_data(study)
+        data = status_data(study)
         if format is Format.json:
-            say_json(told)
+            say_json(data)
         else:
-            _say_status(study, told)
-        if told["state"] != "over":
-            raise typer.Exit(STOPPED if told["state"] == "stopped" else RUNS)
+            _say_status(study, data)
+        if data["state"] != "over":
+            raise typer.Exit(STOPPED if data["state"] == "stopped" else RUNS)
 
 
-def _say_status(study: RecordedStudy, told: dict[str, Any]) -> None:
-    reason = f" ({told['reason']})" if told["reason"] else ""
-    reason = "" if told["state"] in ("idle", "over") else reason  # the summary tells it
-    say(f"{study.name} in {study.store.url}: {_STATES[told['state']]}{reason}")
+def _say_status(study: RecordedStudy, data: dict[str, Any]) -> None:
+    reason = f" ({data['reason']})" if data["reason"] else ""
+    reason = "" if data["state"] in ("idle", "over") else reason  # the summary has it
+    say(f"{study.name} in {study.store.url}: {_STATES[data['state']]}{reason}")
     say(reports.summary(study))
-    for worker in told["workers"]:
+    for worker in data["workers"]:
         who, silent = named(worker["worker"]), duration(worker["silent"])
-        lost = f"trial {worker['trial']}: lost, {who} is gone; whoever asks next is offered it again"
-        say(lost if worker["lost"] else f"trial {worker['trial']} trains, last heard of {silent} ago: {who}")
-    for config in told["queue"]:
+        lost = f"trial {worker['trial']}: lost, {who} is gone; the next worker that asks gets it"
+        say(lost if worker["lost"] else f"trial {worker['trial']} trains, last sign of life {silent} ago: {who}")
+    for config in data["queue"]:
         say(f"enqueued: {settings(config)}")
 
 
-_STATES = {"continues": "continues", "idle": "nobody trains now", "over": "over", "stopped": "stopped for now"}
+_STATES = {"continues": "continues", "idle": "no worker trains now", "over": "over", "stopped": "stopped for now"}
 _WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
-_LEAST = 24  # characters of a reason that are shown on a terminal, however narrow
-Top = Annotated[int | None, typer.Option("--top", min=1, help="only so many", show_default=False)]
+_LEAST = 24  # characters of a reason that are shown on a narrow terminal
+Top = Annotated[int | None, typer.Option("--top", min=1, help="show only this many", show_default=False)]
 
 
 def trials(
@@ -136,17 +136,17 @@ def trials(
     sort: Annotated[
         str | None,
         typer.Option(
-            help="trial, its number; value, the best first as `haltune best` has it: complete runs before those that "
-            "paused or were stopped; or a parameter",
+            help="trial, by number; value, the best first and complete trials before paused or stopped ones; or a "
+            "parameter",
             show_default=False,
         ),
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(help="only those of this outcome, or of this status of JSON and CSV", show_default=False),
+        typer.Option(help="only trials with this outcome, or this status of JSON and CSV", show_default=False),
     ] = None,
 ) -> None:
-    """All trials, a line each; with --top so many of the best, or the first of them as they are sorted."""
+    """List all trials, one on each line; with --top the best, or the first in the order of --sort."""
     with errors():
         study = study_of(where, name)
         history, listed = study.history, Listed(study)
@@ -154,28 +154,28 @@ def trials(
         if status is not None:
             asked = status.strip().lower()
             if asked not in words:
-                raise InvalidInput(f"--status {status!r}: one of {', '.join(sorted(words))}")
+                raise InvalidInput(f"--status {status!r} is not a status. Use one of {', '.join(sorted(words))}.")
             found = [t for t in found if asked in (str(t.status), listed.outcome(t))]
         found.sort(key=_order(history, sort or ("value" if top else "trial")))
         if status is not None and not found and format is Format.table:
-            say(f"no trial is {status!r}; {digest(study).states or 'there is none yet'}", err=True)
+            say(f"No trial is {status!r}: {digest(study).states or 'there are no trials yet'}", err=True)
             return
         _list(listed, found[:top], format)
 
 
 def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
-    """The key of an order. Raises InvalidInput for one that is none."""
+    """Return the sort key of an order. Raises InvalidInput for an unknown order."""
     if sort == "trial":
         return lambda t: t.id
     names, metric = history.problem.space.names, history.problem.goal.metric
     if sort == "value" or (sort == metric and sort not in names):
         place = {id: i for i, id in enumerate(chain.from_iterable(history.ranked()))}
-        return lambda t: place.get(t.id, math.inf)  # runs without a value last
+        return lambda t: place.get(t.id, math.inf)  # trials without a value last
     if sort not in names:
-        raise InvalidInput(f"--sort {sort}: trial, value, or a parameter ({', '.join(names)})")
+        raise InvalidInput(f"--sort {sort}: use trial, value, or a parameter ({', '.join(names)}).")
 
     def among(t: TrialRecord) -> tuple[int, Any]:
-        """Numbers, then other values by how they are written; trials that lack the parameter last."""
+        """Numbers first, then other values by their text, then trials without the parameter."""
         value = t.config.get(sort)
         return (2, "") if value is None else (0, value) if isinstance(value, int | float) else (1, str(value))
 
@@ -183,7 +183,7 @@ def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
 
 
 class Listed:
-    """Trials as a study's listings show them."""
+    """Trials in the form of listings."""
 
     def __init__(self, study: RecordedStudy) -> None:
         self.history = study.history
@@ -230,7 +230,7 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
 
 
 def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:
-    """The best configuration so far; with --top so many of the best, a line each; with several goals the front."""
+    """Show the best configuration so far; with --top a list of the best; with several goals the Pareto front."""
     with errors():
         study = study_of(where, name)
         history = study.history
@@ -239,7 +239,7 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
             return
         leads = study.best
         if leads is None:
-            say("no trial has reported a finite value yet", err=True)
+            say("No trial has reported a finite value yet.", err=True)
             raise typer.Exit(STOPPED)
         if top is not None:
             ranked = [history.trial(id) for group in history.ranked() for id in group]
@@ -252,10 +252,10 @@ def best(where: Where, name: Name = None, format: As = Format.table, top: Top = 
 
 
 def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
-    """The runs that nothing betters in all goals, a line each."""
+    """Print the trials on the Pareto front, one on each line."""
     history, runs = study.history, study.pareto_front()
     if not runs:
-        say("no trial has reported a finite value in every goal yet", err=True)
+        say("No trial has reported a finite value in every goal yet.", err=True)
         raise typer.Exit(STOPPED)
     found = [history.trial(run.trial) for run in runs[:top]]
     if format is Format.json:
@@ -288,19 +288,19 @@ def explain(
     format: As = Format.table,
     all: Annotated[bool, typer.Option("--all", help="every decision on it, with its numbers")] = False,
 ) -> None:
-    """Why a trial was chosen, and why it ended; with --all every decision between."""
+    """Explain why a trial was chosen and why it ended; with --all every decision."""
     with errors():
         study = study_of(where, name)
         if trial.isascii() and trial.isdigit():
             id = int(trial)
         elif trial != "best":
-            raise InvalidInput(f"trial {trial!r}: its number, or best")
+            raise InvalidInput(f"trial {trial!r} is not a trial. Give its number, or best.")
         elif study.history.problem.further:
             raise InvalidInput(
-                "explain best: of several goals none is the best; `haltune best` lists the front by numbers"
+                "With several goals no trial is the best in all. Give a number; `haltune best` lists the Pareto front."
             )
         elif study.best is None:
-            raise InvalidInput("no trial has reported a finite value yet")
+            raise InvalidInput("No trial has reported a finite value yet.")
         else:
             id = study.best.trial
         if format is Format.json:
@@ -313,11 +313,11 @@ def explain(
 def report(
     where: Where,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="the page; else called like the study, or its file")
+        Path | None, typer.Option("--out", "-o", help="the page; by default named like the study or its file")
     ] = None,
     name: Name = None,
 ) -> None:
-    """One self-contained page: learning curves, stops with their reasons, what it cost."""
+    """Write one self-contained page: learning curves, stops with their reasons, and costs."""
     with errors():
         study = study_of(where, name)
         say(str(reports.write(study, out)))
@@ -325,12 +325,12 @@ def report(
 
 def compare(
     where: Annotated[
-        list[str], typer.Argument(help="study files, databases, or URLs; of a database all studies", show_default=False)
+        list[str], typer.Argument(help="study files, databases (all their studies), or URLs", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("comparison.html"),
     name: Name = None,
 ) -> None:
-    """A page that compares searches: the best value against epochs and time, totals, and the best configurations."""
+    """Write a page that compares searches: best value against epochs and time, totals, and best configurations."""
     with errors():
         places = studies_of(where, name)
         say(str(reports.compare([read_study(store, known, folder) for store, known, _, folder in places], out)))
@@ -340,7 +340,7 @@ def compare(
 
 
 class ExportFormat(StrEnum):
-    """What trials and reports are exported as."""
+    """The format of an export."""
 
     csv = "csv"
     json = "json"
@@ -349,7 +349,7 @@ class ExportFormat(StrEnum):
 
 
 class Of(StrEnum):
-    """What is exported, a row each."""
+    """The rows of an export."""
 
     reports = "reports"
     trials = "trials"
@@ -361,22 +361,22 @@ def export(
         ExportFormat,
         typer.Option(
             "--format",
-            help="csv (what begins like a formula after a '), json, parquet, tensorboard (HParams); into a file or a "
-            "pipe a text goes as it was recorded, control characters too, which JSON escapes",
+            help="csv (texts that look like formulas get a leading '), json, parquet, tensorboard (HParams); csv in a "
+            "file or a pipe keeps control characters",
         ),
     ] = ExportFormat.csv,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="a file, of tensorboard a folder; else the terminal")
+        Path | None, typer.Option("--out", "-o", help="a file, or a folder for tensorboard; by default the terminal")
     ] = None,
     name: Name = None,
     of: Annotated[Of, typer.Option(help="a row for each report, or for each trial")] = Of.reports,
 ) -> None:
-    """Every report, a row each, with its trial's configuration and further metrics; or every trial."""
+    """Export every report, or every trial, as a row with its configuration and further metrics."""
     with errors():
         study = study_of(where, name)
         if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
             what = "a folder" if to is ExportFormat.tensorboard else "a file"
-            raise InvalidInput(f"say where to: --out names {what}")
+            raise InvalidInput(f"--out is missing. Name {what}: --out PATH.")
         if out is not None and to is ExportFormat.tensorboard:
             say(f"tensorboard --logdir {write_runs(study, out)}")
             return
@@ -390,7 +390,7 @@ def export(
         elif to is ExportFormat.csv and sys.stdout.isatty():
             say(text.replace("\r\n", "\n"))
         else:
-            sys.stdout.write(text)  # for programs: as it is
+            sys.stdout.write(text)  # unchanged, for programs
 
 
 def _report_rows(history: History) -> list[dict[str, Any]]:
@@ -423,19 +423,19 @@ def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
 def _parquet(rows: list[dict[str, Any]], out: Path) -> None:
     try:
         import pandas as pd
-        import pyarrow  # noqa: F401 - what pandas writes it with
+        import pyarrow  # noqa: F401 - pandas needs it
     except ImportError:
-        raise ImportError("parquet is written with pandas: pip install pandas pyarrow") from None
+        raise ImportError("The format parquet needs pandas: pip install pandas pyarrow") from None
     names = dict.fromkeys(name for row in rows for name in row)
     table = pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
     try:
         table.to_parquet(out, index=False)
     except OSError as error:
-        raise InvalidInput(f"cannot write {out}: {error.strerror or error}") from error
+        raise InvalidInput(f"Cannot write {out}: {error.strerror or error}") from error
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values of one type: numbers that JSON lacks as numbers, lists and values of mixed types as text."""
+    """Return values of one type: non-finite numbers as numbers, lists and mixed types as text."""
     values = [float(v) if v in ("nan", "inf", "-inf") else str(v) if isinstance(v, list | dict) else v for v in values]
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool} or kinds <= {int} or kinds <= {str}:
@@ -454,21 +454,21 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def _guarded(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: text that begins like one has an apostrophe before it."""
+    """Return a cell that no spreadsheet reads as a formula: such a text gets a leading apostrophe."""
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value
     try:
-        float(value)  # a number as text is one
+        float(value)  # a number as text is not a formula
     except ValueError:
         return f"'{value}"
     return value
 
 
-_HEIGHT = 620  # of an image that has none of its own, pixels
+_HEIGHT = 620  # default height of an image, pixels
 
 
 class FigureName(StrEnum):
-    """The figures that need nothing but a study, some of them one of a kind."""
+    """The figures that need only a study; some need a certain policy."""
 
     learning_curves = "learning_curves"
     metrics = "metrics"
@@ -490,17 +490,20 @@ class FigureName(StrEnum):
 
 def figure(
     where: Where,
-    what: Annotated[FigureName, typer.Argument(help="which of them", show_default=False)],
+    what: Annotated[FigureName, typer.Argument(help="name of the figure", show_default=False)],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="its file: .html, .json, .png, .svg or .pdf", show_default=False)
     ],
     name: Name = None,
-    width: Annotated[int, typer.Option(help="of an image, pixels", min=100, max=10_000)] = 1100,
+    width: Annotated[int, typer.Option(help="width of an image, pixels", min=100, max=10_000)] = 1100,
     height: Annotated[
-        int | None, typer.Option(help="likewise; else its own, or 620", min=100, max=10_000, show_default=False)
+        int | None,
+        typer.Option(
+            help="height of an image, pixels; by default the figure's, or 620", min=100, max=10_000, show_default=False
+        ),
     ] = None,
 ) -> None:
-    """One figure of a search as a file: a page that can be zoomed, or an image."""
+    """Write one figure of a search to a file: an interactive page, or an image."""
     with errors():
         study = study_of(where, name)
         drawn: Any = getattr(reports, what.value)(study)
@@ -511,19 +514,19 @@ def figure(
         elif out.suffix in (".png", ".svg", ".pdf"):
             _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
         else:
-            raise InvalidInput(f"--out {out}: a file that ends in .html, .json, .png, .svg or .pdf")
+            raise InvalidInput(f"--out {out}: use a file that ends in .html, .json, .png, .svg or .pdf.")
         say(str(out))
 
 
 def _image(drawn: Any, out: Path, width: int, height: int) -> None:
     try:
-        import kaleido  # noqa: F401 - what Plotly draws images with
+        import kaleido  # noqa: F401 - Plotly needs it
     except ImportError:
         raise ImportError(
-            "images are drawn with Kaleido and a Chrome or Chromium: pip install kaleido; .html and .json need neither"
+            "Images need Kaleido and a Chrome or Chromium: pip install kaleido. Or write .html or .json."
         ) from None
     try:
-        drawn.layout.updatemenus = ()  # nobody presses a button of an image
+        drawn.layout.updatemenus = ()  # buttons do not work in an image
         drawn.write_image(out, width=width, height=height, scale=2)
     except (OSError, RuntimeError, ValueError) as error:
-        raise InvalidInput(f"cannot draw {out}: {error}") from error
+        raise InvalidInput(f"Cannot draw {out}: {error}") from error

@@ -1,8 +1,8 @@
-"""A study written down: a TOML file of its space, goal, policy and budget.
+"""Study files: a TOML file holds the space, goal, policy and budget of a study.
 
 [study]
 store = "sqlite:///digits.db"    # relative to this file; or { url = "sqlite:///digits.db", lease = 120 }
-max_epochs = 30    # or max_steps, or max_tokens; unit = "game" for a unit of yours
+max_epochs = 30    # or max_steps, or max_tokens; unit = "game" for your own unit
 min_epochs = 5    # no trial is stopped or paused before; default 0
 learn_from = ["earlier.db", { store = "all.db", name = "digits" }]    # prior studies, relative to this file
 
@@ -11,7 +11,7 @@ maximize = "val_acc"
 bounds = [0, 1]
 of = "best"    # trials count with their best epoch; default "last"
 
-[constraints]    # limits on metrics; several goals are a [[goal]] each
+[constraints]    # limits on metrics; for several goals, one [[goal]] each
 params = { at_most = 5e6 }
 
 [space]
@@ -54,7 +54,7 @@ from haltune.study import Study
 from haltune.study.arguments import length_of
 
 T = TypeVar("T")
-TablePath = tuple[str, ...]  # from the outermost table inwards
+TablePath = tuple[str, ...]  # the outermost table first
 
 _TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
 _LENGTHS = ("max_epochs", "max_steps", "max_tokens", "unit")
@@ -80,11 +80,11 @@ class StudyFile:
     options: Mapping[str, Any]  # of Study
 
     def open(self, budget: Budget | None = None) -> Study:
-        """Create or reopen the study. Raises what Study raises, InvalidInput for a search that would never end."""
+        """Create or reopen the study. Raises as Study does, and InvalidInput for a search that would never end."""
         if (budget or self.budget).unlimited and self.policy.endless:
             raise InvalidInput(
-                f"{self.path}: {type(self.policy).__name__} never ends by itself: give a [budget], such as "
-                'time = "2h" or trials = 50'
+                f"{self.path}: {type(self.policy).__name__} never ends by itself. Add a [budget], such as "
+                'time = "2h" or trials = 50.'
             )
         return Study(self.problem, self.policy, budget=budget or self.budget, **self.options)
 
@@ -106,28 +106,28 @@ def read(path: str | Path) -> StudyFile:
     """Read a study file. Raises InvalidInput that names the line of the error."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors start a file with a byte order mark
         reader = _Reader(path, text, tomllib.loads(text))
         reader.check_numbers((), reader.data)
     except InvalidInput:
         raise
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: a study file is text in UTF-8, and no database: {error}") from error
+        raise InvalidInput(f"{path} is not a study file, which is text in UTF-8: {error}") from error
     except RecursionError as error:
-        raise InvalidInput(f"{path}: lists or tables nested too deep for a study file") from error
-    except (OSError, ValueError) as error:  # ValueError: of TOML, of a number or of a path
+        raise InvalidInput(f"{path}: lists or tables are nested too deep.") from error
+    except (OSError, ValueError) as error:  # ValueError: wrong TOML, number or path
         raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     return reader.read()
 
 
 class _Located(InvalidInput):
-    """Names its line already."""
+    """An error that names its line."""
 
 
 def _meant(word: Any, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(str(word).lower(), by_lower, 1)
-    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+    return f" Perhaps you mean {by_lower[near[0]]!r}." if near else ""
 
 
 def _holds(data: Any, where: TablePath) -> bool:
@@ -139,16 +139,16 @@ def _holds(data: Any, where: TablePath) -> bool:
 
 
 class _Reader:
-    """Turns the tables of one file into what they stand for; errors name the file and the line."""
+    """Converts the tables of one file; errors name the file and the line."""
 
     def __init__(self, path: Path, text: str, data: dict[str, Any]) -> None:
         self.path, self.lines, self.data = path, text.split("\n"), data
 
     def line(self, where: TablePath) -> int:
-        """The line, from 1, on which a key begins, or the innermost table around it that is there.
+        """Return the line, from 1, on which a key starts; if it is missing, that of the innermost table around it.
 
-        A key is complete with the first lines that are TOML by themselves and hold it; it begins where the
-        last such lines without it end. So no text or list over several lines is mistaken for a key.
+        The first lines that are valid TOML and hold the key end with it; the last valid ones without it end before it.
+        So a text or list over several lines is not mistaken for a key.
         """
         while where and not _holds(self.data, where):
             where = where[:-1]
@@ -167,7 +167,7 @@ class _Reader:
         return _Located(f"{self.path}, line {self.line(where)}: {'.'.join(where)}: {text}")
 
     def at(self, where: TablePath, make: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Call `make`; an error becomes one at this key."""
+        """Call `make`; an error gets the line of this key."""
         try:
             return make(*args, **options)
         except _Located:
@@ -178,17 +178,17 @@ class _Reader:
     def known(
         self, where: TablePath, table: Mapping[str, Any], known: Iterable[str], homes: Mapping[str, str] = {}
     ) -> None:
-        """Raises InvalidInput for a key that is none of `known`. homes: key -> the table where it belongs."""
+        """Raises InvalidInput for an unknown key. homes: key -> the table where it belongs."""
         known = list(known)
         for key in table:
             if key not in known:
-                home = f"; it belongs under [{homes[key]}]" if key in homes else _meant(key, known)
-                raise self.error((*where, key), f"unknown{home}; known are {', '.join(known)}")
+                home = f" It belongs under [{homes[key]}]." if key in homes else _meant(key, known)
+                raise self.error((*where, key), f"unknown key.{home} Known keys: {', '.join(known)}.")
 
     def table(self, name: str) -> dict[str, Any]:
         table = self.data.get(name, {})
         if not isinstance(table, dict):
-            raise self.error((name,), f"a table [{name}], not {table!r}{_EXAMPLES.get(name, '')}")
+            raise self.error((name,), f"use a table [{name}], not {table!r}{_EXAMPLES.get(name, '')}")
         return dict(table)
 
     def check_numbers(self, where: TablePath, value: Any) -> None:
@@ -200,7 +200,7 @@ class _Reader:
             for part in value:
                 self.check_numbers(where, part)
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise self.error(where, f"a whole number of {value.bit_length()} bits: they have 64")
+            raise self.error(where, f"a whole number of {value.bit_length()} bits. TOML allows 64.")
 
     def read(self) -> StudyFile:
         options = (*_LENGTHS, *_JUDGED, *_GROUPS, *_CHECKS)
@@ -208,10 +208,10 @@ class _Reader:
         self.known((), self.data, _TABLES, dict.fromkeys(options, "study") | goals)
         for name in ("goal", "space"):
             if name not in self.data:
-                raise InvalidInput(f"{self.path}: there is no table [{name}]")
+                raise InvalidInput(f"{self.path}: the table [{name}] is missing.")
         study = self.table("study")
         if isinstance(given := study.get("budget"), str):
-            raise self.error(("study", "budget"), f"a table [budget], not {given!r}{_EXAMPLES['budget']}")
+            raise self.error(("study", "budget"), f"use a table [budget], not {given!r}{_EXAMPLES['budget']}")
         self.known(("study",), study, [*options, *old_names.MOVED], {t: t for t in _TABLES} | goals)
         problem = self.problem({name: study.pop(name) for name in (*_LENGTHS, *_JUDGED) if name in study})
         policy = self.policy(("policy",), self.table("policy"))
@@ -241,7 +241,7 @@ class _Reader:
         return options
 
     def group(self, study: Mapping[str, Any], name: str, kind: type) -> Any:
-        """The Storage or the Checkpointing of a study: a text, or a table; its options may have their old keys."""
+        """Return the Storage or Checkpointing of a study, from a text or a table; old keys are accepted."""
         where, given = ("study", name), study.get(name, {})
         first, *_ = keys = [f.name for f in fields(kind)]
         table = dict(given) if isinstance(given, dict) else {first: given}
@@ -253,13 +253,13 @@ class _Reader:
         for key, (argument, now) in old_names.MOVED.items():
             if argument == name and key in study:
                 self.at(("study", key), kind, **{now: study[key]})
-                says = f'{name} = {{ {first} = "...", {now} = {study[key]!r} }}'
-                warn(f"{self.path}: {key} is in {name} now. Write {says}.")
+                line = f'{name} = {{ {first} = "...", {now} = {study[key]!r} }}'
+                warn(f"{self.path}: {key} is in {name} now. Write {line}.")
                 table[now] = study[key]
         return self.at(where, kind, **table)
 
     def beside(self, store: str) -> str:
-        """A file's place is relative to the study file, wherever the command is given."""
+        """Return the URL of a store; the path of a file is relative to the study file."""
         scheme, found, file = store.partition("sqlite:///")
         if "://" in store and (not found or scheme):
             return store
@@ -282,7 +282,7 @@ class _Reader:
         for metric, table in self.table("constraints").items():
             where = ("constraints", metric)
             if not isinstance(table, dict):
-                raise self.error(where, f"a table such as {metric} = {{ at_most = 5e6 }}, not {table!r}")
+                raise self.error(where, f"use a table such as {metric} = {{ at_most = 5e6 }}, not {table!r}")
             self.known(where, table, ("at_most", "at_least", "changes"))
             limits.append(self.at(where, Constraint, metric, **table))
         lengths = [given_length.get(name) for name in _LENGTHS]
@@ -299,7 +299,7 @@ class _Reader:
     def goal(self, table: dict[str, Any]) -> Goal:
         self.known(("goal",), table, _GOAL)
         if ("maximize" in table) == ("minimize" in table):
-            raise InvalidInput('say maximize = "val_acc" or minimize = "val_loss", one of them')
+            raise InvalidInput('write either maximize = "val_acc" or minimize = "val_loss".')
         kind: Any = Maximize if "maximize" in table else Minimize
         metric: Any = table.get("maximize", table.get("minimize"))
         kind(metric)
@@ -317,7 +317,9 @@ class _Reader:
             old, (name, table) = name, old_names.policy_now(name, table)
             warn(f"The policy {old} is {name} now, with {old_names.POLICIES[old][1] or 'none of its options'}.")
         if name not in names:
-            raise self.error((*where, "name"), f"no policy {name!r}{_meant(name, names)}; there are {', '.join(names)}")
+            raise self.error(
+                (*where, "name"), f"there is no policy {name!r}.{_meant(name, names)} Policies: {', '.join(names)}."
+            )
         kind = getattr(policies, name)
         before = getattr(kind.__init__, "old_names", ())
         self.known(where, table, [*(f.name for f in fields(kind) if f.init), *before])
@@ -326,20 +328,20 @@ class _Reader:
             inner = ".".join((*map(str, where), "policy"))
             raise self.error(
                 (*where, "name"),
-                f'{name} is around another policy: write it below, [{inner}] and in it name = "RandomSearch"',
+                f'{name} wraps another policy. Add a table [{inner}] with it, such as name = "RandomSearch".',
             )
         options = {key: self.policy_option((*where, key), key, value) for key, value in table.items()}
         try:
             return kind(**options)
-        except Exception as error:  # of whatever kind: the options come from outside
+        except Exception as error:  # of any type, because the options come from outside
             about = [key for key in options if re.search(rf"\b{re.escape(key)}\b", str(error))]
             ours = isinstance(error, (HaltuneError, TypeError, ValueError))
-            told = str(error) if ours else f"{name} cannot be made of this: {one_line(error)}"
-            raise self.error((*where, *(about or list(options))[:1]), told) from error
+            why = str(error) if ours else f"{name} does not accept these options: {one_line(error)}"
+            raise self.error((*where, *(about or list(options))[:1]), why) from error
 
     def policy_option(self, where: TablePath, key: str, value: Any) -> Any:
         if key == "stopping" and isinstance(value, dict):
-            from haltune.policies.bobos.optimal_stopping import OptimalStopping  # with it half of scipy
+            from haltune.policies.bobos.optimal_stopping import OptimalStopping  # imports much of scipy
 
             self.known(where, value, [f.name for f in fields(OptimalStopping)])
             return self.at(where, OptimalStopping.from_json, value)
@@ -357,35 +359,37 @@ _SIGNS = (">", ">=", "<", "<=", "==", "!=")
 
 def _domain(value: Any) -> Domain:
     if isinstance(value, list):
-        raise InvalidInput(f"{value!r} may mean several things: say {_SAY}")
+        raise InvalidInput(f"{value!r} is ambiguous. Write {_SAY}.")
     if not isinstance(value, dict):
         return Constant(value)
     kinds = [kind for kind in _DOMAINS if kind in value]
     if len(kinds) != 1:
-        raise InvalidInput(f"{value!r}: say what it is, once: {_SAY}")
+        raise InvalidInput(f"{value!r} must have exactly one type. Write {_SAY}.")
     (kind,) = kinds
     options, allowed = {name: option for name, option in value.items() if name != kind}, _DOMAINS[kind]
     for name, option in options.items():
         if name not in allowed:
-            raise InvalidInput(f"unknown option {name!r}{_meant(name, allowed)}; {kind} has {', '.join(allowed)}")
+            raise InvalidInput(
+                f"unknown option {name!r}.{_meant(name, allowed)} Options of {kind}: {', '.join(allowed)}."
+            )
         if name != "when" and not isinstance(option, bool):
-            raise InvalidInput(f"{name} = {option!r}: true or false")
+            raise InvalidInput(f"{name} = {option!r}: use true or false.")
     if isinstance(when := options.get("when"), Mapping):
         options["when"] = {name: _condition(values) for name, values in when.items()}
     what = value[kind]
     if kind == "choice":
         if not isinstance(what, list):
-            raise InvalidInput(f"choice = {what!r}: a list of the options")
+            raise InvalidInput(f"choice = {what!r}: use a list of options.")
         return Choice(what, **options)
     if kind == "constant":
         return Constant(what, **options)
     if not (isinstance(what, list) and len(what) == 2):
-        raise InvalidInput(f"{kind} = {what!r}: two bounds, [low, high]")
+        raise InvalidInput(f"{kind} = {what!r}: use two bounds, [low, high].")
     return (Float if kind == "float" else Int)(*what, **options)
 
 
 def _condition(values: Any, alternatives: bool = True) -> Any:
-    """[">", 2] is a comparison, [[">", 2], 1] and ["a", "b"] are alternatives."""
+    """Convert a condition: [">", 2] is a comparison, [[">", 2], 1] and ["a", "b"] are alternatives."""
     if not isinstance(values, list):
         return values
     if len(values) == 2 and values[0] in _SIGNS and not isinstance(values[1], str):
@@ -393,12 +397,12 @@ def _condition(values: Any, alternatives: bool = True) -> Any:
     return [_condition(value, False) for value in values] if alternatives else values
 
 
-# Checks of the other options of Study: by name and value.
+# Checks of the other options of Study.
 
 
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise InvalidInput(f"{name} = {value!r}: a text that is not empty, without the character 0")
+        raise InvalidInput(f"{name} = {value!r}: use a text that is not empty, without the character 0.")
 
 
 def _studies(name: str, value: Any) -> None:
@@ -408,8 +412,8 @@ def _studies(name: str, value: Any) -> None:
         for text in given.values() if pair else [given]:
             if not isinstance(text, str) or not text or "\0" in text:
                 raise InvalidInput(
-                    f'{name} = {value!r}: a list of stores such as ["earlier.db"], each '
-                    '{ store = "all.db", name = "digits" } where it holds several studies'
+                    f'{name} = {value!r}: use a list of stores, such as ["earlier.db"]. For a store with several '
+                    'studies, write { store = "all.db", name = "digits" }.'
                 )
 
 

@@ -1,7 +1,4 @@
-"""The errors haltune raises: each says what was wrong, what is allowed and what to do next.
-
-And one that trainings raise: that they ran out of memory, a fact about their configurations and no bug.
-"""
+"""The errors that haltune raises, its warnings, and the out-of-memory errors that trainings raise."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ class HaltuneError(Exception):
     """Base of every error that haltune raises on purpose."""
 
     def __str__(self) -> str:
-        return visible(super().__str__())  # it may quote a name, a file or another program's words
+        return visible(super().__str__())  # it may quote a name, a file or another program's text
 
 
 class InvalidSpace(HaltuneError, ValueError):
-    """A search space, or a configuration of it, is not well formed."""
+    """A search space, or a configuration of it, is invalid."""
 
 
 class InvalidInput(HaltuneError, ValueError):
@@ -35,7 +32,7 @@ class InvalidInput(HaltuneError, ValueError):
 
 
 class UnknownArgument(InvalidInput, TypeError):
-    """An argument that haltune does not take, answered by the one that is meant."""
+    """An unknown argument; the message names the right one."""
 
 
 class StudyMismatch(HaltuneError):
@@ -47,11 +44,11 @@ class StoreError(HaltuneError):
 
 
 class StoreAway(StoreError):
-    """The server that keeps the log cannot be reached now; later it may be."""
+    """The server of the log cannot be reached at the moment."""
 
 
 class StoreReadOnly(StoreError):
-    """The event log can be looked at, and nothing can be written to it."""
+    """The event log can be read but not written."""
 
 
 class LeaseLost(HaltuneError):
@@ -59,11 +56,11 @@ class LeaseLost(HaltuneError):
 
 
 class RankLost(HaltuneError):
-    """A rank of a distributed training waits for rank 0, which is gone or silent."""
+    """A rank of a distributed training waits for rank 0, which has ended or does not answer."""
 
 
 class TrainingFailed(HaltuneError):
-    """The training raised before any trial succeeded, or too many times in a row: most likely a bug in it."""
+    """The training raised before any trial succeeded, or too many times in a row; probably it has a bug."""
 
 
 class NoRoom(HaltuneError, OSError):
@@ -71,13 +68,13 @@ class NoRoom(HaltuneError, OSError):
 
 
 class NotSupported(HaltuneError):
-    """Something haltune does not do (yet), named instead of done wrongly."""
+    """Something that haltune does not support."""
 
 
 class HaltuneWarning(UserWarning):
-    """Something that works but that the user should know of; given once."""
+    """A warning about something that works but may not be intended; given once."""
 
-    _asked = 0  # how often for its text
+    _asked = 0  # number of calls of __str__
 
     def __str__(self) -> str:
         self._asked += 1
@@ -85,34 +82,35 @@ class HaltuneWarning(UserWarning):
 
     @property
     def shown(self) -> bool:
-        """Whether it was written out: Python asks for its text once to filter it, and once more to show it."""
+        """Whether it was shown: Python reads its text once to filter it, and once more to show it."""
         return self._asked > 1
 
 
 def warn(text: str, aloud: bool = False) -> None:
-    """A HaltuneWarning that points at the caller's line outside haltune.
+    """Give a HaltuneWarning that points at the caller's line outside haltune.
 
-    aloud: in the log "haltune", too, which nobody filters; not twice on the screen of a program that set up no logging.
+    aloud: also log it to "haltune", because warnings may be filtered. In a program that does not configure logging, a
+    warning that was shown is not logged.
     """
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
         level, frame = level + 1, frame.f_back
-    warnings.warn(told := HaltuneWarning(visible(text)), stacklevel=level)
-    if aloud and (is_set_up() or not told.shown):
-        _log.warning("%s", told, extra={"style": "yellow"})
+    warnings.warn(warning := HaltuneWarning(visible(text)), stacklevel=level)
+    if aloud and (is_set_up() or not warning.shown):
+        _log.warning("%s", warning, extra={"style": "yellow"})
 
 
 def installing(extra: str) -> str:
-    """What to type for an extra of haltune's, from where this one was installed."""
+    """Return the pip command that installs an extra of haltune, from the same source as this installation."""
     from importlib.metadata import PackageNotFoundError, distribution  # slow, and seldom needed
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
     try:
-        told = json.loads(distribution("haltune").read_text("direct_url.json") or "{}")  # PEP 610
+        source = json.loads(distribution("haltune").read_text("direct_url.json") or "{}")  # PEP 610
     except (PackageNotFoundError, ValueError):
-        told = {}
-    url, control = str(told.get("url", "")), told.get("vcs_info", {}).get("vcs")
+        source = {}
+    url, control = str(source.get("url", "")), source.get("vcs_info", {}).get("vcs")
     if (address := urlsplit(url)).scheme == "file":
         path = url2pathname(address.path)
         return f"pip install '{path}[{extra}]'" if os.path.exists(path) else f"pip install 'haltune[{extra}]'"
@@ -120,13 +118,13 @@ def installing(extra: str) -> str:
     return f"pip install 'haltune[{extra}]{where}'"
 
 
-OUT_OF_MEMORY = "out of memory"  # what the error of such a failure begins with
-_SHORTAGES = ("OutOfMemory", "ResourceExhausted")  # torch's, CuPy's, TensorFlow's kinds
+OUT_OF_MEMORY = "out of memory"  # start of the error of such a failure
+_SHORTAGES = ("OutOfMemory", "ResourceExhausted")  # exception types of torch, CuPy, TensorFlow
 _SHORT_OF = ("out of memory", "resource_exhausted", "can't allocate memory", "bad_alloc")  # in a RuntimeError
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """True for the errors by which frameworks and Python say that there is no memory left, or what they caused."""
+    """True if the error, or one that caused it, is an out-of-memory error of Python or a framework."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -140,15 +138,15 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 def told_shortage(error: str | None) -> bool:
-    """True for the error of a failed trial, as the log has it, that ran out of memory."""
+    """True if the recorded error of a failed trial is an out-of-memory error."""
     return error is not None and error.startswith(OUT_OF_MEMORY)
 
 
 def free_memory(error: BaseException) -> None:
-    """Give back what the failed training holds: its frames' variables, and what torch keeps for the next tensors."""
+    """Free the memory of a failed training: the variables of its frames, and torch's cache."""
     traceback.clear_frames(error.__traceback__)
-    gc.collect()  # models hold themselves
+    gc.collect()  # models contain reference cycles
     torch = sys.modules.get("torch")
-    with suppress(Exception):  # a device in a bad state is the next training's to tell
+    with suppress(Exception):  # if the device is in a bad state, the next training raises the error
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.empty_cache()

@@ -1,33 +1,34 @@
-"""One answer on all ranks of a distributed training. Knows no trial.
+"""Give all ranks of a distributed training the same answers. This module knows nothing of trials.
 
     answer = rank.decide(topic, work, to_json, from_json)       on every rank
 
-Rank 0 does the work, and writes what `work` returned or raised as a line of JSON. The other ranks read the line of
-their topic, and return or raise the same. How far the log is read travels with the line.
+Rank 0 does the work, and writes the result or the exception of `work` as a line of JSON. The other ranks read the line
+of their topic, and return or raise the same. The line also carries the position up to which the log is read.
 
-Why lines in a folder, and neither the study's log nor a broadcast of the framework:
-- Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its beginning, and
-  need each answer that rank 0 got before they existed. torchrun's ranks ask for a trial without a process group.
+Reasons for lines in a folder, instead of the study's log or a broadcast of the framework:
+- Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its start, and need
+  every answer that rank 0 got before they existed. torchrun's ranks ask for a trial without a process group.
 - The log has no Wait, no path of a saved state, no exception of a store, no answer to `enqueue`.
 - A rank on another machine may not reach the store.
 
-Which rank a process is (`place`) is known from the environment alone:
-- Lightning's ranks have LOCAL_RANK above 0 and no RANK. They are known by `HALTUNE_RUN`: rank 0 set it when it
-  imported haltune. Once a fit is over WORLD_SIZE is gone and LOCAL_RANK stays.
-- torchrun starts all ranks at once, perhaps each through a wrapper. What they share is the id of their job, or a
-  port and their parent process.
-- A process that one of the ranks starts for something else inherits all of these variables and is no rank.
-- SLURM_PROCID numbers tasks, which may be workers of their own. It is a rank only if HALTUNE_RUN_FOLDER says that the
-  tasks train one model.
+`place` finds the rank of a process from its environment:
+- Lightning's ranks have LOCAL_RANK above 0 and no RANK. They are recognized by `HALTUNE_RUN`, which rank 0 set when it
+  imported haltune. After a fit WORLD_SIZE is gone and LOCAL_RANK stays.
+- torchrun starts all ranks at once, perhaps each through a wrapper. They share the id of their job, or a port and
+  their parent process.
+- A process that a rank starts for another purpose inherits all of these variables, and is not a rank.
+- SLURM_PROCID numbers tasks, which may be separate workers. It is a rank only if HALTUNE_RUN_FOLDER is set, which says
+  that the tasks train one model.
 
-Where the ranks meet:
-    BASE/run-JOB.TIME/lines       what rank 0 writes; the first line says who it is, the last that it has left
+The rendezvous of the ranks:
+    BASE/run-JOB.TIME/lines       written by rank 0; the first line names its process, the last says that it has left
     BASE/run-JOB.TIME/here-1-...  rank 1 reads; it becomes left-1-... when rank 1 leaves; the last removes the folder
-What the ranks of one start share may come again: a job is started anew, or runs one program after another. So rank 0
-always makes a new folder, and a rank takes the oldest that is not surely of another start: one that had such a rank,
-or whose rank 0 was gone before this rank began. Whether a rank 0 on another machine lives only a sign of life tells.
+A job may be started again, or run several programs, and the ranks of each start share the same name. So rank 0 always
+makes a new folder. A rank takes the oldest folder that is not surely of another start: another start's folder had a
+process of this rank already, or its rank 0 was gone before this rank started. A rank 0 on another machine is alive if
+it renews its file.
 
-A process by itself keeps its lines in memory, unconverted, until it starts another program: that may be a fit's ranks.
+A single process keeps its lines in memory, unconverted, until it starts another program, which may be a rank of a fit.
 """
 
 from __future__ import annotations
@@ -70,26 +71,26 @@ MARK, FOLDER = "HALTUNE_RUN", "HALTUNE_RUN_FOLDER"
 
 
 def shared() -> str | None:
-    """The folder where all ranks were told to meet; None for none, or for one without a name."""
+    """Return the folder that HALTUNE_RUN_FOLDER names for the rendezvous; None if it is not set or empty."""
     folder = os.environ.get(FOLDER)
     return os.path.expanduser(folder) if folder else None
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a process leaves in the environment for those that it starts."""
+    """A process's entry in the environment, for the processes that it starts."""
 
-    run: str  # names the folder of the hand-over
+    run: str  # name of the rendezvous folder
     holder: str  # its identity, see _utils.process
-    launches: bool  # it is no local rank, so that a fit may start others
-    job: str  # what started it as one of several ranks; empty for a process by itself
+    launches: bool  # it is not a local rank, so that a fit may start others
+    job: str  # the job that started it as one of several ranks; empty for a single process
 
     def __str__(self) -> str:
         return json.dumps([self.run, self.holder, self.launches, self.job])
 
     @classmethod
     def of(cls, text: str | None) -> Mark | None:
-        """The inverse of `str`; None for what is not a mark."""
+        """The inverse of `str`; None if the text is not a mark."""
         try:
             run, holder, launches, job = json.loads(text or "")
             return cls(str(run), str(holder), bool(launches), str(job))
@@ -101,53 +102,53 @@ class Mark:
 class Place:
     """One process of a training."""
 
-    rank: int  # 0: decides
-    world: int | None  # ranks in all; None where nobody said
-    run: str  # names the folder of the hand-over
+    rank: int  # 0 decides
+    world: int | None  # number of ranks; None if not known
+    run: str  # name of the rendezvous folder
     launcher: str = ""  # the identity of the process whose fit started it
     nodes: bool = False  # several machines
-    began: float = 0.0  # seconds since the epoch: when the process was started; of followers
+    began: float = 0.0  # start of the process, seconds since 1970; of followers
 
     @property
     def folder(self) -> Path:
-        """How the folders begin where rank 0 writes and the others read; see `meeting`.
+        """The start of the names of rendezvous folders, where rank 0 writes and the others read.
 
         Raises NotSupported for nodes that share no folder.
         """
         if not shared() and self.nodes:
             raise NotSupported(
-                f"this training runs on several nodes, and they must hear what rank 0 decides: set {FOLDER} to a "
-                "folder that all of them can see, a fresh one for each job"
+                f"This training runs on several nodes, which need a shared folder for rank 0's answers. Set {FOLDER} "
+                "to a folder that all nodes can reach, a new one for each job."
             )
         return base(shared()) / f"run-{self.run}"
 
 
 def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
-    """The place of a process of identity `own` that inherited `mark`."""
+    """Return the place of a process of identity `own` that inherited `mark`."""
     rank, world, job = _rank(environment), _count(environment, "WORLD_SIZE"), _job(environment)
     local = "RANK" not in environment and mark is not None
     if local and mark and mark.launches and _count(environment, "LOCAL_RANK"):  # started by a fit
         return Place(rank, world, mark.run, mark.holder, began=_began())
     inherited = mark is not None and (mark.job == job or (local and rank == 0))
     if not job or inherited:
-        return Place(0, None, _digest(own))  # by itself
+        return Place(0, None, _digest(own))  # a single process
     nodes = _has_nodes(environment)
-    # other nodes have other parents, and so has each rank that is started through a shell or a container's entry
+    # parents differ on other nodes, and if each rank is started through a shell or a container's entry point
     parent = "" if nodes or _is_named(environment) else f"{os.getppid()}/{started(os.getppid())}"
     return Place(rank, world, _digest(f"{job} {parent}"), nodes=nodes, began=_began())
 
 
 def _began() -> float:
-    """When this process was started, seconds since the epoch; now, where the system does not tell."""
+    """Return when this process was started, seconds since 1970; now, if the system does not say."""
     ticks, now = started(os.getpid()), time.time()
     if not ticks or not hasattr(time, "CLOCK_BOOTTIME"):
         return now
-    start = (int(ticks) + 1) / os.sysconf("SC_CLK_TCK")  # the ticks that were over by then, and that one
+    start = (int(ticks) + 1) / os.sysconf("SC_CLK_TCK")  # the end of the tick in which it started
     return now - max(time.clock_gettime(time.CLOCK_BOOTTIME) - start, 0.0)
 
 
 def _rank(environment: Mapping[str, str]) -> int:
-    """The rank among all; where only the local one is known, above 0 unless it is 0 on the first node."""
+    """Return the global rank; if only the local one is known, a number that is 0 only for rank 0 of the first node."""
     for name in ("RANK", "SLURM_PROCID") if environment.get(FOLDER) else ("RANK",):
         if (rank := _count(environment, name)) is not None:
             return rank
@@ -156,7 +157,7 @@ def _rank(environment: Mapping[str, str]) -> int:
 
 
 def _job(environment: Mapping[str, str]) -> str:
-    """What all ranks of one start have in common and no other start has; empty when there is one rank."""
+    """Return a text that all ranks of one start share and other starts do not; empty for one rank."""
     slurm = environment.get(FOLDER) and (_count(environment, "SLURM_NTASKS") or 1) > 1
     ranked = "RANK" in environment or "LOCAL_RANK" in environment or "NODE_RANK" in environment
     if not slurm and not (ranked and (_count(environment, "WORLD_SIZE") or 1) > 1):
@@ -174,8 +175,8 @@ def _job(environment: Mapping[str, str]) -> str:
 
 
 def _is_named(environment: Mapping[str, str]) -> bool:
-    """True when what started the ranks gave them a name: a folder for this job, or an id."""
-    torchrun = environment.get("TORCHELASTIC_RUN_ID", "none")  # what torchrun says when nobody chose one
+    """True if the launcher gave the ranks a name: a folder for this job, or an id."""
+    torchrun = environment.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's default is "none"
     named = environment.get(FOLDER), "SLURM_JOB_ID" in environment, torchrun not in ("", "none")
     return any(named)
 
@@ -199,7 +200,7 @@ def _digest(text: str) -> str:
 
 
 class ThisProcess:
-    """This process: what it inherited, and its place, which is found out once."""
+    """This process: its inherited mark, and its place, which is found once."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         self._environment, self._pid = environment, os.getpid()
@@ -209,7 +210,7 @@ class ThisProcess:
 
     @property
     def place(self) -> Place:
-        """Its place, for good from when it is first asked for: a launcher may set RANK after the import."""
+        """Its place, found at the first use, because a launcher may set RANK after the import."""
         if self._found is None:
             if "RANK" in self._environment:
                 self._settle()
@@ -218,7 +219,7 @@ class ThisProcess:
 
     @property
     def forked(self) -> bool:
-        """True in a fork of the process that this speaks of."""
+        """True in a fork of this process."""
         return os.getpid() != self._pid
 
     def _settle(self) -> None:
@@ -233,7 +234,7 @@ _this = ThisProcess()
 
 
 def this() -> ThisProcess:
-    """This process; a forked one is another."""
+    """Return this process; a forked process is another one."""
     global _this
     if _this.forked:
         _this = ThisProcess()
@@ -244,7 +245,7 @@ _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.ex
 
 
 class _Before:
-    """What waits to be done. A program of another thread waits until it is."""
+    """Work to do before the next program starts. A program that another thread starts waits for it."""
 
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
@@ -253,11 +254,11 @@ class _Before:
         fork_handlers.add(self)
 
     def after_fork(self) -> None:
-        """See forks.ForkHandler: the thread that was just at it is not here."""
-        self._lock = threading.RLock()  # a program that the work itself starts waits for nothing
+        """See forks.ForkHandler: a thread that held the lock does not exist in the fork."""
+        self._lock = threading.RLock()  # a program that the work itself starts does not wait
 
     def hook(self) -> None:
-        """Heed the programs of this process; a hook stays for good."""
+        """Watch the programs that this process starts; an audit hook cannot be removed."""
         if not self._hooked:
             self._hooked = True
             sys.addaudithook(self._heed)
@@ -267,7 +268,7 @@ class _Before:
             return
         with self._lock:
             while self.waiting:
-                with suppress(Exception):  # an error here would forbid the program
+                with suppress(Exception):  # an error here would prevent the program from starting
                     self.waiting.popleft()()
 
 
@@ -275,21 +276,21 @@ _before = _Before()
 
 
 def before_programs(work: Callable[[], None]) -> None:
-    """Call `work` once, just before this process starts a program, if ever it does."""
+    """Call `work` once, just before this process starts its next program."""
     _before.waiting.append(work)
     _before.hook()
 
 
 LINES = "lines"
 LEFT = "left"  # the topic of rank 0's last line
-_STALE = 3600.0  # seconds for which the folder of a rank 0 that has left waits for ranks that were to come
-_BEAT = 1.0  # seconds between signs of life
+_STALE = 3600.0  # seconds for which a folder stays after its rank 0 has left, for ranks that come late
+_BEAT = 1.0  # seconds between renewals of a file's time
 _FIRST_LINE = 4096  # bytes: the first line is shorter
 OpenedMeeting = tuple[Path, int]  # a folder and its lines, opened
 
 
 def begin(prefix: Path) -> OpenedMeeting:
-    """Rank 0's new folder, and its lines to append to. Raises OSError."""
+    """Make rank 0's new folder, and open its lines for appending. Raises OSError."""
     make_own_or_shared(prefix.parent)
     tidy(prefix)
     while True:
@@ -302,7 +303,7 @@ def begin(prefix: Path) -> OpenedMeeting:
 
 
 def make_own_or_shared(folder: Path) -> None:
-    """Make the folder of all runs. Raises OSError when it is somebody else's, and not said to be shared."""
+    """Make the parent of the rendezvous folders. Raises OSError if it is another user's and not shared."""
     if shared():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     else:
@@ -311,20 +312,19 @@ def make_own_or_shared(folder: Path) -> None:
 
 @contextmanager
 def usable(prefix: Path) -> Iterator[None]:
-    """Raises InvalidInput, which says what to do, for an OSError about the folder of all runs."""
+    """Turn an OSError about the folder of all rendezvous into InvalidInput, with advice."""
     try:
         yield
     except OSError as error:
         why = error.strerror or str(error)
-        what = f"ranks meet in {prefix.parent}, which cannot be used ({why}): take away what is there"
+        what = f"Ranks exchange answers in {prefix.parent}, which cannot be used ({why}). Remove what is there"
         if shared():
-            what = f"{FOLDER}={shared()!r} cannot be used as a folder ({why}): make it"
-        other = f"or let {FOLDER} name another that all ranks see and may write to"
-        raise InvalidInput(f"{what}, {other}") from error
+            what = f"{FOLDER}={shared()!r} cannot be used as a folder ({why}). Make it"
+        raise InvalidInput(f"{what}, or set {FOLDER} to another folder that all ranks can read and write.") from error
 
 
 def beat(lines: Path) -> threading.Event:
-    """Renew the time of a file until the event is set: for ranks on other machines."""
+    """Renew the time of a file until the event is set, for ranks on other machines."""
     enough = threading.Event()
 
     def work() -> None:
@@ -337,19 +337,19 @@ def beat(lines: Path) -> threading.Event:
 
 
 class Entrance:
-    """Where another rank looks for its rank 0."""
+    """A follower's search for the folder of its rank 0."""
 
     def __init__(self, me: ThisProcess) -> None:
         self._me, self._prefix = me, me.place.folder
-        self._seen: dict[Path, tuple[int, int]] = {}  # size and time of lines from other machines, at first
-        self._ahead: float | None = None  # seconds, of the clock of a shared folder
+        self._seen: dict[Path, tuple[int, int]] = {}  # first seen size and time of lines from other machines
+        self._ahead: float | None = None  # seconds that the clock of a shared folder is ahead
 
     def enter(self) -> OpenedMeeting | None:
-        """The folder and its lines, opened for reading; None while there are none."""
+        """Return the folder and its lines, opened for reading; None if there are none yet."""
         for folder in sorted(self._prefix.parent.glob(f"{self._prefix.name}.*")):
             with suppress(FileNotFoundError):
                 if not shared() and not is_own(folder):
-                    raise PermissionError(f"{folder} belongs to somebody else, or is a link")
+                    raise PermissionError(f"{folder} belongs to another user, or is a link")
                 file = os.open(folder / LINES, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
                 if self._is_ours(folder, file):  # it stays readable when the folder is removed
                     (folder / mark(self._me, "here")).touch(mode=0o600)
@@ -359,14 +359,14 @@ class Entrance:
 
     @property
     def others(self) -> int:
-        """How many folders there are of the same name."""
+        """Number of folders of the same name."""
         return len(list(self._prefix.parent.glob(f"{self._prefix.name}.*")))
 
     def _is_ours(self, folder: Path, file: int) -> bool:
         rank, mine = self._me.place.rank, mark(self._me, "here")
         marks = (path.name for state in ("here", "left") for path in folder.glob(f"{state}-{rank}-*"))
         if not self._me.place.launcher and any(name != mine for name in marks):
-            return False  # it has had another process of this rank: that was in another start
+            return False  # it had another process of this rank, in another start
         status, author = os.fstat(file), _author(os.pread(file, _FIRST_LINE, 0))
         if not author:
             return False
@@ -381,7 +381,7 @@ class Entrance:
 
 
 def leave(folder: Path, me: ThisProcess) -> None:
-    """At the end of another rank. The last to leave removes the folder."""
+    """Leave the rendezvous, as a follower. The last to leave removes the folder."""
     if me.forked:
         return
     with suppress(OSError):
@@ -391,35 +391,35 @@ def leave(folder: Path, me: ThisProcess) -> None:
 
 
 def nobody_reads(folder: Path, me: ThisProcess) -> bool:
-    """True when no other rank reads any more, nor is still to come."""
+    """True if no other rank reads or is still to come."""
     names = os.listdir(folder) if folder.exists() else []
     left = sum(name.startswith("left-") for name in names)
     return not any(name.startswith("here-") for name in names) and left >= (me.place.world or 1) - 1
 
 
 def mark(me: ThisProcess, state: str) -> str:
-    """The name of a file that says where a rank is: "here" or "left"."""
+    """Return the name of the file that says whether a rank reads, "here", or has left, "left"."""
     return f"{state}-{me.place.rank}-{me.holder.rpartition('/')[2]}"
 
 
 def _ahead(folder: Path) -> float:
-    """Seconds that the clock of a folder's files is ahead of ours."""
+    """Return the seconds that the clock of a folder's files is ahead of ours."""
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
         ahead = os.fstat(file.fileno()).st_mtime - time.time()
-        return ahead if abs(ahead) > 0.1 else 0.0  # files are dated by ticks
+        return ahead if abs(ahead) > 0.1 else 0.0  # times of files are rounded to ticks
     return 0.0
 
 
 def _author(beginning: bytes) -> str:
-    """Who wrote it: the first line."""
+    """Return the identity of the writer, from the first line."""
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(beginning.partition(b"\n")[0])["holder"])
     return ""
 
 
 def tidy(prefix: Path) -> None:
-    """Remove what killed runs and processes have left behind, and runs that some rank never came to."""
-    with suppress(OSError):  # another may be at it
+    """Remove the folders of killed processes, and of starts that some rank never joined."""
+    with suppress(OSError):  # another process may remove them too
         for found in list(prefix.parent.glob("run-*")):
             with suppress(OSError):
                 if _is_over(found / LINES):
@@ -450,7 +450,7 @@ _LINES_KEPT = 10_000  # lines kept in memory
 
 
 class Writer:
-    """Rank 0's end. Raises OSError only when other ranks are known to wait for what it writes."""
+    """Writes rank 0's lines. Raises OSError only if other ranks are known to wait for them."""
 
     def __init__(self, me: ThisProcess) -> None:
         self._me = me
@@ -458,8 +458,8 @@ class Writer:
         self._size = 0  # bytes
         self._beats: threading.Event | None = None
         self._lock = threading.RLock()
-        self._kept: list[Line] | None = []  # until it begins to write
-        _timeout()  # one that is none is refused on all ranks, not on those that wait
+        self._kept: list[Line] | None = []  # until it starts to write
+        _timeout()  # an invalid value must be refused on all ranks, not only on those that wait
         if self._is_needed() or shared():
             self._begin()
         else:
@@ -471,7 +471,7 @@ class Writer:
             return
         with self._lock:
             kept, self._kept = self._kept, None
-            if kept is None:  # it has begun
+            if kept is None:  # it has started
                 return
             try:
                 with usable(self._me.place.folder):
@@ -480,7 +480,7 @@ class Writer:
                 if self._is_needed():
                     raise
                 return
-            # not atexit, which processes of multiprocessing do not heed
+            # not atexit, which processes of multiprocessing do not call
             Finalize(None, self._leave, exitpriority=1)
             self.write({"topic": "here", "holder": self._me.holder})
             if shared() and (self._me.place.world or 1) > 1:
@@ -490,11 +490,11 @@ class Writer:
 
     @property
     def writes(self) -> bool:
-        """False once it has given up, and in a forked process: what that hears is its own."""
+        """False once it has given up, and in a forked process, whose answers are its own."""
         return (self._file is not None or self._kept is not None) and not self._me.forked
 
     def write(self, line: Line) -> None:
-        """Append one line. What in it is a function is called when it is written, and converts what it holds."""
+        """Append one line. A function in it is called when the line is written, and returns JSON."""
         with self._lock:
             if self._kept is None:
                 self._append(line)
@@ -507,8 +507,8 @@ class Writer:
         if self._file is None or self._me.forked:
             return
         if self._size > _LARGEST and not self._is_needed():
-            os.ftruncate(self._file, 0)  # nobody came, and space is dear
-            why = f"wrote {_LARGEST >> 20} MB before it had company, and gave up"
+            os.ftruncate(self._file, 0)  # no rank came; free the space
+            why = f"wrote {_LARGEST >> 20} MB before another rank came, and gave up"
             line = {"topic": LEFT, "why": why, "holder": self._me.holder}
         text = (json.dumps(line | {"at": time.time()}, default=_converted) + "\n").encode()
         try:
@@ -534,7 +534,7 @@ class Writer:
         return (self._me.place.world or 1) > 1 or "LOCAL_RANK" in os.environ
 
     def _leave(self) -> None:
-        """The folder stays for those who still read, or are still to come."""
+        """Write the last line. The folder stays for ranks that still read or are still to come."""
         if self._me.forked:
             return
         self.write({"topic": LEFT})
@@ -544,13 +544,13 @@ class Writer:
 
 
 class Reader:
-    """The end of another rank."""
+    """Reads rank 0's lines, on another rank."""
 
     def __init__(self, me: ThisProcess) -> None:
         self._place, self._me, self._entrance = me.place, me, Entrance(me)
         self._patience = _timeout()  # seconds
         with usable(me.place.folder):
-            make_own_or_shared(me.place.folder.parent)  # rank 0 may have failed to, without a word
+            make_own_or_shared(me.place.folder.parent)  # rank 0 may have failed to make it, without an error
         self.events: dict[str, list[Line]] = {}  # of each study in rank 0's memory, as far as read
         self._topics: dict[str, deque[Line]] = {}
         self._before: set[str] = set()  # topics of the lines written before this process was started
@@ -560,17 +560,18 @@ class Reader:
         self._leader = self._place.launcher
 
     def wait(self, topic: str, seconds: float | None = None, last: str | None = None) -> Line:
-        """The next line of a topic.
+        """Return the next line of a topic.
 
-        Raises RankLost when rank 0 has left, or has written nothing for so many seconds; LeaseLost when it has written
-        on the topic `last`, after which it does not write on this one.
+        seconds: longest wait without any line; None: HALTUNE_RANK_TIMEOUT. last: a topic after which rank 0 writes no
+        more lines of `topic`. Raises RankLost if rank 0 has left or the wait is too long; LeaseLost after a line of
+        `last`.
         """
         patience = self._patience if seconds is None else seconds
         began = checked = time.monotonic()
         pause = _POLLS[0]
         while not (found := self._topics.get(topic)):
             if last is not None and self._topics.get(last):
-                raise LeaseLost(f"rank 0 has ended this trial, and rank {self._place.rank} waits for {topic!r}")
+                raise LeaseLost(f"Rank 0 has ended this trial, but rank {self._place.rank} waits for {topic!r}.")
             if self._read():
                 began, pause = time.monotonic(), _POLLS[0]
                 continue
@@ -592,11 +593,11 @@ class Reader:
             found.popleft()
 
     def was_before(self, topic: str) -> bool:
-        """True when rank 0 wrote on a topic before this process was started."""
+        """True if rank 0 wrote a line of the topic before this process was started."""
         return topic in self._before
 
     def _read(self) -> bool:
-        """Take in what is there; False when that is nothing."""
+        """Read new lines; return whether there were any."""
         if self._file is None and not self._open():
             return False
         assert self._file is not None
@@ -610,9 +611,8 @@ class Reader:
                 self._take(json.loads(text))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise RankLost(
-                    f"rank {self._place.rank} cannot read what is written for it in {self._place.folder}, "
-                    f"{one_line(error)}: does something else than rank 0 write there? Give each training a folder of "
-                    "its own"
+                    f"Rank {self._place.rank} cannot read the answers of rank 0 in {self._place.folder} "
+                    f"({one_line(error)}). Perhaps another program writes there. Give each training its own folder."
                 ) from error
         return bool(whole)
 
@@ -640,18 +640,21 @@ class Reader:
         if self._topics.get(LEFT):
             raise RankLost(self._says(topic, self._topics[LEFT][0].get("why", "has left")))
         gone = bool(self._leader) and surely_gone(self._leader)
-        if gone and not self._read() and not self._topics.get(topic):  # what it wrote last counts
+        if gone and not self._read() and not self._topics.get(topic):  # its last lines count
             raise RankLost(self._says(topic, "is gone"))
 
     def _says(self, topic: str, what: str) -> str:
-        text = f"rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
+        text = f"Rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
         if self._file is None:
-            others = plural(self._entrance.others, "folder is", "folders are")
+            others = plural(self._entrance.others, "folder")
             text += (
-                f"It was never met, and {others} there of other starts: ranks that start "
-                f"one by one, or each through another program, meet when {FOLDER} names one folder for them all. "
+                f"It never found rank 0's folder, only {others} of other starts. If ranks start one by one, or each "
+                f"through another program, set {FOLDER} to one folder for all of them. "
             )
-        return text + (f"Do all ranks run the same script, with the same study? {TIMEOUT}=seconds sets the patience")
+        return text + (
+            "Check that all ranks run the same script with the same study. To wait longer, set "
+            f"{TIMEOUT} to more seconds."
+        )
 
 
 def _converted(held: Callable[[], Any]) -> Any:
@@ -659,33 +662,33 @@ def _converted(held: Callable[[], Any]) -> Any:
 
 
 def error_to_json(error: BaseException) -> list[str]:
-    """An exception's type and words."""
+    """Return an exception's type and text."""
     return [type(error).__name__, str(error)]
 
 
 def error_from_json(name: str, text: str) -> Exception:
-    """The same type where it is haltune's or Python's own, else a HaltuneError that names it."""
+    """Return an exception of the same type, if it is haltune's or Python's; otherwise a HaltuneError with its name."""
     kind = getattr(errors, name, None) or getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
-        with suppress(TypeError):  # some take more than words
+        with suppress(TypeError):  # some need more than a text
             return kind(text)
     return HaltuneError(f"{name}: {text}")
 
 
 def _timeout() -> float:
-    """How long another rank waits without a word from rank 0, seconds."""
+    """Return how long another rank waits without a line from rank 0, seconds."""
     text = os.environ.get(TIMEOUT) or "1800"
     with suppress(ValueError):
         if 0.0 < (seconds := float(text)) < math.inf:
             return seconds
-    raise InvalidInput(f"{TIMEOUT}={text!r}: seconds, more than 0 and finite, such as 1800; or leave it out")
+    raise InvalidInput(f"{TIMEOUT}={text!r} is not a time. Set it to seconds above 0, such as 1800, or unset it.")
 
 
 T = TypeVar("T")
 
 
 class Changed(Protocol):
-    """Something of which every rank has one, changed by what rank 0 does."""
+    """An object that every rank has, and that rank 0's work changes."""
 
     @property
     def _label(self) -> str: ...
@@ -693,19 +696,19 @@ class Changed(Protocol):
     def _change(self, changes: Line) -> None: ...
 
 
-_within = contextvars.ContextVar("within", default=False)  # a decision: those within it are one with it
+_within = contextvars.ContextVar("within", default=False)  # a decision: inner decisions are part of it
 _alone = contextvars.ContextVar("alone", default=False)
 
 
 def same(value: Any) -> Any:
-    """What JSON holds as it is."""
+    """Return a value that JSON can hold."""
     return value
 
 
 class Leader:
-    """Rank 0's part, and that of a process by itself: does the work and writes what came of it.
+    """The part of rank 0 or of a single process: does the work and writes the result.
 
-    news: what the others hear besides, with every answer.
+    news: returns further data that goes with every answer.
     """
 
     def __init__(self, writer: Writer | None, subject: str) -> None:
@@ -720,10 +723,10 @@ class Leader:
         from_json: Callable[[Any], T] = same,
         changed: Changed | None = None,
     ) -> T:
-        """What `work` returns, on every rank; what it raises is raised on every rank.
+        """Return the result of `work` on every rank, or raise its exception on every rank.
 
-        changed: what else is another by it. What its `changes` and `to_json` return is JSON, or a function that
-        converts what can not change: it is called only if somebody is there to hear.
+        changed: an object that the work changes. Its `_changes` and `to_json` return JSON, or a function that converts
+        an immutable value and is called only if another rank reads.
         """
         if self._writer is None or not self._writer.writes or _within.get():
             return work()
@@ -744,7 +747,7 @@ class Leader:
 
 
 class Follower:
-    """Another rank's part: waits for what rank 0 writes."""
+    """The part of another rank: waits for rank 0's lines."""
 
     def __init__(self, reader: Reader, subject: str) -> None:
         self._reader, self._subject = reader, subject
@@ -758,9 +761,9 @@ class Follower:
         from_json: Callable[[Any], T] = same,
         changed: Changed | None = None,
     ) -> T:
-        """What rank 0 came to. Raises what rank 0 raised, and RankLost when it is gone, or silent for too long.
+        """Return rank 0's result, or raise its exception. Raises RankLost if it is gone, or silent for too long.
 
-        Raises LeaseLost where rank 0 has ended what it changes: an error there alone keeps no other rank waiting.
+        Raises LeaseLost if rank 0 has ended the trial, so that an error on rank 0 alone does not keep others waiting.
         """
         return self.hear(topic, from_json, changed)
 
@@ -771,7 +774,7 @@ class Follower:
         changed: Changed | None = None,
         seconds: float | None = None,
     ) -> T:
-        """As `decide`. seconds: after which a rank 0 that is silent is lost."""
+        """As `decide`. seconds: time after which a silent rank 0 counts as lost."""
         line = self.heard(topic, seconds, None if changed is None else f"{changed._label} ends")
         if changed is not None and "changes" in line:
             changed._change(line["changes"])
@@ -780,22 +783,22 @@ class Follower:
         return from_json(line["answer"])
 
     def heard(self, topic: str, seconds: float | None = None, last: str | None = None) -> Line:
-        """The next line on a topic. last: see Reader.wait."""
+        """Return the next line of a topic; see Reader.wait."""
         line = self._reader.wait(f"{self._subject}: {topic}", seconds, last and f"{self._subject}: {last}")
         self.position = max(self.position, line.get("position", 0))
         return line
 
     @property
     def events(self) -> list[Line]:
-        """What rank 0 told of a log in its memory, as far as it was read here; perhaps beyond `position`."""
+        """The events of a log in rank 0's memory, as far as they were read here; perhaps beyond `position`."""
         return self._reader.events.get(self._subject, [])
 
     def skip(self, topic: str, unneeded: Callable[[Line], bool]) -> None:
-        """Leave out the next lines on a topic that were written before this process was started, if `unneeded`."""
+        """See Reader.skip."""
         self._reader.skip(f"{self._subject}: {topic}", unneeded)
 
     def was_before(self, topic: str) -> bool:
-        """True when rank 0 wrote on a topic before this process was started."""
+        """See Reader.was_before."""
         return self._reader.was_before(f"{self._subject}: {topic}")
 
 
@@ -805,7 +808,7 @@ def follows() -> bool:
 
 
 def joined(name: str, where: object) -> Leader | Follower:
-    """This process's part for the next study of this name in this store."""
+    """Return this process's part for the next study of this name in this store."""
     if _alone.get():
         return Leader(None, "")
     me, subject = this(), f"{name} in {where}"
@@ -821,7 +824,7 @@ def joined(name: str, where: object) -> Leader | Follower:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A study opened herein is nobody's rank: one carried into a process that a fit spawned."""
+    """Treat studies opened in the block as those of a single process, such as one that a fit spawned."""
     token = _alone.set(True)
     try:
         yield
@@ -829,5 +832,5 @@ def alone() -> Iterator[None]:
         _alone.reset(token)
 
 
-_ends: dict[ThisProcess, Writer | Reader] = {}  # what this process writes, or reads
+_ends: dict[ThisProcess, Writer | Reader] = {}  # of this process
 _studies: Counter[str] = Counter()

@@ -1,9 +1,9 @@
-"""haltune.launch: many runs at once, none of which can take the search down with it.
+"""haltune.launch: train many trials at the same time, in separate processes; a crash of one does not end the search.
 
 from haltune.launch import run
 
 if __name__ == "__main__":
-    run(study, train, workers=4)  # train(trial) is the body of a search's loop
+    run(study, train, workers=4)  # train(trial) trains one trial
 """
 
 from .processes import run

@@ -1,7 +1,7 @@
-"""The launcher's loop: hands trials to free slots, watches what trains, and records what a process could not.
+"""The launcher's loop: gives trials to free slots, watches their processes, and records their ends.
 
-One process asks for all its workers, so that proposals come one at a time; each worker reports by itself, and is never
-kept waiting by a proposal.
+One process asks for all its workers, so that proposals are made one at a time. Each worker reports by itself, so it
+never waits for a proposal.
 """
 
 from __future__ import annotations
@@ -37,60 +37,60 @@ from .limits import VISIBLE, Limits, devices_of, threads_of
 
 @dataclass(frozen=True)
 class Ending:
-    """How the training of a trial ended, as its process tells or shows."""
+    """How the process of a trial ended."""
 
-    raised: str | None = None  # the traceback of what the search does not forgive
-    died: str | None = None  # how the process ended without a word
-    exceeded: str | None = None  # the limit for which it was ended
+    raised: str | None = None  # the traceback of an error that ends the search
+    died: str | None = None  # how the process ended without a message
+    exceeded: str | None = None  # the limit that it exceeded
 
 
 class Child:
     """A process that trains one trial at a time."""
 
-    session = 0  # the session, and process group, of all that it starts; 0: none on this machine
-    began: float | None = None  # when it started its trial, by time.monotonic
+    session = 0  # the session and process group of its processes; 0: none on this machine
+    began: float | None = None  # start of its trial, by time.monotonic
 
     def ready(self) -> bool:
-        """True when a trial would start at once, not wait for room on some machine."""
+        """Return whether a trial would start at once; False if it would wait for free resources."""
         return True
 
     def begin(self, trial: Trial, log: Path) -> None:
-        """Train a trial; its output goes to `log`, unless it is kept elsewhere."""
+        """Train a trial; its output goes to `log`, unless it is stored in another place."""
         raise NotImplementedError
 
     def waitables(self) -> Sequence[Any]:
-        """What multiprocessing.connection.wait can watch for news."""
+        """Return objects for multiprocessing.connection.wait."""
         return []
 
     def poll(self) -> Ending | None:
-        """How its trial ended, once it has."""
+        """Return how its trial ended; None while it trains."""
         raise NotImplementedError
 
     def close(self, kill: bool = False) -> None:
-        """Let the process end, or end it."""
+        """Let the process end, or kill it."""
         raise NotImplementedError
 
 
 @dataclass
 class Slot:
-    """Room for one run at a time."""
+    """A worker's place for one trial at a time."""
 
     number: int
     extra: dict[str, str]  # environment
     child: Child | None = None
     trial: Trial | None = None
-    ending: Ending | None = None  # of its trial, until the log has it
+    ending: Ending | None = None  # of its trial, until it is logged
 
 
 _log = logging.getLogger("haltune")
 _LOOK = 0.25  # seconds between looks at limits and Ctrl-C
 _LONGEST_PAUSE = 2.0  # seconds between asks while there is nothing to train
-_STORE_AWAY = 600.0  # seconds that a launcher with nothing to train waits for its store
+_STORE_AWAY = 600.0  # seconds that an idle launcher waits for its store
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `run` and `run_script` share; checked."""
+    """The checked options of `run` and `run_script`."""
 
     workers: int
     devices: Sequence[str]
@@ -108,24 +108,26 @@ class Options:
         progress: bool | None,
         logs: str | Path | None,
     ) -> Options:
-        """Check and convert what a user wrote. Raises InvalidInput."""
+        """Check and convert a user's arguments. Raises InvalidInput."""
         count = python_number(workers)
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInput(f"workers={workers!r}: how many runs train at a time, a whole number from 1")
+            raise InvalidInput(f"workers={workers!r} is not a number of workers. Use a whole number from 1.")
         bounds = Limits.of(trial_timeout, memory_limit)
-        folder = None if logs is None else Path(logs).absolute()  # a training may change its own
+        folder = None if logs is None else Path(logs).absolute()  # a training may change its working folder
         return cls(count, devices_of(gpus), bounds, progress, folder)
 
 
 class Crew:
-    """Workers of one launcher, for one study. A context manager: nothing that it started outlives it."""
+    """The workers of one launcher, for one study. A context manager that ends every process it started."""
 
     def __init__(
         self, study: Study, options: Options, start: Callable[[Slot, Path], Child], early: bool = False
     ) -> None:
-        """early: start the children first, and ask for one when it is ready; else start them for what was asked."""
+        """early: start a child first, and ask for a trial once it is ready; otherwise ask first."""
         if not isinstance(study, Study):
-            raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
+            raise InvalidInput(
+                f"study={study!r} is not a Study. Pass one whose store is a file: Study(..., store='search.db')."
+            )
         study.store.address()
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
@@ -134,22 +136,22 @@ class Crew:
         beside = folder.parent.suffix == ".checkpoints"
         logs = folder.parent.with_suffix(".logs") / folder.name if beside else folder / "logs"
         self._logs = options.logs or logs
-        found = options.devices  # one for each worker while there are enough, else shared in turn
+        found = options.devices  # one for each worker, or shared in turn if there are fewer
         threads = threads_of(options.workers)
         visible = [threads | ({VISIBLE: found[n % len(found)]} if found else {}) for n in range(options.workers)]
         self._slots = [Slot(n, extra) for n, extra in enumerate(visible)]
-        self._over: str | None = None  # why no more trials are begun
+        self._over: str | None = None  # why no more trials start
         self._bug: str | None = None  # the traceback that ended the search
-        self._away: float | None = None  # since when the store is out of reach, by time.monotonic
+        self._away: float | None = None  # since when the store cannot be reached, by time.monotonic
         self._pause, self._next_ask, self._next_renewal = 0.0, 0.0, 0.0
 
     def __enter__(self) -> Self:
-        self._study._session.waits = False  # for a server that is away: it looks after its runs meanwhile
+        self._study._session.waits = False  # for a server that does not answer, because it must watch its trials
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for slot in self._slots:
-            if slot.trial is not None:  # the crew leaves in the middle of it
+            if slot.trial is not None:  # the crew ends during the trial
                 self._dismiss(slot)
                 with suppress(HaltuneError):
                     self._study.sync()
@@ -162,12 +164,12 @@ class Crew:
     def work(self) -> Outcome:
         """Train until the search is over, or Ctrl-C.
 
-        Raises TrainingFailed, KeyboardInterrupt after a second signal, SystemExit after SIGTERM and SIGUSR1, and what
-        the study raises.
+        Raises TrainingFailed, KeyboardInterrupt after a second signal, SystemExit after SIGTERM and SIGUSR1, and the
+        errors of the study.
         """
         progress, logger = self._options.progress, self._study._session.logger
         if progress is not False:
-            logger.note(f"what the runs print goes to {self._logs}, a file a trial")
+            logger.note(f"The output of each trial goes to its own file in {self._logs}")
         quiet = logger.silenced() if progress is False else nullcontext()
         with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
             while not (self._over and all(slot.trial is None for slot in self._slots)):
@@ -175,9 +177,9 @@ class Crew:
                     raise interrupts.error
                 if interrupts.count and not self._marker.exists():
                     who = named(interrupts.number)
-                    self._leave(f"stopped by {who}; the same program continues where it was")
+                    self._leave(f"stopped by {who}; to continue, start the same program again")
                     _log.warning(
-                        "%s received: the epochs under way are finished and saved; a second one ends at once", who
+                        "%s received. The current epochs are finished and saved. A second one ends at once.", who
                     )
                 self._fill()
                 self._watch()
@@ -224,7 +226,7 @@ class Crew:
     # -- busy ones ----------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Wait a moment for news and take it in."""
+        """Wait a moment for the children, and handle those that ended."""
         children = [slot.child for slot in self._slots if slot.trial and slot.child]
         news = [thing for child in children for thing in child.waitables()]
         pause = min(_LOOK, max(0.0, self._next_ask - time.monotonic())) if self._pause else _LOOK
@@ -238,10 +240,10 @@ class Crew:
         self._renew()
 
     def _bear(self, error: StoreError) -> None:
-        """Wait for a store that is out of reach; what trains goes on. Raises `error` when it stays away."""
+        """Wait for a store that cannot be reached, while trials train. Raises `error` after a long time."""
         now = time.monotonic()
         if self._away is None:
-            _log.warning("the store is out of reach, and runs train on: %s", error)
+            _log.warning("The store cannot be reached. Trials continue to train. %s", error)
         self._away = now if self._away is None else self._away
         if now - self._away > _STORE_AWAY and all(slot.trial is None for slot in self._slots):
             raise error
@@ -257,7 +259,7 @@ class Crew:
             if slot.ending is not None:
                 self._ended(slot, trial, slot.ending)
         except StoreError as error:
-            self._bear(error)  # it is looked at again
+            self._bear(error)  # tried again later
 
     def _ended(self, slot: Slot, trial: Trial, ending: Ending) -> None:
         self._study.sync()
@@ -292,7 +294,7 @@ class Crew:
             slot.child = None
 
     def _renew(self) -> None:
-        """Keep the leases of what trains, however long its epochs; and what the machine slept off its account."""
+        """Renew the leases of trials, also during long epochs; log the time that the machine slept."""
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):
@@ -302,14 +304,14 @@ class Crew:
         self._next_renewal = time.monotonic() + self._study._session.lease_seconds / 4.0
         for slot in self._slots:
             if slot.trial is not None:
-                with suppress(HaltuneError):  # the store is away for a while: reports wait for it, too
+                with suppress(HaltuneError):  # the store cannot be reached for a while; reports wait for it too
                     slot.trial.heartbeat()
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and SIGUSR1, counted: once means finish and save, twice leave at once.
+    """Counts Ctrl-C, SIGTERM and SIGUSR1: once means finish and save, twice end at once.
 
-    Outside the main thread, where no handler can be set, there are none.
+    Outside the main thread no handler can be set, so none are counted.
     """
 
     def __init__(self) -> None:
@@ -328,7 +330,7 @@ class Interrupts:
 
     @property
     def error(self) -> BaseException:
-        """What ends the program after the first signal."""
+        """The exception that ends the program after the first signal."""
         return KeyboardInterrupt() if self.number == signal.SIGINT else SystemExit(128 + self.number)  # as shells count
 
     def _count(self, number: int, frame: FrameType | None) -> None:
@@ -337,12 +339,12 @@ class Interrupts:
 
 
 _REFRESH = 0.5  # seconds
-Busy = Sequence[tuple[int, Trial | None]]  # worker, what it trains
+Busy = Sequence[tuple[int, Trial | None]]  # worker, its trial
 
 
 @contextmanager
 def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Iterator[Callable[[Busy, str | None], None]]:
-    """Yield what shows the workers' trials: a table on a terminal; elsewhere nothing, because the study logs."""
+    """Yield a function that shows the workers' trials: a table on a terminal; otherwise nothing, as the study logs."""
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:
         raise ImportError(f"progress=True needs Rich: {installing('cli')}")
@@ -359,7 +361,7 @@ def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Itera
         if time.monotonic() < due:
             return
         due = time.monotonic() + _REFRESH
-        with suppress(HaltuneError):  # the store is away: the picture stays as it was
+        with suppress(HaltuneError):  # the store cannot be reached: the table stays as it was
             study.sync()
             live.update(_picture(study, busy, over), refresh=True)
 
@@ -368,7 +370,7 @@ def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Itera
 
 
 def _picture(study: Study, busy: Busy, over: str | None) -> Any:
-    """Trials, epochs, what is spent, the incumbent, a row for each worker, and why no more trials start."""
+    """Draw the spent budget, the best trial, a row for each worker, and why no more trials start."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

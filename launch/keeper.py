@@ -1,12 +1,11 @@
-"""The study's log and checkpoints at a distance: an actor keeps them, and workers on other nodes ask it.
+"""Remote access to a study's log and checkpoints: an actor, the keeper, owns them; workers on other nodes call it.
 
-Ray starts the actor again when it dies, from the log on the disk, and repeats a call that it did not answer. So every
-call may come twice, and does the second time what the first one did: an event that is in the log already is not
-appended again, and a piece of a file is written to its place.
+If the actor dies, Ray starts it again from the log on the disk, and repeats calls without an answer. So every call is
+idempotent: an event that is in the log already is not appended again, and a piece of a file has a fixed place.
 
-A worker that does not see the study's folder of checkpoints writes them on its node, and they are carried piece by
-piece. A checkpoint counts once the keeper has all of it on its disk, under its name; only then is it recorded. A worker
-that is killed leaves its own copy behind, which the next one on that node removes.
+A worker that cannot reach the study's folder of checkpoints writes them on its node, and copies them to the keeper
+piece by piece. A checkpoint is recorded once the keeper has all of it on its disk, under its name. A killed worker
+leaves its own copy behind, which the next worker on that node removes.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from haltune.store.checkpoints import Checkpoints
 from haltune.store.open import open_store
 
 PAGE = 2000  # events in an answer
-PIECE = 8 * 2**20  # bytes in a call: object stores are small where memory is
+PIECE = 8 * 2**20  # bytes in a call: on small machines object stores are small
 _FOLDER = "haltune-ray-"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a call."""
+    """The result of a call."""
 
     answer: Any
     error: Exception | None
-    now: float  # seconds since the epoch, store's clock
-    leave: str | None  # why workers should let go of their trials
+    now: float  # the store's clock, seconds since 1970
+    leave: str | None  # why workers must give back their trials
 
 
 class Keeper:
-    """Owns the store of a study. The launcher makes an actor of it, on its own node."""
+    """Owns the store of a study; an actor on the launcher's node."""
 
     def __init__(self, address: str, checkpoints: Checkpoints) -> None:
         self._store, self._checkpoints = open_store(address), checkpoints
@@ -57,15 +56,15 @@ class Keeper:
         self._leave: str | None = None
 
     def leave(self, why: str) -> None:
-        """Have workers leave their trials at their next reports."""
+        """Make workers give back their trials at their next reports."""
         self._leave = why
 
     def log(self, method: Callable[..., object], *arguments: Any) -> Reply:
-        """Call a method of PagedLog: `keeper.log(PagedLog.names)`. Answers and errors are in the reply."""
+        """Call a method of PagedLog: `keeper.log(PagedLog.names)`. The reply has the answer or the error."""
         return self._reply(method, self._log, *arguments)
 
     def files(self, function: Callable[..., object], *arguments: Any) -> Reply:
-        """Call a function of the study's checkpoints, likewise."""
+        """Call a function of the study's checkpoints, as `log` does."""
         return self._reply(function, self._checkpoints, *arguments)
 
     def _reply(self, ask: Callable[..., object], *arguments: Any) -> Reply:
@@ -73,13 +72,13 @@ class Keeper:
         error: Exception | None = None
         try:
             answer = ask(*arguments)
-        except (HaltuneError, Conflict, OSError) as raised:  # the rest is a bug
+        except (HaltuneError, Conflict, OSError) as raised:  # other errors are bugs
             error = raised
         return Reply(answer, error, self._store.now(), self._leave)
 
 
 class PagedLog:
-    """A store, as it can be asked from afar: in pages, and the same thing twice."""
+    """A store for remote calls: it answers in pages, and its calls are idempotent."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -88,13 +87,13 @@ class PagedLog:
         return self._store.names()
 
     def read(self, name: str, start: int, stop: int | None) -> list[ev.Event]:
-        """See Store; PAGE events at most."""
+        """See Store; returns at most PAGE events."""
         return list(islice(self._store.read(name, start, stop), PAGE))
 
     def append(
         self, name: str, events: Sequence[ev.Event], seen: int, about: int | None, lease: Lease | Release | None
     ) -> int:
-        conflicts = about is None or about >= 0  # else what is there already must be looked for
+        conflicts = about is None or about >= 0  # otherwise the store raises no Conflict if the event is there already
         if not conflicts and (found := self._found(name, events, seen)) is not None:
             return found
         try:
@@ -117,7 +116,7 @@ class PagedLog:
         self._store.renew(name, lease)
 
     def _found(self, name: str, events: Sequence[ev.Event], seen: int) -> int | None:
-        """Where these very events are in the log since `seen`; an event's time tells it from all others."""
+        """Return the position of the same events in the log since `seen`; events differ by their time."""
         wanted = [to_json(event) for event in events]
         since = [to_json(event) for event in self._store.read(name, seen)]
         for n in range(len(since) - len(wanted) + 1):
@@ -186,8 +185,8 @@ class KeeperStore:
 
     def __reduce__(self) -> NoReturn:
         raise NotSupported(
-            "on Ray a trial is trained by one process: a strategy that spawns others, such as 'ddp_spawn', cannot take "
-            "its study there. Train on several devices by haltune.launch.run or `haltune run`"
+            "On Ray one process trains a trial, so a strategy that spawns processes, such as 'ddp_spawn', does not "
+            "work. To train on several devices, use haltune.launch.run or `haltune run`."
         )
 
 
@@ -219,7 +218,7 @@ def supersede(kept: Checkpoints, latest: str) -> None:
 
 
 def contents(kept: Checkpoints, path: str) -> list[tuple[str, int | None]]:
-    """Return the files of a checkpoint and what is beside it: bytes, None for a folder."""
+    """Return the files of a checkpoint with their sizes in bytes, None for a folder."""
     return [
         (p.relative_to(kept.folder).as_posix(), None if p.is_dir() else p.stat().st_size)
         for p in _parts(kept.folder / path)
@@ -233,7 +232,7 @@ def read_piece(kept: Checkpoints, path: str, offset: int) -> bytes:
 
 
 class Carried(Checkpoints):
-    """The worker's side."""
+    """The checkpoints of a worker that cannot reach the study's folder."""
 
     def __init__(self, keep: int, ask: Callable[..., Any]) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):  # by killed workers of this node
@@ -253,13 +252,13 @@ class Carried(Checkpoints):
             self._ask(publish, part, name)
         except BaseException:
             discard(final)
-            with suppress(Exception):  # what went wrong matters more
+            with suppress(Exception):  # the first error matters more
                 self._ask(discard_part, part)
             raise
         return final
 
     def fetch(self, path: str | None) -> None:
-        """Make a folder for this user alone, and bring a checkpoint of the log there if it is one of the study's."""
+        """Make a folder that only this user can read, and copy a checkpoint of the study there."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         if path is None or not Path(path).is_relative_to(self.folder):
             return
@@ -278,7 +277,7 @@ class Carried(Checkpoints):
         return str(self.folder / path) if path.startswith("trial-") else path
 
     def missing(self, path: str | None) -> bool:
-        """Only the keeper could tell."""
+        """Return False, because only the keeper knows."""
         return False
 
     def room_for(self, trial: int, size: int) -> None:
@@ -311,7 +310,7 @@ class Carried(Checkpoints):
 
 
 def _parts(path: Path) -> Iterator[Path]:
-    """A checkpoint, what is beside it, and what is in them; folders before their contents."""
+    """Yield a checkpoint, its companion files, and their contents; folders before their contents."""
     for part in (path, *path.parent.glob(f"{glob.escape(path.name)}.*")):
         if part.exists():
             yield part

@@ -1,4 +1,4 @@
-"""What a training may take of this machine: time, memory and accelerators; and how its processes end."""
+"""Limits of a training on this machine: time, memory and accelerators; and the end of its processes."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from haltune.store.checkpoints import bytes_of, readable
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: of one attempt, start-up included. memory: bytes of its processes together. None: no limit."""
+    """Limits of one attempt. seconds: start-up included. memory: bytes of all its processes. None: no limit."""
 
     seconds: float | None = None
     memory: int | None = None
 
     @classmethod
     def of(cls, timeout: float | str | None, memory: float | str | None) -> Limits:
-        """From what a user wrote, such as "30min" and "8GB". Raises InvalidInput, NotSupported off Linux."""
+        """Read a user's limits, such as "30min" and "8GB". Raises InvalidInput; NotSupported for memory off Linux."""
         if memory is not None and not sys.platform.startswith("linux"):
-            raise NotSupported("memory_limit reads /proc, which this system does not have: leave it out")
+            raise NotSupported("memory_limit needs /proc, which this system does not have. Leave it out.")
         seconds = None if timeout is None else seconds_of(timeout, "trial_timeout")
         return cls(seconds, bytes_of(memory, "memory_limit"))
 
     def exceeded(self, session: int, seconds: float) -> str | None:
-        """Why the run of this session, so old, must end; None when it may go on."""
+        """Return why the trial of this session must end after so many seconds; None if it may continue."""
         if self.seconds is not None and seconds > self.seconds:
-            return f"trial_timeout: it ran for {seconds:.0f} s, and {self.seconds:g} s are allowed"
+            return f"trial_timeout: it ran for {seconds:.0f} s; {self.seconds:g} s are allowed"
         if self.memory is not None and (used := memory(session)) > self.memory:
-            return f"memory_limit: it took {readable(used)}, and {readable(self.memory)} are allowed"
+            return f"memory_limit: it used {readable(used)}; {readable(self.memory)} are allowed"
         return None
 
 
 def memory(session: int) -> int:
-    """Bytes that the processes of a session take, shared pages in parts."""
+    """Return the bytes that the processes of a session use; shared pages count in proportion."""
     total = 0
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -55,9 +55,9 @@ def memory(session: int) -> int:
 
 
 def kill(child: int) -> None:
-    """End a child and all that it started in its process group; nothing once it was reaped.
+    """Kill a child and its process group, unless the child was reaped.
 
-    Then its number may be another process's. Until then it is its own, and its group's, though it has ended.
+    After that another process may have its number. Before, the number stays reserved, also if the child has ended.
     """
     if ended(child) is None:
         return
@@ -69,7 +69,7 @@ def kill(child: int) -> None:
 
 
 def kill_rest(child: int, seconds: float = 0.0) -> None:
-    """End what a child left behind in its group, once it has ended: for that it is waited for so long at most."""
+    """Kill the rest of a child's process group once the child has ended; wait for that at most so many seconds."""
     until = time.monotonic() + seconds
     while hasattr(os, "waitid") and ended(child) is False and time.monotonic() < until:
         time.sleep(0.01)
@@ -78,9 +78,9 @@ def kill_rest(child: int, seconds: float = 0.0) -> None:
 
 
 def ended(child: int) -> bool | None:
-    """Whether a child has ended, which it is not reaped by; None when it was reaped, or never ours.
+    """Return whether a child has ended, without reaping it; None if it was reaped or is not a child.
 
-    Where the system does not tell, False.
+    False if the system cannot say.
     """
     if not hasattr(os, "waitid"):
         return False
@@ -99,7 +99,7 @@ def how_it_died(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hints = {"SIGKILL": " (out of memory?)", "SIGSEGV": " (a fault in compiled code)", "SIGABRT": " (aborted)"}
+    hints = {"SIGKILL": " (perhaps out of memory)", "SIGSEGV": " (a fault in compiled code)", "SIGABRT": " (aborted)"}
     return f"was killed by {name}{hints.get(name, '')}"
 
 
@@ -107,7 +107,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
-    """The devices to share out, by their names in CUDA_VISIBLE_DEVICES: "auto" finds them, None leaves them alone.
+    """Return the devices for workers, by their names in CUDA_VISIBLE_DEVICES: "auto" finds them, None gives none.
 
     Raises InvalidInput for anything but "auto", None and a list of numbers or names.
     """
@@ -123,15 +123,15 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
             return []
         return [str(i) for i, line in enumerate(listing.stdout.splitlines()) if line.startswith("GPU ")]
     if isinstance(gpus, str) or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
-        raise InvalidInput(f"gpus={gpus!r}: 'auto', None, or a list such as [0, 1] of devices to share among workers")
+        raise InvalidInput(f"gpus={gpus!r}: use 'auto', None, or a list of devices such as [0, 1].")
     return [str(g) for g in gpus]
 
 
-THREADS = "OMP_NUM_THREADS"  # of NumPy's and PyTorch's libraries
+THREADS = "OMP_NUM_THREADS"  # for the libraries of NumPy and PyTorch
 
 
 def threads_of(workers: int) -> dict[str, str]:
-    """The environment by which workers share the CPUs; nothing for one, nor where the user has set a number."""
+    """Return an environment that shares the CPUs among workers; empty for one worker, or if the user has set it."""
     if workers < 2 or any(name in os.environ for name in (THREADS, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")):
         return {}
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -140,7 +140,7 @@ def threads_of(workers: int) -> dict[str, str]:
 
 @contextmanager
 def set_while(values: dict[str, str]) -> Iterator[None]:
-    """Our environment with `values`, for a process that inherits it when it starts."""
+    """Set environment variables in the block, for a process that starts in it."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,6 +1,6 @@
 """`run`: a search on this machine, with a process for each worker.
 
-A worker is a process of Python that opens the study again and calls train(trial), one trial after another.
+A worker is a Python process that opens the study and calls train(trial), one trial after another.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .crew import Child, Crew, Ending, Options, Slot
 
 Train = Callable[[Trial], object]
 Errors = tuple[type[BaseException], ...]
-_READY, _BEGUN = "ready", "begun"  # what a worker says when it can train, and when it takes up a trial
+_READY, _BEGUN = "ready", "begun"  # messages of a worker: it can train; it has started a trial
 _SPAWN = multiprocessing.get_context("spawn")  # a forked process would share threads' locks and CUDA's state
 
 
 class Worker(Child):
-    """A Child that is started once and trains many trials; frameworks are imported once."""
+    """A Child that starts once and trains many trials, so that frameworks are imported once."""
 
     def __init__(
         self, study: Study, holder: str, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]
@@ -53,7 +53,7 @@ class Worker(Child):
     def begin(self, trial: Trial, log: Path) -> None:
         self.began = None
         log.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):  # it is dead already, which poll says
+        with suppress(OSError):  # it has died already; poll returns that
             self._pipe.send((trial.id, trial.attempt, str(log)))
 
     def waitables(self) -> Sequence[Any]:
@@ -74,10 +74,10 @@ class Worker(Child):
         limits.kill_rest(self.session, 5.0)
         self._process.join(5.0)
         how = limits.how_it_died(self._process.exitcode)
-        if not self._started and (self._process.exitcode or 0) > 0:  # so would the next one
+        if not self._started and (self._process.exitcode or 0) > 0:  # the next one would die too
             return Ending(
-                raised=f"a worker {how} before it could train: it imports the program and opens the study; what it "
-                "printed above says more"
+                raised=f"A worker {how} before it could train, when it imported the program or opened the study. See "
+                "its output above."
             )
         return Ending(died=how)
 
@@ -93,9 +93,9 @@ class Worker(Child):
 def check_called(train: Any, retry_on: Any) -> Errors:
     errors = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     if not all(isinstance(e, type) and issubclass(e, Exception) for e in errors):
-        raise InvalidInput(f"retry_on={retry_on!r}: exceptions such as (ConnectionError, OSError)")
+        raise InvalidInput(f"retry_on={retry_on!r}: use exceptions such as (ConnectionError, OSError).")
     if not callable(train):
-        raise InvalidInput(f"train={train!r}: a function that trains the trial it is called with")
+        raise InvalidInput(f"train={train!r} is not a function. Pass a function that trains a trial, train(trial).")
     return errors
 
 
@@ -118,7 +118,7 @@ def _work(
         sys.stdout.flush()
         sys.stderr.flush()
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(file, 1)  # what compiled code prints goes to the log, too
+        os.dup2(file, 1)  # the output of compiled code goes to the log too
         os.dup2(file, 2)
         os.close(file)
         with suppress(OSError):
@@ -126,7 +126,7 @@ def _work(
         try:
             ending = Ending(train_one(study, study._take(id, attempt, holder, leaving), train, retry_on))
         except LeaseLost:
-            ending = Ending()  # it went to another worker before this one began
+            ending = Ending()  # it went to another worker before this one started it
         sys.stdout.flush()
         with suppress(OSError):
             pipe.send(ending)
@@ -160,34 +160,33 @@ def run(
 ) -> Outcome:
     """Train the trials of a study in processes of this machine until the search is over.
 
-    Several workers share the CPUs of the machine: each has OMP_NUM_THREADS of CPUs / workers, unless you set it.
-    Whatever happens to a worker, a crash, a kill, a fault in compiled code, the search goes on: its trial is offered
-    again from its last checkpoint, up to the study's max_retries times, and has failed then. Ctrl-C, SIGTERM
-    or SIGUSR1, once: the epochs under way are finished and saved; twice: the program ends at once. Either way the same
-    program continues where it was.
+    Several workers share the CPUs: each gets OMP_NUM_THREADS = CPUs / workers, unless you set it. If a worker crashes
+    or is killed, the search continues: the trial is offered again from its last checkpoint, up to the study's
+    max_retries times; then it has failed. After one Ctrl-C, SIGTERM or SIGUSR1 the current epochs are finished and
+    saved; after a second one the program ends at once. To continue, start the same program again.
 
     Args:
         study: A study whose store is a file or a server.
-        train: Called as train(trial) in a worker: a function at the top of a module.
-        workers: Processes that train at a time. Default: 1.
-        gpus: Devices to share out, one for each worker while there are enough (CUDA_VISIBLE_DEVICES): a list of
-            numbers or names, "auto" to find them (the default), None to leave the environment alone.
-        trial_timeout: Seconds, or a text such as "30min", that one attempt may take before it has failed.
-            Default: None, no limit.
-        memory_limit: Bytes, or a text such as "8GB", that an attempt's processes may take together before it has
-            failed; on Linux. Default: None, no limit.
-        retry_on: Exceptions of `train` after which its trial is offered again, as if its worker had been lost.
+        train: Called as train(trial) in a worker. A function at the top of a module.
+        workers: Number of processes that train at the same time. Default: 1.
+        gpus: Devices for the workers, by CUDA_VISIBLE_DEVICES: one each, or shared if there are fewer. A list of
+            numbers or names, "auto" to find them (the default), or None to leave the environment unchanged.
+        trial_timeout: Time limit of one attempt, in seconds or as a text such as "30min". Beyond it the trial has
+            failed. Default: None, no limit.
+        memory_limit: Memory limit of an attempt's processes together, in bytes or as a text such as "8GB"; on Linux.
+            Beyond it the trial has failed. Default: None, no limit.
+        retry_on: Exceptions of `train` after which its trial is offered again, as after the loss of a worker.
             Default: none.
-        progress: Show what trains. Default: None, on a terminal with Rich.
-        logs: The folder for what runs print, a file a trial. Default: None, beside the store.
+        progress: Show the trials that train. Default: None, on a terminal with Rich.
+        logs: The folder for the output of trials, one file each. Default: None, next to the store.
 
     Returns:
         Whether the search is over, and why.
 
     Raises:
-        InvalidInput: For what does not fit.
+        InvalidInput: For invalid arguments.
         NotSupported: For a study in memory.
-        TrainingFailed: When the training raises before any trial succeeded, or max_failures times in a row.
+        TrainingFailed: If the training raises before any trial succeeded, or max_failures times in a row.
         KeyboardInterrupt: After a second Ctrl-C.
         SystemExit: After SIGTERM, with code 143, and SIGUSR1, 138.
 
@@ -207,14 +206,14 @@ def run(
                 study = Study(problem, RandomSearch(), "search.db", budget=Budget(trials=4))
                 print(run(study, train, workers=2).reason)
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as CPython itself finds out
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # CPython checks this too
         raise InvalidInput(
-            "launch.run was called while a worker imports this program: call it under `if __name__ == '__main__':`"
+            "launch.run was called while a worker imports this program. Call it under `if __name__ == '__main__':`."
         )
     if this().place.rank:
         raise NotSupported(
-            "this process is one rank of a distributed training, which runs the program from its beginning: launch "
-            "such a training by `haltune run -- python train.py`"
+            "This process is one rank of a distributed training, and each rank runs the whole program. Launch such a "
+            "training with `haltune run -- python train.py`."
         )
     options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
     errors = check_called(train, retry_on)
@@ -222,8 +221,8 @@ def run(
         pickle.dumps(train)
     except Exception as error:
         raise InvalidInput(
-            f"train={train!r} cannot be found by another process ({error}): define it at the top of a module with def, "
-            "not inside a function, as a lambda or in a notebook's cell"
+            f"Another process cannot import train={train!r} ({error}). Define it with def at the top of a module, "
+            "not inside a function, as a lambda or in a notebook's cell."
         ) from error
 
     def start(slot: Slot, marker: Path) -> Worker:

@@ -1,11 +1,11 @@
-"""haltune.launch.ray: a search on a Ray cluster, whose workers and nodes come and go.
+"""haltune.launch.ray: a search on a Ray cluster, whose workers and nodes may die or join.
 
     from haltune.launch import ray
 
-    ray.run(study, train, resources={"CPU": 1, "GPU": 0.5}, workers=8)  # train(trial) is the body of a search's loop
+    ray.run(study, train, resources={"CPU": 1, "GPU": 0.5}, workers=8)  # train(trial) trains one trial
 
-This program asks for all workers. An actor on its node keeps the log (see `keeper`): its SQLite file, or the connection
-to PostgreSQL. Each trial is a task, in room that Ray keeps free for it on any node, and reports to the actor.
+This program asks for all workers. An actor on its node owns the log (see `keeper`): a SQLite file, or the connection to
+PostgreSQL. Each trial is a task in a placement group on any node, and reports to the actor.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from .processes import Errors, Train, check_called, train_one
 
 _PAUSE = 0.5  # seconds before a keeper that cannot be reached is called again
 _log = logging.getLogger("haltune")
-_SILENCE = 20.0  # seconds without room before a word is said
-_LOOK = 0.2  # seconds between questions whether there is room
-_DISPLACED = 5.0  # seconds without room before a trial that waits for it is given back
-_REPEAT = 1.0  # seconds between requests to leave: a keeper that restarts forgets them
+_SILENCE = 20.0  # seconds without free resources before a warning
+_LOOK = 0.2  # seconds between checks for free resources
+_DISPLACED = 5.0  # seconds without free resources before a waiting trial is given back
+_REPEAT = 1.0  # seconds between requests to give back trials, which a restarted keeper forgets
 
 
 class KeeperConnection:
-    """What connects a process with the keeper. A call waits while the keeper restarts."""
+    """The connection of a process to the keeper. A call waits while the keeper restarts."""
 
     def __init__(self, keeper: Any) -> None:
         self._keeper = keeper
@@ -83,8 +83,8 @@ class KeeperConnection:
                 time.sleep(_PAUSE)
             except RayActorError as error:
                 raise StoreError(
-                    "the actor that keeps the study is gone: it was started again max_restarts times, or its node "
-                    f"died. What it recorded is on the disk; the same program continues from there ({error})"
+                    "The actor that keeps the study is gone: it died more than max_restarts times, or its node died. "
+                    f"Its log is on the disk. To continue, start the same program again. ({error})"
                 ) from error
         self._leave = reply.leave
         self.ahead = reply.now - (started + time.time()) / 2.0
@@ -95,7 +95,7 @@ class KeeperConnection:
 
 @dataclass(frozen=True)
 class Job:
-    """What all tasks of a launcher have in common."""
+    """Data that all tasks of a launcher share."""
 
     token: str  # of this launch
     keeper: Any
@@ -105,16 +105,16 @@ class Job:
     train: Train
     retry_on: Errors
     probe: Path  # a file in the folder of the checkpoints
-    shared: bool | None  # whether each node sees that folder; None: look for the probe
+    shared: bool | None  # whether each node can reach that folder; None: look for the probe
 
 
 def train_trial(job: Job, id: int, attempt: int) -> str | None:
-    """Train a trial; the traceback of an error that ends the search."""
+    """Train a trial; return the traceback of an error that ends the search, or None."""
     study, line = _opened(job)
     try:
         trial = study._take(id, attempt, job.holder, line.leaving)
     except LeaseLost:
-        return None  # it went to another worker before this one began
+        return None  # it went to another worker before this one started it
     kept = study.checkpoints
     if not isinstance(kept, Carried):
         return train_one(study, trial, job.train, job.retry_on)
@@ -125,11 +125,11 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
         kept.clear()
 
 
-_studies: dict[str, tuple[Study, KeeperConnection]] = {}  # of this process: the launcher's it last worked for
+_studies: dict[str, tuple[Study, KeeperConnection]] = {}  # of this process, for the last launcher
 
 
 def _opened(job: Job) -> tuple[Study, KeeperConnection]:
-    """The study as this process has it: its log is read once."""
+    """Return this process's study; its log is read once."""
     if job.token not in _studies:
         _studies.clear()
         line = KeeperConnection(job.keeper)
@@ -146,14 +146,14 @@ _TASK = ray.remote(train_trial)
 
 
 class Room(Child):
-    """Room for one run at a time, on whatever node has it, and a task for each trial."""
+    """Resources for one trial at a time, on any node, and a task for each trial."""
 
     def __init__(self, job: Any, keeper: Any, resources: Mapping[str, float], marker: Path) -> None:
         self._job, self._keeper, self._resources, self._marker = job, keeper, dict(resources), marker
         self._group = placement_group([self._resources])
         self._run: Any = None
         self._since, self._next_look, self._next_request = time.monotonic(), 0.0, 0.0
-        self._lacks: float | None = None  # since when it has lost its room, by time.monotonic
+        self._lacks: float | None = None  # since when it has no resources, by time.monotonic
         self._warned = False
 
     def ready(self) -> bool:
@@ -165,7 +165,7 @@ class Room(Child):
             return True
         if now - self._since > _SILENCE and not self._warned:
             self._warned = True
-            _log.warning("no node of the cluster has %s free: a worker waits for it", self._resources)
+            _log.warning("A worker waits: no node of the cluster has %s free.", self._resources)
         return False
 
     def begin(self, trial: Trial, log: Path) -> None:
@@ -179,7 +179,7 @@ class Room(Child):
     def poll(self) -> Ending | None:
         if self._marker.exists() and time.monotonic() > self._next_request:
             self._next_request = time.monotonic() + _REPEAT
-            self._keeper.leave.remote("the launcher was asked to stop: this run continues later")
+            self._keeper.leave.remote("the launcher was asked to stop: this trial continues later")
         done, _ = ray.wait([self._run], timeout=0)
         if done:
             return _ending(lambda: ray.get(self._run))
@@ -192,7 +192,7 @@ class Room(Child):
         return bool(placement_group_table(self._group).get("state") == "CREATED")
 
     def _is_displaced(self) -> bool:
-        """True when the node died before the task began, and no other has had room since: others may have."""
+        """Return whether the node died before the task started, and no other node has had free resources since."""
         now = time.monotonic()
         if now < self._next_look:
             return False
@@ -209,10 +209,10 @@ class Room(Child):
 def _ending(outcome: Callable[[], str | None]) -> Ending:
     try:
         return Ending(raised=outcome())
-    except RayTaskError as error:  # not the training, which train_one forgives or returns: what surrounds it
+    except RayTaskError as error:  # an error around the training; train_one handles the training's own
         return Ending(raised=re.sub(r"\x1b\[[0-9;]*m", "", str(error)))  # without colours
     except WorkerCrashedError:
-        return Ending(died="ended without a word; Ray's log of it may say more")
+        return Ending(died="ended without a message; see Ray's log of it")
     except NodeDiedError:
         return Ending(died="was on a node that died")
     except OutOfMemoryError:
@@ -231,7 +231,7 @@ def _options(resources: Mapping[str, float]) -> dict[str, Any]:
 
 
 def checked(resources: Mapping[str, float]) -> dict[str, float]:
-    """Resources without those of which nothing is needed. Raises InvalidInput for what is none."""
+    """Return the resources of which more than 0 is needed. Raises InvalidInput for invalid ones."""
     wrong = not isinstance(resources, Mapping) or any(
         not isinstance(name, str)
         or isinstance(amount, bool)
@@ -241,13 +241,13 @@ def checked(resources: Mapping[str, float]) -> dict[str, float]:
     )
     if wrong or not any(resources.values()):
         raise InvalidInput(
-            f"resources={resources!r}: what a run takes of its node, such as {{'CPU': 1, 'GPU': 0.5}}; a part of one, "
-            "or whole numbers"
+            f"resources={resources!r}: name the resources of one trial, such as {{'CPU': 1, 'GPU': 0.5}}. An amount is "
+            "at most 1, or a whole number."
         )
     return {name: float(amount) for name, amount in resources.items() if amount}
 
 
-_LOG, _FILES = 8, 2  # calls that the keeper answers at a time
+_LOG, _FILES = 8, 2  # calls that the keeper answers at the same time
 
 
 def run(
@@ -265,36 +265,36 @@ def run(
 ) -> Outcome:
     """Train the trials of a study on a Ray cluster until the search is over.
 
-    An actor keeps the study's log, on the node of this program, beside the SQLite file. Any other node may die. When
-    this one does the search ends there, and the same program goes on: on that node, once it is back, or with
-    PostgreSQL on any. Ctrl-C, or SIGTERM, once: the epochs under way are finished and saved; twice: leave at once.
-    Connects to the cluster if the program did not: to that of RAY_ADDRESS, or of this machine, or a new one here.
+    An actor keeps the study's log, on the node of this program, next to the SQLite file. Any other node may die. If
+    this node dies, the search ends; start the same program again on this node, or, with PostgreSQL, on any node. After
+    one Ctrl-C or SIGTERM the current epochs are finished and saved; after a second one the program ends at once. If
+    the program is not connected to a cluster, it connects: to RAY_ADDRESS, to one of this machine, or to a new one.
 
     Args:
         study: A study whose store is a file or a server.
         train: Called as train(trial) in a Ray task: any function that Ray can send.
-        resources: What a run takes of its node; a part of a GPU, {"GPU": 0.5}, shares it. A worker for which no node
-            has room waits for one, without a trial; nodes may join at any time. Default: None, {"CPU": 1}.
-        workers: Runs that train at a time. Default: 1.
-        max_retries: How often a trial whose worker or node died is offered again, from its last checkpoint, before
-            it has failed. Default: None, the study's.
-        max_restarts: How often the actor may die; it goes on from the log, and reports wait for it. Default: 10.
-        trial_timeout: Seconds, or a text such as "30min", that one attempt may take before it has failed.
-            Default: None, no limit.
-        retry_on: Exceptions of `train` after which its trial is offered again, as if its worker had been lost.
+        resources: Resources of one trial. Trials can share a GPU: {"GPU": 0.5}. If no node has enough, a worker waits
+            without a trial; nodes may join at any time. Default: None, {"CPU": 1}.
+        workers: Number of trials that train at the same time. Default: 1.
+        max_retries: How often a trial is offered again, from its last checkpoint, after its worker or node died;
+            then it has failed. Default: None, the study's.
+        max_restarts: How often the actor may die. It restarts from the log, and reports wait for it. Default: 10.
+        trial_timeout: Time limit of one attempt, in seconds or as a text such as "30min". Beyond it the trial has
+            failed. Default: None, no limit.
+        retry_on: Exceptions of `train` after which its trial is offered again, as after the loss of a worker.
             Default: none.
-        shared: Whether every node sees the study's folder of checkpoints. Default: None, each worker looks; where it
-            does not see the folder, checkpoints are carried between its node and the actor's.
-        progress: Show what trains. Default: None, on a terminal with Rich. What runs print, Ray keeps and shows.
+        shared: Whether every node can reach the study's folder of checkpoints. If a worker cannot, its checkpoints are
+            copied between its node and the actor's. Default: None, each worker checks.
+        progress: Show the trials that train. Default: None, on a terminal with Rich. Ray shows the output of trials.
 
     Returns:
         Whether the search is over, and why.
 
     Raises:
-        InvalidInput: For what does not fit.
+        InvalidInput: For invalid arguments.
         NotSupported: For a study in memory, and for a program outside the cluster (Ray Client).
-        StoreError: When the actor cannot open the store there.
-        TrainingFailed, KeyboardInterrupt: As haltune.launch.run.
+        StoreError: If the actor cannot open the store.
+        TrainingFailed, KeyboardInterrupt: As in haltune.launch.run.
 
     Example:
         ::
@@ -315,7 +315,9 @@ def run(
     errors, needs = check_called(train, retry_on), checked({"CPU": 1} if resources is None else resources)
     check_counts(max_restarts=max_restarts)
     if not isinstance(study, Study):
-        raise InvalidInput(f"study={study!r}: a Study whose store is a file, Study(..., store='search.db')")
+        raise InvalidInput(
+            f"study={study!r} is not a Study. Pass one whose store is a file: Study(..., store='search.db')."
+        )
     study.store.address()
     ours = study
     if max_retries is not None:
@@ -336,11 +338,11 @@ def run(
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """In a cluster; one that this program was not in before is left at the end."""
+    """Connect to a cluster in the block, and disconnect at its end, unless the program is connected already."""
     if ray.util.client.ray.is_connected():
         raise NotSupported(
-            "this program is outside the cluster (Ray Client), and its study with it: run it on one of the cluster's "
-            "nodes, `ray job submit -- python search.py`"
+            "This program and its study are outside the cluster (Ray Client). Run it on a node of the cluster: "
+            "`ray job submit -- python search.py`."
         )
     connects = not ray.is_initialized()
     if connects:
@@ -362,7 +364,7 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
     try:
         ray.get(keeper.log.remote(PagedLog.names))
     except RayError as error:
-        raise StoreError(f"the study's actor does not start: {error}") from error
+        raise StoreError(f"The actor that keeps the study does not start: {error}") from error
     try:
         yield keeper
     finally:
@@ -371,7 +373,7 @@ def _kept(study: Study, max_restarts: int) -> Iterator[Any]:
 
 @contextmanager
 def _probe(study: Study) -> Iterator[Path]:
-    """A file by which a worker knows the study's folder of checkpoints from another of that name."""
+    """Make a file by which a worker recognizes the study's folder of checkpoints."""
     folder = study.checkpoints.folder
     folder.mkdir(parents=True, exist_ok=True)
     probe = folder / f".seen-{secrets.token_hex(8)}"
@@ -381,7 +383,7 @@ def _probe(study: Study) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             probe.unlink()
-            folder.rmdir()  # unless there are checkpoints
+            folder.rmdir()  # fails if there are checkpoints
 
 
 def _job(
@@ -394,6 +396,6 @@ def _job(
         return ray.put(Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared))
     except (TypeError, AttributeError) as error:
         raise InvalidInput(
-            f"Ray cannot send the training, or the study's functions, to its nodes: {error}. What cannot be pickled, "
-            "such as locks and open files, belongs inside train(trial)"
+            f"Ray cannot send the training, or the study's functions, to its nodes: {error}. Create what cannot "
+            "be pickled, such as locks and open files, inside train(trial)."
         ) from error

@@ -1,4 +1,4 @@
-"""`run_script`: any program as the training. It starts once for each trial and calls `haltune.current_trial()`."""
+"""`run_script`: train with any program, which starts once for each trial and calls `haltune.current_trial()`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from haltune.study.loading import VARIABLE, told
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot
 
-_TAIL = 4000  # bytes of a run's output that are recorded when it fails
+_TAIL = 4000  # bytes of a program's output that are recorded if it fails
 
 
 def run_script(
@@ -35,27 +35,27 @@ def run_script(
 ) -> Outcome:
     """Train the trials of a study by starting a program once for each, until the search is over.
 
-    The program calls `haltune.current_trial()` and reports to what it returns. One that ends with another exit
-    status than 0 has failed, with the last lines it printed. Its output goes to a file for each trial.
+    The program gets its trial from `haltune.current_trial()` and reports to it. If its exit status is not 0, the trial
+    has failed, and its last lines of output are recorded. The output of each trial goes to its own file.
 
     Args:
         study: A study whose store is a file or a server.
         command: The program and its arguments, a list of words.
-        workers: Programs that train at a time. Default: 1.
-        gpus: As of `run`. Default: "auto".
-        trial_timeout: Seconds, or a text such as "30min", that one attempt may take. Default: None, no limit.
-        memory_limit: Bytes, or a text such as "8GB", that an attempt's processes may take together; on Linux.
+        workers: Number of programs that train at the same time. Default: 1.
+        gpus: As in `run`. Default: "auto".
+        trial_timeout: Time limit of one attempt, in seconds or as a text such as "30min". Default: None, no limit.
+        memory_limit: Memory limit of an attempt's processes together, in bytes or as a text such as "8GB"; on Linux.
             Default: None, no limit.
-        progress: Show what trains. Default: None, on a terminal with Rich.
-        logs: The folder for what programs print, a file a trial. Default: None, beside the store.
-        fresh: Has no effect: every trial starts in a new process. Kept for programs that pass it. Default: True.
+        progress: Show the trials that train. Default: None, on a terminal with Rich.
+        logs: The folder for the output of trials, one file each. Default: None, next to the store.
+        fresh: Has no effect, because every trial starts in a new process. Default: True.
 
     Returns:
         Whether the search is over, and why.
 
     Raises:
-        InvalidInput: For a command that cannot be started, and for what does not fit.
-        NotSupported, TrainingFailed, KeyboardInterrupt: As `run`.
+        InvalidInput: For a command that cannot start, and for invalid arguments.
+        NotSupported, TrainingFailed, KeyboardInterrupt: As in `run`.
 
     Example:
         ::
@@ -77,7 +77,7 @@ def run_script(
             print(run_script(study, [sys.executable, "train.py"], workers=2).reason)
     """
     if isinstance(command, str) or not command:
-        raise InvalidInput(f"command={command!r}: a list of words, such as ['python', 'train.py']")
+        raise InvalidInput(f"command={command!r}: use a list of words, such as ['python', 'train.py'].")
     options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
     with Crew(study, options, lambda slot, marker: Script(study, command, slot, marker)) as crew:
         return crew.work()
@@ -104,8 +104,8 @@ class Script(Child):
                 )  # fmt: skip
         except OSError as error:
             trial.interrupt()
-            how = f"; write python {self._command[0]}" if self._command[0].endswith(".py") else ""
-            raise InvalidInput(f"cannot start {self._command[0]!r}: {error.strerror}{how}") from error
+            how = f" Write python {self._command[0]}." if self._command[0].endswith(".py") else ""
+            raise InvalidInput(f"Cannot start {self._command[0]!r}: {error.strerror}.{how}") from error
         self.session, self.began = self._process.pid, time.monotonic()
 
     def poll(self) -> Ending | None:
@@ -136,4 +136,4 @@ class Script(Child):
 
 
 class ScriptFailed(Exception):
-    """A program ended with another exit status than 0."""
+    """A program ended with an exit status other than 0."""

@@ -279,7 +279,7 @@ def _goals(study: optuna.Study, curves: Sequence[Curve]) -> tuple[list[Goal], li
     return [kinds[0](metric)], [odd] * bool(last)
 
 
-_REASON = "enqueued by you, in the place of: drawn at random"  # the reason that a study or a replay would write
+_REASON = "enqueued by you, instead of: drawn at random"  # the reason that a study or a replay would write
 _STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.INTERRUPTED}
 
 

@@ -366,7 +366,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"trial": self.trial.id, "source": self._fresh.source, "tokens": self._tokens}
+        state = {"trial": self.trial.id, "source": self._fresh.source}
+        state |= {"tokens": self._tokens} if self._tokens else {}
         return state | ({"random": self._to_save} if self._to_save else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

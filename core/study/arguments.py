@@ -1,4 +1,4 @@
-"""What a Study is made with, whichever way it is given, as a problem, a policy and a budget.
+"""Turn the arguments of Study into a problem, a policy and a budget.
 
 Study(Problem(space, Maximize("val_acc"), 30), BOBOS())
 Study({"lr": Float(1e-4, 1e-1, log=True)}, "val_acc", max_epochs=30, budget="30min")
@@ -40,16 +40,16 @@ _log = logging.getLogger("haltune")
 
 
 def length_of(max_epochs: Any, max_steps: Any, max_tokens: Any, unit: Any) -> tuple[Any, Any]:
-    """The length of a full training, and its unit. Raises InvalidInput for more than one of them."""
+    """Return the length of a full training and its unit. Raises InvalidInput if several lengths are given."""
     lengths = zip(LENGTHS, (max_epochs, max_steps, max_tokens), strict=True)
     given = {name: length for name, length in lengths if length is not None}
     if len(given) > 1:
-        raise InvalidInput(f"{' and '.join(given)}: a study counts in one unit. Give one of them")
+        raise InvalidInput(f"{' and '.join(given)}: a study counts in one unit. Give one of them.")
     if not given or max_epochs is not None:
         return max_epochs, unit
     ((argument, length),) = given.items()
     if unit not in (None, LENGTHS[argument]):
-        raise InvalidInput(f"{argument}= counts {LENGTHS[argument]}s, and unit={unit!r}. Leave unit= out")
+        raise InvalidInput(f"{argument}= counts {LENGTHS[argument]}s, but unit={unit!r}. Leave unit= out.")
     return length, LENGTHS[argument]
 
 
@@ -57,42 +57,42 @@ def problem_of(
     given: Any, second: Any, policy: Any, length: tuple[Any, Any], min_epochs: Any, judge_every: Any, start: Any,
     constraints: Any, says: bool,
 ) -> tuple[Problem, Policy[Any]]:  # fmt: skip
-    """The problem, and the policy that searches it. second: a policy after a Problem, a goal after a space.
+    """Return the problem, and the policy that searches it.
 
-    length: see length_of. says: whether what is guessed is logged.
-
-    Raises InvalidInput for what is neither, and for what does not go together.
+    second: a policy after a Problem, a goal after a space. length: see length_of. says: True logs what was guessed.
+    Raises InvalidInput for arguments of another type, and for ones that do not fit together.
     """
     _refuse_a_name(policy)
     if isinstance(given, Problem):
         if constraints != ():
-            raise InvalidInput("a Problem has its constraints= itself: say them there")
+            raise InvalidInput("constraints= is given after a Problem. Pass it to Problem() instead.")
         if length != (None, None) or min_epochs or judge_every is not None or tuple(start):
             raise InvalidInput(
-                "a Problem has its max_epochs=, min_epochs=, unit=, judge_every= and start= itself: say them there"
+                "max_epochs=, min_epochs=, unit=, judge_every= or start= is given after a Problem. Pass it to "
+                "Problem() instead."
             )
         if second is not None and policy is not None:
-            raise InvalidInput(f"two policies, {second!r} and policy={policy!r}: give one")
+            raise InvalidInput(f"Study() got two policies, {second!r} and policy={policy!r}. Give one.")
         what = f"after a Problem, which has its goal {given.goal!r}, the second argument is a policy such as BOBOS()"
         asked = policy if second is None else second
         return given, check_policy(what, policies.MultiFidelity() if asked is None else asked)
     if given is None:
         raise InvalidInput(
-            "what is to be searched, and what for? Study({'lr': Float(1e-4, 1e-1, log=True)}, 'val_acc', "
-            "max_epochs=30, budget='30min'); haltune.load_study('search.db') opens a study that is there"
+            "Study() needs a space and a goal. Write Study({'lr': Float(1e-4, 1e-1, log=True)}, 'val_acc', "
+            "max_epochs=30, budget='30min'). To open an existing study, use haltune.load_study('search.db')."
         )
     if isinstance(given, Mapping):
         given = Space(given)
     if not isinstance(given, Space):
-        swapped = "; were space and goal swapped?" if isinstance(given, str | Maximize | Minimize) else ""
+        swapped = " The space comes before the goal." if isinstance(given, str | Maximize | Minimize) else ""
         raise InvalidInput(
-            "the first argument is a Problem(space, goal, max_epochs), or a Space with its goal behind it, "
-            f"Study(space, 'val_acc', max_epochs=30), not {given!r}{swapped}"
+            f"The first argument of Study() is a Space or a Problem, not {given!r}.{swapped} Write Study(space, "
+            "'val_acc', max_epochs=30) or Study(Problem(space, goal, max_epochs))."
         )
     if all(isinstance(domain, Constant) for domain in given.parameters.values()):
         warn(
-            "the space holds constants alone, so that all trials train one configuration: Float(low, high), "
-            "Int(low, high) and Choice([...]) are varied",
+            "The space has only constants, so all trials train the same configuration. Use Float(low, high), "
+            "Int(low, high) or Choice([...]) for a parameter to search.",
             aloud=says,
         )
     asked = policies.MultiFidelity() if policy is None else policy
@@ -106,17 +106,17 @@ def problem_of(
 
 
 def _refuse_a_name(policy: Any) -> None:
-    """Raises InvalidInput for the name of a policy in its place."""
+    """Raises InvalidInput if the policy is given by name."""
     if not isinstance(policy, str):
         return
     names = {name.lower(): name for name in policies.POLICY_NAMES}
     if name := names.get(policy.lower()):
-        raise InvalidInput(f"policy={policy!r}: give the policy itself, haltune.policies.{name}()")
+        raise InvalidInput(f"policy={policy!r} is a name. Pass the policy itself: haltune.policies.{name}().")
     near = get_close_matches(policy.lower(), names, n=1)
-    likely = f"did you mean {names[near[0]]}()? Give" if near else "give"
+    likely = f" Perhaps you mean {names[near[0]]}()." if near else ""
     raise InvalidInput(
-        f"policy={policy!r}: {likely} the policy itself, one of haltune.policies: "
-        f"{', '.join(policies.POLICY_NAMES)}; the default is MultiFidelity()"
+        f"policy={policy!r} is not a policy.{likely} Pass one of haltune.policies: "
+        f"{', '.join(policies.POLICY_NAMES)}. The default is MultiFidelity()."
     )
 
 
@@ -127,55 +127,54 @@ def _goal(given: Any, says: bool) -> Goal:
         goal = guessed_goal(given)
         if says and not follows():
             which, other = ("larger", "Minimize") if goal.sign > 0 else ("smaller", "Maximize")
-            _log.info("a %s %s is better, by its name; if it is not, write %s(%r)", which, given, other, given)
+            _log.info("A %s %s is better, judged by its name. If not, write %s(%r).", which, given, other, given)
         return goal
     if isinstance(given, Policy) or (isinstance(given, type) and issubclass(given, Policy)):
         raise InvalidInput(
-            "after a space comes its goal, and the policy by its name: Study(space, 'val_acc', max_epochs=30, "
-            f"policy={given!r})"
+            f"The goal is {given!r}, a policy. After a space pass the goal, and the policy by keyword: Study(space, "
+            f"'val_acc', max_epochs=30, policy={given!r})."
         )
     if given is None:
         raise InvalidInput(
-            "what is the space searched for? Name the metric after it, Study(space, 'val_acc', max_epochs=30), or "
-            "write Maximize('...') or Minimize('...')"
+            "The goal is missing. Name the metric after the space, Study(space, 'val_acc', max_epochs=30), or write "
+            "Maximize('...') or Minimize('...')."
         )
     raise InvalidInput(
-        "the goal is the name of a metric, such as 'val_acc', or Maximize('...') or Minimize('...'), or a list of "
-        f"several, not {given!r}"
+        f"The goal is {given!r}. Give the name of a metric, such as 'val_acc', or Maximize('...') or Minimize('...'), "
+        "or a list of several."
     )
 
 
 def guessed_goal(metric: str) -> Goal:
-    """Maximize or Minimize, as the metric's name has it. Raises InvalidInput where it does not say."""
+    """Return Maximize or Minimize for the name of a metric. Raises InvalidInput if the name is not known."""
     if metric.lower() in ("max", "min", "maximize", "minimize"):
-        raise InvalidInput(f"{metric!r} of what? Name the metric: Maximize('val_acc') or Minimize('val_loss')")
+        raise InvalidInput(f"{metric!r} is not a metric. Name the metric: Maximize('val_acc') or Minimize('val_loss').")
     sign = direction(metric)
     if sign is None:
         near = meant(metric)
         raise InvalidInput(
-            f"is a larger {metric!r} better, or a smaller one? Its name does not say"
-            f"{f' (did you mean {near!r}?)' if near else ''}: write Maximize({metric!r}) or "
-            f"Minimize({metric!r})"
+            f"haltune does not know whether a larger or a smaller {metric!r} is better. Write Maximize({metric!r}) or "
+            f"Minimize({metric!r}){f', or {near!r} if you mean that' if near else ''}."
         )
     return Maximize(metric) if sign > 0 else Minimize(metric)
 
 
 def wrong_way(goal: Goal) -> str | None:
-    """A warning where a goal goes against its metric's name."""
+    """Return a warning if the goal contradicts the name of its metric; otherwise None."""
     if direction(goal.metric) != -goal.sign:
         return None
-    said, other = type(goal).__name__, "Minimize" if goal.sign > 0 else "Maximize"
+    given, other = type(goal).__name__, "Minimize" if goal.sign > 0 else "Maximize"
     which = "largest" if goal.sign > 0 else "smallest"
     return (
-        f"{said}({goal.metric!r}) takes the {which} {goal.metric} for the best. Is {other}({goal.metric!r}) meant? If "
-        "not, nothing is to do: this is said once, when a search is made, and not with verbose=0"
+        f"{given}({goal.metric!r}): the {which} {goal.metric} is the best. If you do not mean this, write "
+        f"{other}({goal.metric!r}). This warning appears once, when a study is created, and not with verbose=0."
     )
 
 
 def waits(policy: Policy[Any], problem: Problem) -> bool:
-    """Whether a search of a space must know how many epochs a training has, and is not told.
+    """Return whether the policy needs max_epochs, which is missing.
 
-    Raises InvalidInput for what trainings of one value do not suit, either.
+    Raises InvalidInput if the policy does not suit trainings of one epoch either.
     """
     if problem.max_epochs is not None:
         return False
@@ -191,7 +190,7 @@ def waits(policy: Policy[Any], problem: Problem) -> bool:
 
 
 def one_epoch(problem: Problem) -> Problem:
-    """The same for trainings that come to one value."""
+    """Return the problem for trainings of one epoch."""
     return replace(problem, max_epochs=1, min_epochs=0)
 
 
@@ -211,7 +210,7 @@ def budget_of(given: Any, problem: Problem) -> Budget:
     if given is None or isinstance(given, Budget):
         return given or Budget()
     if not isinstance(given, str):
-        raise InvalidInput(f"budget={given!r}: of what? {_WRITE}")
+        raise InvalidInput(f"budget={given!r} has no unit. {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
     count = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token|{re.escape(problem.unit)})(?:e?s)?{_GAIN}")
@@ -221,8 +220,8 @@ def budget_of(given: Any, problem: Problem) -> Budget:
         if counted and (trials or not counted[3]):
             if not trials and counted[2] != problem.unit:
                 raise InvalidInput(
-                    f"budget={given!r} limits {counted[2]}s, and the study counts {problem.units}. Write "
-                    f"'{counted[1]} {problem.units}', or make the study with {length_argument(counted[2])}="
+                    f"budget={given!r} limits {counted[2]}s, but the study counts {problem.units}. Write "
+                    f"'{counted[1]} {problem.units}', or make the study with {length_argument(counted[2])}=."
                 )
             name, limit = "trials" if trials else "epochs", _amount(counted[1])
             name = "trials_without_gain" if counted[3] else name
@@ -235,9 +234,9 @@ def budget_of(given: Any, problem: Problem) -> Budget:
             try:
                 name, limit = "time", seconds_of(part)
             except InvalidInput:
-                raise InvalidInput(f"budget={given!r}: {_meant(part)}{_WRITE}") from None
+                raise InvalidInput(f"Cannot read budget={given!r}. {_meant(part)}{_WRITE}") from None
         if name in limits:
-            raise InvalidInput(f"budget={given!r} says twice how many {name}: {_WRITE}")
+            raise InvalidInput(f"budget={given!r} limits {name} twice. {_WRITE}")
         limits[name] = limit
     return Budget(**limits)
 
@@ -248,31 +247,31 @@ def _amount(digits: str) -> float:
 
 
 def _meant(part: str) -> str:
-    """What is wrong with a part of a budget, where that can be told."""
+    """Return what is wrong with a part of a budget."""
     if part.startswith("-"):
-        return f"{part!r} allows nothing, where a limit is greater than 0. "
+        return f"{part!r} is negative; a limit is greater than 0. "
     words = re.findall(r"[a-z]+", part)
     if any(word.startswith(("gain", "improv", "patience")) for word in words):
-        return "The search ends after a number of trials without gain. "
+        return "A limit without gain is a number of trials. "
     if counts := [word for word in words if word in ("trials", "epochs")]:
-        return f"{counts[0]} are a whole number. "
+        return f"The number of {counts[0]} is a whole number. "
     likely = [near for word in words for near in get_close_matches(word, ("trials", "epochs"), 1)]
-    return f"did you mean {likely[0]!r}? " if likely else "of what? "
+    return f"Perhaps you mean {likely[0]!r}. " if likely else "Use a number with a unit. "
 
 
 _WRITE = (
     "Write '30min', '20 trials', '500 epochs', '10 trials without gain', several as '20 trials, 2h', or "
-    "Budget(time='30min'), Budget(trials=20)"
+    "Budget(time='30min'), Budget(trials=20)."
 )
-_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in a text that is no Unicode, such as a path of arbitrary bytes
+_UNHELD = re.compile("[\x00\ud800-\udfff]")  # in text that is not Unicode, such as a path of arbitrary bytes
 
 
 def check_name(name: Any) -> None:
-    """Raises InvalidInput for what no study can be called."""
+    """Raises InvalidInput for an invalid name of a study."""
     if not isinstance(name, str) or not name or _UNHELD.search(name):
         raise InvalidInput(
-            f"name={name!r}: a study's name is a text that is not empty, which a file can be called: without the "
-            "character 0 and half surrogate pairs"
+            f"name={name!r} is not a valid name of a study. Use a text that is not empty, without the character 0 and "
+            "without half surrogate pairs."
         )
 
 
@@ -280,10 +279,10 @@ Earlier = StudyView | StrPath | tuple[StrPath, str]
 
 
 def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage | None, name: str) -> Sequence[Any]:
-    """The same, with studies in the place of stores; store, name: of the one that learns.
+    """Open the prior studies that are given by their stores. store, name: of the study that learns from them.
 
-    One to which something was reported keeps what it took when it was made: those in stores are left out then, and need
-    not be there any more. Raises StoreError, or InvalidInput, for what cannot be read.
+    A study that has reports keeps what it took when it was created. Then stores are not read, and may be gone. Raises
+    StoreError or InvalidInput for a store that cannot be read.
     """
     named = [e for e in given if _named(e)] if isinstance(given, list | tuple) else []
     if not named:
@@ -294,12 +293,12 @@ def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage |
 
 
 def taught(policy: Policy[Any], studies: Sequence[Any]) -> Policy[Any]:
-    """The policy, having learnt from earlier studies. Raises InvalidInput for one that cannot."""
+    """Return the policy with transfer from prior studies. Raises InvalidInput if it does not support that."""
     learnt = policy.taught_by(studies)
     if learnt is None:
         raise InvalidInput(
-            f"learn_from=: {in_words(policy)} learns from its own study alone; MultiFidelity(), the default, learns "
-            "from earlier ones, within Halting(MultiFidelity()) too"
+            f"learn_from= is given, but {in_words(policy)} learns only from its own study. Use the default policy, "
+            "MultiFidelity(), or Halting(MultiFidelity())."
         )
     return learnt
 
@@ -317,7 +316,7 @@ def _read(given: Any) -> RecordedStudy:
         if name is None and len(names) > 1:
             listing = ", ".join(map(repr, names))
             raise StoreError(
-                f"it holds {len(names)} studies: {listing}. Say which: ({os.fspath(where)!r}, {names[0]!r})"
+                f"It holds {len(names)} studies: {listing}. Name one: ({os.fspath(where)!r}, {names[0]!r})."
             )
         return read_study(store, name)
     except HaltuneError as error:
@@ -326,20 +325,20 @@ def _read(given: Any) -> RecordedStudy:
 
 
 def _under_way(store: StrPath | Store | Storage | None, name: str) -> bool:
-    """Whether there is such a study, and something was reported to it."""
+    """Return whether the study exists and has a report."""
     try:
         found = open_store(store, reading=True)
         return name in found.names() and any(isinstance(e, Reported) for e in found.read(name))
     except HaltuneError:
-        return False  # not made yet; or who opens it says what is wrong
+        return False  # not created yet; any other error is raised when it is opened
 
 
 class ReportingFunction:
-    """`train`, and what it returns reported as the value of a full training, unless it reported itself."""
+    """A `train` function whose returned value is reported as the final value, unless it reported itself."""
 
     def __init__(self, train: Callable[[Trial], object]) -> None:
         if not callable(train):
-            raise InvalidInput(f"train is a function of a trial, optimize(train), not {train!r}")
+            raise InvalidInput(f"train={train!r} is not a function. Pass a function of a trial: optimize(train).")
         _check_takes_a_trial(train)
         self.train = train
         self._doubted = False
@@ -348,7 +347,7 @@ class ReportingFunction:
         return repr(self.train)
 
     def __call__(self, trial: Trial) -> None:
-        """Train. Raises InvalidInput where there is neither a value nor a report."""
+        """Train. Raises InvalidInput if there is neither a value nor a report."""
         before = trial.epoch
         value: Any = self.train(trial)
         if trial.epoch == before:
@@ -358,15 +357,15 @@ class ReportingFunction:
             return
         if value is None:
             raise InvalidInput(
-                "train(trial) returned nothing and reported nothing: return the value, or call trial.report(value) "
-                "after every epoch"
+                "train(trial) returned nothing and reported nothing. Return the value, or call trial.report(value) "
+                "after every epoch."
             )
         if not isinstance(value, Mapping):
-            value = number(f"what train(trial) returns, the {trial._goal.metric},", value)
+            value = number(f"the {trial._goal.metric} that train(trial) returns", value)
         trial.report(value, trial._horizon)
 
     def _doubt(self, trial: Trial, value: Any) -> None:
-        """Say once of a number that is returned after reports, and is not what the run counts for, that it is none."""
+        """Warn once if a number is returned after reports and differs from the value with which the trial counts."""
         if isinstance(value, bool):
             return
         goal, record = trial._goal, trial._session.log.history.trial(trial.id)
@@ -380,16 +379,16 @@ class ReportingFunction:
         self._doubted = True
         hint = ""
         if goal.of == "last" and np.isclose(record.values, returned, rtol=1e-6).any():
-            hint = f"; where the best epoch counts, {type(goal).__name__}({goal.metric!r}, of='best')"
+            hint = f" If the best epoch counts, use {type(goal).__name__}({goal.metric!r}, of='best')."
         _log.warning(
-            "train(trial) returned %s after it had reported its epochs: trial %d counts for what it reported, %s %s at "
-            "epoch %g, and what is returned is left out. Report what counts, or return it and report nothing%s",
+            "train(trial) returned %s after it reported its epochs. The returned value is ignored: trial %d counts "
+            "with its reports, %s %s at epoch %g. Report the value that counts, or return it and report nothing.%s",
             short(returned), trial.id, goal.metric, short(counts), record.epoch, hint,
         )  # fmt: skip
 
 
 def _check_takes_a_trial(train: Callable[..., object]) -> None:
-    """Raises InvalidInput for a function that cannot be called with one argument, as far as that is known."""
+    """Raises InvalidInput for a function that cannot be called with one argument, if its signature is known."""
     try:
         signature = inspect.signature(train)
     except (TypeError, ValueError):
@@ -399,6 +398,6 @@ def _check_takes_a_trial(train: Callable[..., object]) -> None:
     except TypeError:
         name = getattr(train, "__name__", "train")
         raise InvalidInput(
-            f"train is called with the trial alone, train(trial), and {name}{signature} takes something else: its "
-            "configuration is trial.config, so that optimize(lambda trial: train(**trial.config)) hands it on"
+            f"train is called as train(trial), but {name}{signature} takes other arguments. To pass it the "
+            "configuration, write optimize(lambda trial: train(**trial.config))."
         ) from None

@@ -1,4 +1,4 @@
-"""From a free worker's question to a move: offered again, proposed by the policy, or the end."""
+"""Return the next task of a free worker: an interrupted trial, the policy's proposal, or the end."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ from haltune.store.studies import enqueued
 from .attempt import Decides, Log, MonotonicClock
 from .replica import PRICE, Replica
 
-WORTH = 0.05  # seconds; where the last decision took less, claiming would cost more than deciding twice
-TERM = 60.0  # seconds a claim holds, or five times the last decision
+WORTH = 0.05  # seconds; if the last decision took less, a claim costs more than to decide twice
+TERM = 60.0  # seconds that a claim lasts, or five times the last decision
 
 
 class Elsewhere(Exception):
-    """Another worker decides at this moment: look again soon. Never reaches a user."""
+    """Another worker is deciding; try again soon. Never reaches a user."""
 
 
 @contextmanager
 def claimed(replica: Replica) -> Iterator[None]:
-    """Decide inside the block, one worker at a time, so that no decision is made in vain.
+    """Let only one worker decide inside the block, so that no decision is wasted.
 
-    Two workers that propose from the same log come to moves of which one is refused, and is made again. A claim in
-    the store's lease table lets the second wait instead. It is a courtesy, not a lock: whatever happens to it, the
-    compare-and-append of the move decides. Reports never look at it. The move that is appended in the block ends the
-    claim, or else the end of the block.
+    If two workers propose from the same log, one of the moves is refused and must be made again. With a claim in the
+    store's lease table the second worker waits instead. The claim only saves time: correctness depends on the
+    compare-and-append of the move. Reports ignore it. The claim ends when a move is appended, or with the block.
 
-    Raises Elsewhere while another worker decides, Conflict when one has moved since the last sync.
+    Raises Elsewhere while another worker decides, Conflict if one has appended a move since the last sync.
     """
     history = replica.history
     moves, deciding, moved = history.moves, history.deciding, False
@@ -65,7 +64,7 @@ def claimed(replica: Replica) -> Iterator[None]:
         yield
         moved = replica.history.moves != moves
     finally:
-        if not moved:  # whatever came in between: others must not wait for who decides nothing
+        if not moved:  # after an error too: others must not wait for a worker that decides nothing
             store.claim(name, None, mine)
 
 
@@ -73,16 +72,15 @@ Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 
 
 def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock) -> TrialRecord | Wait | Finish:
-    """A trial that now belongs to this worker, or why there is none.
+    """Return a trial that this worker now holds, or why there is none.
 
-    First the log says all that must be said before: workers lost, a new scale, a new budget. A trial that was
-    interrupted comes before the policy's own proposals.
+    Lost workers, a new scale and a new budget are logged first. An interrupted trial comes before the policy's
+    proposals.
 
-    Raises Conflict, to be called again, when another worker moved, or this one lost its trial because it slept between
-    the append and what it read after; Elsewhere while another worker decides; InvalidInput for a move that makes no
-    sense.
+    Raises Conflict, and must be called again, if another worker appended a move, or if this one lost its trial because
+    it slept after the append; Elsewhere while another worker decides; InvalidInput for an invalid move.
     """
-    if not replica.history.reports:  # until the first report another program may make it anew
+    if not replica.history.reports:  # until the first report another program may create the study again
         replica.need_own()
     budget = replica.sync().wishes.extended(budget)
     if replica.expire(max_retries) or replica.rescale() or _refuse(replica):
@@ -112,11 +110,11 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
         running = history.with_status(Status.RUNNING)
         if not running or any((t.id, t.attempt) not in replica.handed_out for t in running):
             return found
-        # nobody but this process trains: it may wait for trials that its program has forgotten to end
+        # only this process trains, so it may wait for trials that its program forgot to end
         names = ", ".join(str(t.id) for t in running)
         named = f"trial {names} is" if len(running) == 1 else f"trials {names} are"
         return Wait(
-            f"{found.reason}; {named} open in this process: study.tell(trial, value) or trial.finish() ends one"
+            f"{found.reason}; {named} open in this process. End a trial with study.tell(trial, value) or trial.finish()"
         )
     record = replica.history.trial(found[0])
     if record.attempt != found[1] or record.status is not Status.RUNNING:
@@ -125,7 +123,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
 
 
 def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
-    """What the policy says. full: why no trial is started any more."""
+    """Return the policy's move, appended. full: why no more trials start."""
     began, history = clock(), replica.history
     move = propose(replica.fold)
     deciding = clock() - began
@@ -144,21 +142,21 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
 
 
 def _heed_costs(replica: Replica, history: History, limit: float) -> None:
-    """Warn of a budget that nothing is ever charged to."""
+    """Warn if the budget limits the cost but trials do not report it."""
     if history.spent.cost > 0.0:
         return
     ended = (id for id in range(len(history)) if history.trial(id).status is Status.COMPLETED)
     free = next((id for id in ended if history.cost(id) is None), None)  # a trial may well cost 0
     if free is not None:
         replica.warn_once(
-            f"Budget(cost={limit:g}) limits what trials report as their cost, and trial {free} reported none: "
-            "trial.report(value, cost=...), or limit time, worker_time, epochs or trials",
+            f"Budget(cost={limit:g}) limits the cost that trials report, but trial {free} reported none. Report it: "
+            "trial.report(value, cost=...); or limit time, worker_time, epochs or trials.",
             about="cost",
         )
 
 
 def propose(log: Decides) -> Move:
-    """The next move: the policy's; a new configuration of its own makes way for the first that the user enqueued."""
+    """Return the policy's next move. The first enqueued configuration replaces a new one of the policy."""
     history = log.judged
     with undisturbed, one_thread, undisturbed.heard:
         move = log.policy.propose(log.state, history, history.rng("propose", history.moves))
@@ -166,12 +164,12 @@ def propose(log: Decides) -> Move:
         move = move_in_unit(move, grid)
     if not history.queue or not isinstance(move, Start) or move.repeats:
         return move
-    reason = f"enqueued by you, in the place of: {move.reason or 'one that the policy would begin'}"
+    reason = f"enqueued by you, instead of: {move.reason or 'a configuration of the policy'}"
     return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
 
 
 def outcome(log: Log, budget: Budget) -> Outcome:
-    """Whether the search is over: by its policy, or by a limit of its budget."""
+    """Return whether the policy or a limit of the budget has ended the search."""
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
@@ -189,38 +187,38 @@ def outcome(log: Log, budget: Budget) -> Outcome:
 
 
 def _full(log: Log, history: History, budget: Budget) -> str | None:
-    """Why no trial is begun any more, or None: those that began may still go on."""
-    spent, said = history.spent, history.budget
+    """Return why no more trials start, or None. Trials that have started may continue."""
+    spent, recorded = history.spent, history.budget
     full = spent.starts_no_more(budget)
-    if full is None and said is not None and log.told == budget:  # another worker has said less since
-        full = spent.starts_no_more(said)
+    if full is None and recorded is not None and log.told == budget:  # another worker has recorded less since
+        full = spent.starts_no_more(recorded)
     return full
 
 
 def _harvest(history: History) -> str:
-    """What a budget came to, in words."""
-    begun = f"{plural(len(history), 'trial')} begun"
+    """Return how many trials started, were trained in full and failed, in words."""
+    started = f"{plural(len(history), 'trial')} started"
     kinds = Counter(outcome_of(trial, history.problem).kind for trial in history.trials)
     full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
-    failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one begun" if lost else ""
+    failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one started" if lost else ""
     if history.problem.max_epochs is None:
-        return f"{begun}{_left(history)}{failed}"
+        return f"{started}{_left(history)}{failed}"
     others = f", {itself} {OUTCOMES['itself'][itself > 1]}" if itself else ""
-    return f"{begun}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
+    return f"{started}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
 
 
 def _left(history: History) -> str:
-    """How many of the user's own configurations were not begun, to be added to a sentence."""
-    return f", {plural(len(history.queue), 'enqueued configuration')} not begun" if history.queue else ""
+    """Return the number of enqueued configurations that did not start, as the end of a sentence."""
+    return f", {plural(len(history.queue), 'enqueued configuration')} not started" if history.queue else ""
 
 
 def _may_go_on(log: Log) -> bool:
-    """True when the policy need be asked though nothing new may begin."""
+    """True if the policy must be asked although no new trial may start."""
     return log.history.paused > 0 or log.policy.retrains
 
 
 def _goes_on(log: Log) -> bool:
-    """True when the policy would go on with what began."""
+    """True if the policy would continue a trial that has started."""
     if not _may_go_on(log):
         return False
     move = propose(log)
@@ -248,7 +246,7 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
         raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
     gone = r.checkpoint
     anew = replica.checkpoints.missing(gone)
-    if anew:  # unless another worker went on with the trial meanwhile, and superseded what the log here names
+    if anew:  # unless another worker has continued the trial and replaced this checkpoint
         position = replica.history.position
         if replica.sync().position != position:
             raise Conflict
@@ -263,14 +261,14 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
     replica.append(event, None, lease)
     if anew:
         replica.warn_once(
-            f"the checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, is not there any more: "
-            "the trial begins anew. Let all workers share the folder, Study(..., checkpoints=folder)"
+            f"The checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, does not exist any more. The "
+            "trial starts from scratch. Let all workers share the folder: Study(..., checkpoints=folder)."
         )
     return r.id, lease.attempt
 
 
 def _float(number: float | None) -> float | None:
-    """As the store gives it back: a process that lived through an event must hold what a rebuilt one does."""
+    """Return a number as the store does, so that this process has the same bits as one that reads the log."""
     return None if number is None else float(number)
 
 
@@ -292,13 +290,13 @@ def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
 
 
 def _refuse(replica: Replica) -> bool:
-    """Log that the first of the queue is not begun, where a constraint forbids it; True when one does."""
+    """Log that the first enqueued configuration violates a constraint, and return True; False if it does not."""
     history = replica.history
     queue, problem = history.queue, history.problem
     if not queue or not problem.space.constraints:
         return False
     try:
-        problem.checked(queue[0], f"the enqueued configuration {settings(queue[0])} is not begun")
+        problem.checked(queue[0], f"the enqueued configuration {settings(queue[0])} is not started")
     except InvalidInput as error:
         replica.append(ev.Refused(at=replica.now(), reason=str(error)), None)
         replica.warn_once(str(error))

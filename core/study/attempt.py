@@ -1,4 +1,4 @@
-"""What one process holds of a trial: its attempt, a report, a failure; and what opens its study."""
+"""Data of one process: a trial's attempt, a report, a failure, and the settings that open the study."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LONGEST_TEXT = 20_000  # characters of an exception's text or traceback that th
 
 @dataclass(frozen=True)
 class Report:
-    """One validation of a trial, from the loop that made it to the event that keeps it."""
+    """One validation of a trial."""
 
     value: float  # the goal's metric, its own units
     epoch: float  # from 1; fractional within an epoch
-    seconds: float  # since the report before, validation included
-    validation: float | None = None  # seconds of these spent validating
+    seconds: float  # since the previous report, validation included
+    validation: float | None = None  # the part of `seconds` spent validating
     cost: float | None = None  # own units
-    metrics: Mapping[str, float] = field(default_factory=dict)  # further scalars
+    metrics: Mapping[str, float] = field(default_factory=dict)  # further metrics
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class Failure:
 
     @classmethod
     def by(cls, error: BaseException) -> Failure:
-        """That of an exception. Raises InvalidInput for what is none."""
+        """Return the failure of an exception. Raises InvalidInput if it is not an exception."""
         if not isinstance(error, BaseException):
-            raise InvalidInput(f"fail(error) takes the exception, trial.fail(ValueError('...')), not {error!r}")
-        told = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
-        return cls(_cut(told), _cut("".join(traceback.format_exception(error))))
+            raise InvalidInput(f"fail(error) takes an exception, such as trial.fail(ValueError('...')), not {error!r}.")
+        line = f"{OUT_OF_MEMORY}: {one_line(error)}" if is_shortage(error) else one_line(error)
+        return cls(_cut(line), _cut("".join(traceback.format_exception(error))))
 
 
 def _cut(text: str) -> str:
-    """The head and tail of a long text, with the number of characters left out between them."""
+    """Shorten a long text to its start and end, with the number of characters left out between them."""
     if len(text) <= _LONGEST_TEXT:
         return text
     half, cut = _LONGEST_TEXT // 2, len(text) - _LONGEST_TEXT
@@ -67,24 +67,24 @@ def _cut(text: str) -> str:
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt at one configuration, held by a worker under a lease; all ranks of a training know it alike."""
+    """One attempt at one configuration, held by a worker under a lease; the same on all ranks."""
 
     id: int
     attempt: int  # from 1
     config: dict[str, Any]  # without inactive parameters
-    until: float | None  # epochs: the end of this leg
+    until: float | None  # the next rung, epochs
     resource: float | None
     tags: dict[str, Any]
-    checkpoint: str | None  # the path to go on from
-    epoch: float  # the last one reported; where this attempt begins
+    checkpoint: str | None  # the path to continue from
+    epoch: float  # the last one reported, at first the one that this attempt continues from
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
-    unit = "epoch"  # what the study counts
-    _patient: bool = True  # its reports wait for a server that is away; callbacks keep them instead
+    unit = "epoch"  # of the study
+    _patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
 
     @classmethod
     def _of(cls, record: TrialRecord) -> Attempt:
-        """As the log begins it."""
+        """Return the attempt that the log has started."""
         resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
             record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
@@ -103,11 +103,11 @@ class Attempt:
 
     @property
     def _label(self) -> str:
-        """This attempt in words, as the topics of ranks name it."""
+        """This attempt in words, as in the topics of ranks."""
         return f"trial {self.id}, attempt {self.attempt}"
 
     def _changes(self) -> Json:
-        """What of it changes while it trains; a verdict as a function that converts it."""
+        """Return the fields that change while it trains; the verdict as a function that converts it."""
         verdict = None if self.verdict is None else partial(verdict_to_json, self.verdict)
         return {"epoch": self.epoch, "until": self.until, "checkpoint": self.checkpoint, "verdict": verdict,
                 "ended": self.ended}  # fmt: skip
@@ -119,7 +119,7 @@ class Attempt:
         self.ended = None if changes["ended"] is None else Status(changes["ended"])
 
     def _to_json(self) -> Json:
-        """As it is handed out."""
+        """Return it as JSON."""
         fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
         return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self._changes()
 
@@ -137,12 +137,12 @@ A = TypeVar("A", bound=Attempt)
 
 
 def label(id: int, attempt: int, **_: Any) -> str:
-    """An attempt in words, from its JSON too."""
+    """Return an attempt in words; its JSON fits the arguments."""
     return f"trial {id}, attempt {attempt}"
 
 
 def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
-    """What a worker that asked was answered."""
+    """Return the answer to a worker that asked, as JSON."""
     if isinstance(answer, Wait | Finish):
         return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
     return {"trial": answer._to_json()}
@@ -156,12 +156,12 @@ def answer_from_json(told: Json, make: Callable[[Attempt], A]) -> A | Wait | Fin
 
 
 def epoch_number(epoch: float) -> float:
-    """An epoch as an int where it is whole: frameworks count with it."""
+    """Return a whole epoch as an int, because frameworks count with it."""
     return int(epoch) if epoch == math.floor(epoch) else epoch
 
 
 class Decides(Protocol):
-    """A policy, and what it needs to decide: a Fold, or a Log."""
+    """A policy and the data it needs to decide: a Fold, or a Log."""
 
     policy: Policy[Any]
 
@@ -178,33 +178,33 @@ class Decides(Protocol):
 
 
 class Log(Decides, Protocol):
-    """A study's log as far as a process has read it, to one position, and its policy's state there."""
+    """A study's log as far as a process has read it, and the policy's state at that position."""
 
     name: str
     checkpoints: Checkpoints
-    told: Budget | None  # the budget that this process told the log last
+    told: Budget | None  # the budget that this process logged last
 
     @property
     def problem(self) -> Problem:
-        """With the space that the log says."""
+        """With the space of the log."""
         ...
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """While it is held nothing is read on."""
+        """While it is held, no more events are read."""
         ...
 
     @property
     def store(self) -> Store: ...
 
     def events(self, start: int = 0) -> Iterator[Event]:
-        """From position `start` on, in order, never beyond the history."""
+        """Yield the events from position `start` to the history's, in order."""
         ...
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What opens a study, in this process or another: the arguments of Study but for a seed."""
+    """The arguments of Study except for the seed, which open it in this process or another."""
 
     problem: Problem
     policy: Policy[Any]
@@ -217,13 +217,13 @@ class Settings:
 
     @property
     def where(self) -> str | os.PathLike[str]:
-        """Where the log is, in words that all ranks say alike."""
+        """The place of the log in words, the same on all ranks."""
         if (url := self.store.url) is None:
             return "memory"
         return url.url if isinstance(url, Store) else url
 
     def found(self, log: Log, budget: Budget, lease: float) -> Settings:
-        """The same, with what a process that opened the study found, and the budget that it has by now."""
+        """Return a copy with the values found when the study was opened, and its present budget."""
         kept = log.checkpoints
         return replace(
             self, problem=log.problem.as_of_log(), policy=log.policy,

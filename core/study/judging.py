@@ -1,4 +1,4 @@
-"""From a report to its verdict: what is stored, what is judged, and what is only kept."""
+"""Judge a report and store it with its verdict."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def record(
     began, broken = clock(), None
     try:
         verdict = _verdict(replica, history, budget, stopped, r, report, judged, now)
-    except Exception as error:  # a policy's bug must not cost the report
+    except Exception as error:  # a bug of a policy must not lose the report
         verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
     if verdict.evidence:
         verdict = replace(verdict, evidence=plain(verdict.evidence))
@@ -60,7 +60,7 @@ def record(
     replica.append(event, attempt.id, replica.lease(attempt.id, attempt.attempt, report.seconds, now))
     if stopped and judged and replica.first_time("trains on", advice=True):
         _log.warning(
-            "trial %d was told to %s after %s and trains on: a loop ends where trial.report(value).stops",
+            "Trial %d still trains after the verdict %s at %s. End the loop when trial.report(value).stops is true.",
             attempt.id, stopped, history.problem.at(attempt.epoch),
         )  # fmt: skip
     if broken is None and not stopped:
@@ -78,7 +78,7 @@ def _verdict(
     replica: Replica, history: History, budget: Budget, stopped: Action | None, r: TrialRecord, report: Report,
     judged: bool, now: float,
 ) -> Verdict:  # fmt: skip
-    """The first answer of those that have one: nobody is asked, the horizon, a wish, a limit, the policy."""
+    """Return the first verdict that applies: unjudged, end of training, your wish, a limit, the policy's."""
     epoch, horizon = report.epoch, history.problem.max_epochs
     if stopped:
         return Verdict(Action.UNJUDGED, f"reported after the verdict {stopped}")
@@ -133,7 +133,7 @@ def as_judged(log: Decides, id: int, report: Report | ev.Reported) -> TrialRecor
 
 
 def _diverged(problem: Problem, metric: str, trial: TrialRecord, column: Array) -> str | None:
-    """Why a trial ends whose metric was not finite at two judged points in a row; None for others."""
+    """Return why a trial ends if its metric was not finite at two judged points in a row; otherwise None."""
     values, epochs = column[trial.whole][-2:].tolist(), trial.epochs[trial.whole][-2:].tolist()
     if len(values) < 2 or any(map(math.isfinite, values)):
         return None
@@ -145,11 +145,11 @@ def _diverged(problem: Problem, metric: str, trial: TrialRecord, column: Array) 
 
 
 def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) -> TrialRecord:
-    """The record with one report more."""
+    """Return the record with one more report."""
     scale, value = history.scale_of(r.id), report.value
     score = float(scale.score(value)) if scale else math.nan
     names, blank = [*{**r.metrics, **report.metrics}], [math.nan] * len(r.epochs)
-    pairs: list[tuple[Any, float]]  # of each column what there is and what is new
+    pairs: list[tuple[Any, float]]  # each column, and its new value
     pairs = [(r.epochs, report.epoch), (r.values, value), (r.scores, score), (r.seconds, report.seconds)]
     pairs += [(r.metrics.get(n, blank), report.metrics.get(n, math.nan)) for n in names]
     table = np.empty((len(pairs), len(r.epochs) + 1))
@@ -161,26 +161,26 @@ def with_report(history: History, r: TrialRecord, report: Report | ev.Reported) 
 
 
 def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report, verdict: Verdict) -> None:
-    """Warn of what is recorded as it is but is hardly meant, and of what the policy warns of."""
+    """Log the policy's warning, and warn of a value outside the goal's bounds."""
     if "warning" in verdict.evidence:
-        told = str(verdict.evidence["warning"])
+        warning = str(verdict.evidence["warning"])
         reached = f"{problem.goal.metric} {short(report.value)}"
-        replica.warn_once(f"trial {r.id}, {reached} at {problem.at(report.epoch)}: {told}", about=told)
+        replica.warn_once(f"trial {r.id}, {reached} at {problem.at(report.epoch)}: {warning}", about=warning)
     first = problem.goal
     for goal in problem.goals:
         value = report.value if goal is first else report.metrics.get(goal.metric, math.nan)
         if goal.bounds is not None and math.isfinite(value) and not goal.bounds[0] <= value <= goal.bounds[1]:
             shares = goal.bounds == (0, 1) and 1 < value <= 100
-            percent = "Is it in percent? Then bounds=(0, 100). " if shares else ""
+            percent = "If it is in percent, use bounds=(0, 100). " if shares else ""
             replica.warn_once(
-                f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}: it scores as the nearer "
-                f"bound. {percent}Give the bounds of what is logged",
+                f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}, so it scores as the nearer "
+                f"bound. {percent}Give the bounds of the values that you report.",
                 about="bounds" if goal is first else f"bounds of {goal.metric}",
             )
 
 
 def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
-    """Store the report of a worker that no longer holds the trial; it never enters the curve."""
+    """Store the report of a worker that no longer holds the trial. It does not enter the curve."""
     ended = attempt.ended if attempt.ended in OVER else None
     before = "the trial" if ended else "this worker's lease on the trial"
     unjudged = Verdict(Action.UNJUDGED, f"{before} had ended before the report")
@@ -192,12 +192,13 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
     if attempt.ended is None:
         attempt.ended = Status.INTERRUPTED
         replica.warn_once(
-            f"this worker's lease on trial {attempt.id} expired; the trial was offered again: training stops"
+            f"This worker's lease on trial {attempt.id} expired and the trial was offered again, so training stops "
+            "here."
         )
     if ended:
         why = (
             f"trial {attempt.id} has ended ({ended}), by trial.finish(), trial.fail() or at the end of "
-            "`with trial`. What is reported after that counts for nothing"
+            "`with trial`. Later reports do not count"
         )
         replica.warn_once(why, about="ended")
     else:
@@ -208,17 +209,20 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
 
 
 def _repeated(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report) -> Verdict:
-    """An epoch that the curve has: ignored, unless it is its last, whose worker never heard so: the server was away."""
+    """Ignore a report of an epoch that the curve has; return its verdict if this call repeats the last report.
+
+    A call is repeated if the server did not answer the first time.
+    """
     at = replica.problem.at
     same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
     attempt.epoch = epoch_number(r.epoch)
     if same and np.array_equal(report.value, r.values[-1], equal_nan=True):
         if not (attempt.verdict and attempt.verdict.stops):
-            attempt.verdict = r.verdict or go_on("recorded before its worker lost the store")
+            attempt.verdict = r.verdict or go_on("recorded already, before the server stopped answering")
         return attempt.verdict
     replica.warn_once(
-        f"trial {attempt.id} reported {at(report.epoch)} after {at(r.epoch)}: ignored. A training that "
-        "continues from a checkpoint must count on from there (Keras: initial_epoch, Lightning: ckpt_path)",
+        f"Trial {attempt.id} reported {at(report.epoch)} after {at(r.epoch)}; the report is ignored. A training that "
+        "resumes from a checkpoint must continue its count (Keras: initial_epoch, Lightning: ckpt_path).",
         about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )
     return attempt.verdict or go_on(f"{at(report.epoch)} was reported before")

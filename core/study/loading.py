@@ -1,4 +1,4 @@
-"""Ways into a study that is there already: by its log, or as the trial that a launcher handed over."""
+"""Open an existing study by its log, and the trial that a launcher passed to this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .view import RecordedStudy, first_event, read_study
 
 
 class ReadingSession:
-    """The session of a study that is only looked at: it tells what was read, and refuses what would go on with it."""
+    """The session of a study that is open for reading only: every change raises NotSupported."""
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
@@ -44,10 +44,10 @@ class ReadingSession:
         self._why = why
 
     def sync(self) -> None:
-        """A reading is of one moment."""
+        """Do nothing: the log was read once."""
 
     def tell(self) -> None:
-        """Nothing has ended here."""
+        """Do nothing: no trial ends here."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotSupported(self._why)
@@ -66,28 +66,28 @@ def load_study(
     max_failures: int = 5,
     verbose: int = 1,
 ) -> Study:
-    """A study that is there already, to look at or to go on with, without its space, goal and policy said again.
+    """Open an existing study, to look at it or to continue it, without its space, goal and policy.
 
-    A log keeps everything but functions. Where its space has constraints, or its policy holds a function, and they are
-    not given here, the study is there to look at, and what would go on with it raises NotSupported.
+    A log keeps everything except functions. If the space has constraints or the policy holds a function, pass them
+    here. Without them the study is open for reading only, and continuing it raises NotSupported.
 
     Args:
-        store: Where the log is: a path or a URL, as the Study was given it.
-        name: Of the study. Default: None, the only one of the store.
-        policy: The policy it was made with, where that holds functions or is your own. Default: None, as recorded.
-        constraints: The constraints of its space, as Space takes them. Default: none.
-        budget: As Study's. Default: None, the one recorded last.
-        checkpoints: As Study's. Default: None, next to the store's file.
-        max_failures: As Study's. Default: 5.
-        verbose: As Study's. Default: 1.
+        store: Where the log is: the path or URL that the Study was created with.
+        name: The study's name. Default: None, the only study of the store.
+        policy: The policy of the study, if it holds functions or is your own. Default: None, the recorded one.
+        constraints: The constraints of its space, as for Space. Default: none.
+        budget: As in Study. Default: None, the budget recorded last.
+        checkpoints: As in Study. Default: None, next to the store's file.
+        max_failures: As in Study. Default: 5.
+        verbose: As in Study. Default: 1.
 
     Returns:
-        The study. Nothing is written to it until it is asked for a trial.
+        The study. Nothing is written to it before you ask for a trial.
 
     Raises:
-        StoreError: When there is no store or no such study, with the names of those there are.
-        InvalidSpace: For constraints that are not those of its space.
-        StudyMismatch: When the policy is not the one that it was made with.
+        StoreError: If there is no store or no such study; the error lists the names of its studies.
+        InvalidSpace: If the constraints differ from those of its space.
+        StudyMismatch: If the policy differs from the recorded one.
 
     Example:
         >>> space = {"x": Float(-2.0, 2.0)}
@@ -127,8 +127,8 @@ def _problem(created: Created, constraints: Constraints) -> Problem:
     if recorded and not supplied:
         names = ", ".join(repr(c.name) for c in recorded)
         raise NotSupported(
-            f"its space has the constraints {names}, functions of which a log keeps the names alone: give them, "
-            "load_study(store, name, constraints={name: function})"
+            f"Its space has the constraints {names}. They are functions, and the log keeps only their names. Pass "
+            "them: load_study(store, name, constraints={name: function})."
         )
     return Problem.from_json(created.problem, supplied)
 
@@ -139,16 +139,16 @@ def _policy(created: Created) -> Policy[Any]:
     try:
         return policy_from(created.policy)
     except NotSupported as error:
-        raise NotSupported(f"{error}; or give it here, load_study(store, name, policy=...)") from error
+        raise NotSupported(f"{error} Or pass it here: load_study(store, name, policy=...).") from error
 
 
 class _Shown(Study):
-    """A study whose log does not hold all that decides, or cannot be written: to look at."""
+    """A study for reading only: its log lacks a function that decides, or cannot be written."""
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.name, self.policy = reading.name, reading.policy
         self._reading = reading
-        self._why = f"the study {reading.name!r} can be looked at, not gone on with: {why}"
+        self._why = f"The study {reading.name!r} is open for reading only and cannot continue. {why}"
         self._begin(cast(Session, ReadingSession(reading, self._why)))
 
     @property
@@ -160,7 +160,7 @@ class _Shown(Study):
 
 
 VARIABLE = "HALTUNE_TRIAL"
-_trials: dict[str, Trial] = {}  # of this process, by what it was told
+_trials: dict[str, Trial] = {}  # of this process, by the launcher's text
 
 
 def current_trial(
@@ -170,18 +170,19 @@ def current_trial(
     max_epochs: int | None = None,
     policy: Policy[Any] | None = None,
 ) -> Trial:
-    """The trial that a launcher started this program to train; the same object each time it is asked for.
+    """Return the trial that a launcher started this program to train; the same object at every call.
 
     Args:
-        defaults: The configuration of a stand-in, when no launcher started this program. Default: None, it needs one.
-        goal: Of a stand-in; a callback needs the name of a metric that is logged. Default: None, Maximize("value").
-        max_epochs: Of a stand-in, epochs of a full training. Default: None, nobody says.
-        policy: Of a study whose policy holds functions, which a log cannot keep. Default: None, as recorded.
+        defaults: A configuration to train if no launcher started this program. Default: None, a launcher is required.
+        goal: With `defaults`: the goal. A callback needs the name of a logged metric. Default: None, Maximize("value").
+        max_epochs: With `defaults`: epochs of a full training. Default: None, not limited.
+        policy: The policy of the study, if it holds functions, which a log cannot keep. Default: None, the recorded
+            one.
 
     Raises:
-        LeaseLost: When the trial is not this launcher's any more.
-        NotSupported: When the study cannot be rebuilt from its log.
-        InvalidInput: When there is neither a launcher nor defaults, or the environment says what no launcher writes.
+        LeaseLost: If the launcher no longer holds the trial.
+        NotSupported: If the study cannot be rebuilt from its log.
+        InvalidInput: If there is neither a launcher nor defaults, or no launcher wrote the environment variable.
 
     Example:
         >>> trial = current_trial({"lr": 0.1}, goal=Maximize("acc"), max_epochs=3)
@@ -197,7 +198,7 @@ def current_trial(
 
 
 def told(study: Study, trial: Trial, marker: Path) -> str:
-    """What the environment of a program says of its trial. marker: a file that appears when it should let go."""
+    """Return the environment variable's text for a trial's program. marker: once this file exists, it must stop."""
     settings = study._settings
     return json.dumps({
         "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study._session.holder,
@@ -213,7 +214,7 @@ _KINDS: dict[str, type] = {
 
 
 def _read(text: str) -> dict[str, Any]:
-    """What a launcher said. Raises InvalidInput for what none says."""
+    """Return the launcher's data. Raises InvalidInput if no launcher wrote the text."""
     try:
         told: dict[str, Any] = json.loads(text)
         wrong = ", ".join(name for name, kind in _KINDS.items() if not isinstance(told[name], kind))
@@ -223,20 +224,20 @@ def _read(text: str) -> dict[str, Any]:
         wrong = one_line(error)
     if wrong:
         raise InvalidInput(
-            f"the environment variable {VARIABLE} is not what a launcher writes ({wrong}). Launchers set it for the "
-            "programs that they start: unset it to train by itself, or start the program with "
-            "`haltune run --study search.toml -- python train.py`"
+            f"Cannot read the environment variable {VARIABLE} ({wrong}). Launchers set it for the programs that they "
+            "start. To train without a launcher, unset it. To train with one, start the program with "
+            "`haltune run --study search.toml -- python train.py`."
         )
     return told
 
 
 def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:
-    """Why a process that trains for a launcher should let go: it is asked to, or the launcher is no more."""
+    """Return a function that returns why a process of a launcher must stop, or None: by request, or it is gone."""
 
     def leaving() -> str | None:
         if marker.exists():
-            return "the launcher was asked to stop: this run continues later"
-        return "the launcher is gone: this run continues later" if surely_gone(holder) else None
+            return "the launcher was asked to stop: this trial continues later"
+        return "the launcher is gone: this trial continues later" if surely_gone(holder) else None
 
     return leaving
 
@@ -244,8 +245,9 @@ def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:
 def _stand_in(defaults: Mapping[str, Any] | None, goal: Goal | None, max_epochs: int | None) -> Trial:
     if defaults is None:
         raise InvalidInput(
-            "no launcher started this program: give current_trial() the configuration to train by itself, "
-            "current_trial({'lr': 1e-3}), or start it with `haltune run --study search.toml -- python train.py`"
+            "No launcher started this program. To train without one, pass a configuration: "
+            "current_trial({'lr': 1e-3}). To use a launcher, start it with "
+            "`haltune run --study search.toml -- python train.py`."
         )
     from haltune.policies.random import RandomSearch
 
@@ -266,8 +268,8 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         raise StoreError(f"{store.url} holds no study {told['name']!r}")
     if recorded_problem(created).space.constraints:
         raise NotSupported(
-            "the study's space has constraints, functions that its log cannot keep: say them with bounds that name "
-            "other parameters, or train by haltune.launch.run(study, train)"
+            "The study's space has constraints. They are functions, which its log cannot keep. Write them as bounds "
+            "that name other parameters, or train with haltune.launch.run(study, train)."
         )
     from haltune.policies.from_spec import policy_from
 

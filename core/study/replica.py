@@ -33,28 +33,28 @@ from haltune.store.checkpoints import Checkpoints
 from haltune.store.studies import make, widens
 
 _log = logging.getLogger("haltune")
-_LONGEST_LEASE = 1e7  # seconds of a lease that grows with its epochs: nonsense must not hold a trial for ever
-_LEAST_JUMP = 5.0  # seconds that are called a jump: a server's time comes by the network, and may be late
-PRICE = "HALTUNE_PRICE"  # variable: what a worker costs for an hour
-_DRIFT = 1e-3  # of the time between two looks: clocks are set right slowly, too
+_LONGEST_LEASE = 1e7  # seconds: a wrong `seconds` in a report must not hold a trial for ever
+_LEAST_JUMP = 5.0  # seconds: a server's time comes over the network, and may be late
+PRICE = "HALTUNE_PRICE"  # environment variable: price of a worker per hour
+_DRIFT = 1e-3  # of the time between two looks: clocks are also corrected slowly
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The store's clock was set, or stood still with its machine, between two looks at it."""
+    """A jump of the store's clock between two looks: it was set, or its machine slept."""
 
-    since: float  # seconds since the epoch: the look before
-    at: float  # and the one that found it
-    seconds: float  # that did not pass; negative when the clock was set back
+    since: float  # the look before, seconds since 1970
+    at: float  # the look that found it
+    seconds: float  # size of the jump; negative if the clock was set back
 
 
 class Watch:
-    """A process's watch: its monotonic clock beside the store's, so that a jump or a sleep of the latter is noticed.
+    """Compares the store's clock with the process's monotonic clock, to notice that the former jumped or slept.
 
-        jump = what the store's clock went ahead - what the monotonic clock says has passed
+        jump = seconds that the store's clock advanced - seconds that the monotonic clock advanced
 
-    A machine that sleeps, a virtual one that is paused and a clock that is set look alike: the store's clock jumps and
-    nobody trained meanwhile, or was lost. tick: monotonic, seconds.
+    A machine that sleeps, a paused virtual machine and a clock that is set look alike: the store's clock jumps. No
+    worker trained in that time, and none was lost. tick: monotonic, seconds.
     """
 
     def __init__(self, clock: Callable[[], float], tick: Callable[[], float]) -> None:
@@ -71,19 +71,19 @@ class Watch:
         return now
 
     def told(self, now: float) -> None:
-        """What another study of this process has just read from the same clock."""
+        """Note a time that another study of this process has just read from the same clock."""
         tick = self._tick()
         self._look(tick, now, tick)
 
     def age(self) -> float:
-        """Seconds for which this process has been looking."""
+        """Seconds since the first look."""
         return self._tick() - self._began
 
     def grown(self, renewed: float, now: float) -> float:
-        """Seconds that a lease renewed at `renewed` has to be given for jumps since; negative for a clock set back."""
+        """Return the seconds by which jumps extend a lease renewed at `renewed`; negative if the clock was set back."""
         ahead = sum(jump.seconds for jump in self.jumps if jump.seconds > 0.0 and jump.at > renewed)
         back = 0.0
-        for jump in reversed(self.jumps):  # as many of the last ones as make it lie in the past
+        for jump in reversed(self.jumps):  # take the last ones until the renewal lies in the past
             if jump.seconds < 0.0 and renewed + back > now:
                 back += jump.seconds
         return ahead + back
@@ -93,7 +93,7 @@ class Watch:
         if last is None:
             return
         earliest, then, latest = last
-        least, most = before - latest, after - earliest  # seconds that passed: a look may take long itself
+        least, most = before - latest, after - earliest  # seconds that passed; a look itself may take long
         jumped = (now - then) - min(max(now - then, least), most)
         if abs(jumped) > _LEAST_JUMP + _DRIFT * most:
             self.jumps.append(Jump(then, now, jumped))
@@ -106,7 +106,7 @@ def _price_of_worker() -> float | None:
         return number(PRICE, float(given), None) if given else None
     except ValueError:
         raise InvalidInput(
-            f"{PRICE}={given!r} is no price. Set it to a number, what this worker costs for an hour, such as 2.10."
+            f"{PRICE}={given!r} is not a price. Set it to a number, the price of this worker per hour, such as 2.10."
         ) from None
 
 
@@ -117,7 +117,7 @@ class Replica:
     """A study's history and its policy's state at one log position, and the store behind them."""
 
     fold: Fold
-    _torn: bool  # the log is to be read from its beginning
+    _torn: bool  # the log must be read from its start
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Replica:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
         self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
-        self._told: dict[tuple[int, int], int] = {}  # attempt -> jumps of the clock that the log knows
+        self._told: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
         self.lock = Steps(self._whose)
         self.created = self._open(seed)
         self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
@@ -144,9 +144,9 @@ class Replica:
         fork_handlers.add(self)
         _of_this_process.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
-        self.told: Budget | None = None  # the budget that this process told the log last
-        self.leaving: Callable[[], str | None] | None = None  # why this process should let go of its trials
-        self.speaks = True  # advice is welcome
+        self.told: Budget | None = None  # the budget that this process logged last
+        self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
+        self.speaks = True  # hints are logged
         self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
         self._warned: set[str] = set()
         self._holder = (0, "")
@@ -154,40 +154,40 @@ class Replica:
         self._widen()
 
     def sync(self) -> History:
-        """Fold what was appended since, by whomever, and return the history. The lock is held."""
+        """Fold the events that any worker appended, and return the history. The caller holds the lock."""
         while True:
             if self._torn or self.fold.torn:
                 self._begin()
-            with undisturbed.heard if self._torn else nullcontext():  # all of a log may be long
+            with undisturbed.heard if self._torn else nullcontext():  # a whole log may be long
                 self.fold.read(self.store.read(self.name, self.fold.history.position))
             self._torn = False
             if (outages := self.store.outages) == self._outages:
                 return self.fold.history
-            self.need_own()  # it may be deleted, or made anew
+            self.need_own()  # it may have been deleted, or created again
             self._outages = outages
             if self.fold.last is not None and not self._is_in_log(self.fold.last):
-                self._begin()  # a crash of the server took back what it had shown
+                self._begin()  # a crash of the server lost events that were read before
 
     def need_own(self) -> None:
-        """Raises StudyMismatch when somebody has made the study anew."""
+        """Raises StudyMismatch if another program has created the study again."""
         first = next(self.store.read(self.name, stop=1), None)
         if not (isinstance(first, ev.Created) and first.id == self.created.id):
             raise StudyMismatch(
-                f"{self._whose} was made anew while this program used it, perhaps with other settings, and "
-                "nothing more is written to it: open it again, Study(...), with these or under another name="
+                f"Another program created {self._whose} again while this program used it. Nothing more is written to "
+                "it. Open it again with Study(...) and the same settings, or under another name=."
             )
 
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         return self.store.read(self.name, start, self.history.position)
 
     def synced(self, trial: int) -> TrialRecord:
-        """A trial as the log has it now."""
+        """Read the log and return a trial."""
         return self.sync().trial(trial)
 
     def append(
         self, events: ev.Event | Sequence[ev.Event], about: int | None, lease: Lease | Release | None = None
     ) -> None:
-        """Append and fold. Raises Conflict when something that matters was appended since the last sync."""
+        """Append and fold. Raises Conflict if a relevant event was appended since the last sync."""
         batch = [events] if isinstance(events, ev.Event) else events
         seen = self.fold.history.position
         if self.store.append(self.name, batch, seen=seen, about=about, lease=lease) != seen:
@@ -197,64 +197,64 @@ class Replica:
             self.fold.take(event)
 
     def append_if_held(self, event: Any, lease: Lease | Release) -> bool:
-        """Append an event about an attempt, unless it is not held any more; True when it was appended."""
+        """Append an event about an attempt if it is still held; return whether it was appended."""
         record = self.synced(event.trial)
         if held := record.attempt == event.attempt and record.status is Status.RUNNING:
             self.append(event, event.trial, lease)
         return held
 
     def trains(self, trial: int, attempt: int, what: Any) -> None:
-        """This process trains that attempt from now on, for as long as somebody holds `what`."""
+        """Note that this process trains the attempt, as long as the object `what` lives."""
         self.now()
         self.handed_out.add((trial, attempt))
         self._training[trial, attempt] = what
         self._told[trial, attempt] = len(self._watch.jumps)
 
     def forget(self, trial: int, attempt: int) -> None:
-        """Nobody trains that attempt any more."""
+        """Note that this process no longer trains the attempt."""
         self._training.pop((trial, attempt), None)
 
     def jumps(self, trial: int, attempt: int) -> list[Jump]:
-        """Those ahead of the clock while this process trained, of which the log does not know."""
+        """Return the clock's forward jumps while this process trained the attempt that are not in the log."""
         told = self._told.get((trial, attempt), 0)
         return [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
 
     def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> float:
-        """Log that the clock jumped while this process trained, where it did; what it shows. The lock is held.
+        """Log that the clock jumped while this process trained, if it did. Return the time. The caller holds the lock.
 
-        seconds: that it surely trained.
+        seconds: time that it surely trained.
         """
         now = self.now()
         if self._watch.jumps and (jumps := self.jumps(trial, attempt)):
             history = self.sync()
-            # since its last sign of life
+            # since its last report or heartbeat
             silent = history.spent_at(trial, now, 0.0).worker_time - history.spent.worker_time
             if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
                 event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
                 if self.append_if_held(event, self.lease(trial, attempt)):
-                    _log.info("the clock jumped by %.0f s: nobody is lost, and no budget charged", slept)
+                    _log.info("The clock jumped by %.0f s. No trial is lost, and the budget is not charged.", slept)
             self._told[trial, attempt] = len(self._watch.jumps)
         return now
 
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:
-        """A lease for this process, from now on."""
+        """Return a lease for this process that starts now."""
         now = self.now() if now is None else now
         longest = max(self.fold.history.longest_epoch, epoch_seconds)
         term = max(self.term, min(5.0 * longest, _LONGEST_LEASE))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def holder(self) -> str:
-        """This process's identity; a forked one gets another."""
+        """This process's identity; a forked process gets another."""
         if self._holder[0] != os.getpid():
             self._holder = (os.getpid(), new_holder())
         return self._holder[1]
 
     def adopt(self, holder: str | None = None) -> None:
-        """In a forked or spawned process: hold the leases of `holder`, by default of the process forked from."""
+        """In a forked or spawned process: take over the leases of `holder`, by default the parent's."""
         self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
 
     def after_fork(self) -> None:
-        """See forks.ForkHandler: what another thread was just folding is folded anew, when it is asked for."""
+        """See forks.ForkHandler: a fold that another thread had not finished is made again when needed."""
         if not self.lock.is_free():
             self.lock, self._torn = Steps(self._whose), True
 
@@ -269,12 +269,12 @@ class Replica:
     @property
     def judged(self) -> History:
         """The history as the policy counts."""
-        self.history  # noqa: B018 - takes up anew what was torn
+        self.history  # noqa: B018 - folds again if a fold was interrupted
         return self.fold.judged
 
     @property
     def problem(self) -> Problem:
-        """In the space that the log says."""
+        """With the space of the log."""
         return self.history.problem
 
     @property
@@ -283,7 +283,7 @@ class Replica:
         return self.fold.state
 
     def expire(self, max_retries: int) -> bool:
-        """Log the workers that are lost; True when there was one. Raises Conflict when the log moved on."""
+        """Log lost workers; return whether there was one. Raises Conflict if the log has grown."""
         now, lost = self.now(), False
         for lease in self.store.leases(self.name):
             if lease.trial >= len(self.history):
@@ -292,7 +292,7 @@ class Replica:
                     raise Conflict
                 self.warn_once(
                     f"{self._whose} has a lease for trial {lease.trial}, but its log has no such trial. The lease is "
-                    "ignored. Run `haltune doctor` to look at the whole store"
+                    "ignored. Run `haltune doctor` to check the whole store."
                 )
                 continue
             if self._is_lost(lease, now):
@@ -308,17 +308,17 @@ class Replica:
         if lease.holder == self.holder():
             if key not in self.handed_out:  # Ctrl-C came between the append and the trial
                 return True
-            if key in self._training:  # whatever the clock says, it is here
+            if key in self._training:  # at any time of the clock
                 return False
         if surely_gone(lease.holder):
             return True
         if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
             return False
-        # who opens a study right after the machine slept finds all leases expired, and their processes awake
+        # right after the machine slept all leases look expired, although their processes run
         return not (is_other_alive(lease.holder) and self._watch.age() < self.term / 4.0)
 
     def _spares(self, lease: Lease, now: float) -> bool:
-        """True when a trial of this study holds that lease, and the lease lasts by what its watch saw of the clock."""
+        """True if a trial of this study holds the lease, and the lease lasts when clock jumps are added."""
         if held := lease.holder == self._holder[1] and (lease.trial, lease.attempt) in self._training:
             self._watch.told(now)
         return held and self._lasts(lease, now)
@@ -327,7 +327,7 @@ class Replica:
         return lease.expires + self._watch.grown(lease.renewed, now) >= now
 
     def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
-        """The end of an attempt that was lost: it is offered again, or was one retry too many."""
+        """Return the end of a lost attempt: the trial is offered again, or has failed after too many retries."""
         failed = self.history.losses(lease.trial) >= max_retries
         return ev.Expired(
             at=self.now(), trial=lease.trial, attempt=lease.attempt, holder=lease.holder,
@@ -335,50 +335,50 @@ class Replica:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """Delete the checkpoints that nobody needs any more."""
+        """Delete the checkpoints that are no longer needed."""
         alive, for_good = self.policy.alive(self.state), not self.policy.plans
         self.checkpoints.tidy(self.history, alive, for_good)
 
     def rescale(self) -> bool:
-        """Log a new learnt scale when the old one no longer fits; True when it did."""
+        """Log a new learnt scale if the old one no longer fits; return whether it did."""
         if (found := self.history.outgrown(self.now)) is None:
             return False
         self.append(found, None)
         return True
 
     def budget(self, budget: Budget) -> None:
-        """Log the budget when the policy plans anew by it, or readers do not know it yet. Raises Conflict."""
+        """Log the budget if the policy plans with it, or it is not recorded yet. Raises Conflict."""
         plans = self.policy.plans and self.history.has_new_budget(budget, self.told)
         known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
         if plans or not (known or self.history.finished):
             told = plain(budget.to_json())
             self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
-        self.told = budget  # once: workers with different budgets would take turns for ever
+        self.told = budget  # once: otherwise workers with different budgets would log in turn for ever
 
     def warn_once(self, text: str, about: str | None = None) -> None:
-        """A HaltuneWarning, once a process and study: the same text, or the first `about` a matter."""
+        """Warn once in a process and study: once for each text, or for each `about`."""
         if self.first_time(about or text):
             warn(text, aloud=self.speaks)
 
     def first_time(self, about: str, advice: bool = False) -> bool:
-        """Whether this process says something about this matter of the study for the first time; advice if welcome."""
+        """Return whether this is the first message of this process about `about`. advice: False if hints are off."""
         new = about not in self._warned
         self._warned.add(about)
         return new and (self.speaks or not advice)
 
     def _begin(self) -> None:
-        """Nothing is read yet."""
+        """Start with nothing read."""
         self._torn = True
         self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
         self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located
 
     def _is_in_log(self, last: ev.Event) -> bool:
-        """True when the log still has at our position what we read there."""
+        """True if the log still has the event that was read last."""
         found = next(self.store.read(self.name, (end := self.fold.history.position) - 1, end), None)
         return found is not None and to_json(found) == to_json(last)
 
     def _open(self, seed: int | None) -> ev.Created:
-        """The first event of the study, which is made if there is none."""
+        """Return the first event of the study; create the study if there is none."""
         created = ev.Created(
             at=self.now(), problem=plain(self._given.to_json()), policy=plain(self.policy.spec),
             seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
@@ -386,16 +386,16 @@ class Replica:
         return make(self.store, self.name, created, seed, self._given, self.policy)
 
     def _widen(self) -> None:
-        """Log that the space is wider from here on, where the one given is."""
+        """Log that the space is wider from here on, if the given one is."""
 
         def once() -> None:
             history = self.sync()
             if widens(self.store, self.name, self._given, history.problem):
-                told = " ".join(history.problem.space.diff(self._given.space))
+                difference = " ".join(history.problem.space.diff(self._given.space))
                 event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
-                self.fold.under(history.problem_from(event))  # raises what the policy has against it
+                self.fold.under(history.problem_from(event))  # raises if the policy does not support it
                 self.append(event, None)
-                _log.info("the space of the study %r is wider from here on: %s", self.name, told)
+                _log.info("The space of the study %r is wider from here on: %s", self.name, difference)
 
         with self.lock:
             settled(once)

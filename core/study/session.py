@@ -1,10 +1,10 @@
-"""What one process does for a study: one lock, one retry, and the one place that says which rank acts.
+"""The work of one process for a study: its lock, its retries, and the choice of the rank that acts.
 
     Trial.report -> Session.record -> judging.record (lock, retry, rank) -> policy.judge -> Store.append
 
-Rank 0 of a distributed training, or a process by itself, reads and writes the store. Every other rank hears what
-rank 0 did (`haltune.ranks`) and writes nothing. A session that multiprocessing carries into a process opens the study
-there when something is first asked of it, which only one rank does.
+Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives rank 0's
+answers (`haltune.ranks`) and writes nothing. A session that multiprocessing pickles into a process opens the study
+there at its first use, on one rank.
 """
 
 from __future__ import annotations
@@ -58,12 +58,10 @@ from .replica import Replica
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
-GRACE = 10.0  # seconds that a rank which fails waits for word from rank 0, which may know nothing of it
-_BRIEFLY = 0.5  # likewise, one that is interrupted: Ctrl-C waits for nobody
+GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not know of the failure
+_BRIEFLY = 0.5  # likewise for an interrupted rank: Ctrl-C must end it soon
 _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
-_SHORTAGES = 4  # times max_failures: trials out of memory, before any succeeded, until the error is raised
-
-
+_SHORTAGES = 4  # times max_failures: trials that may run out of memory before any has succeeded
 _clocks: ContextVar[tuple[MonotonicClock, Callable[[float], None]]] = ContextVar(
     "clocks", default=(time.perf_counter, time.sleep)
 )
@@ -71,7 +69,7 @@ _clocks: ContextVar[tuple[MonotonicClock, Callable[[float], None]]] = ContextVar
 
 @contextmanager
 def clocked(monotonic: MonotonicClock, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Give studies opened in the block other clocks: what times epochs and decisions, and what waits between asks."""
+    """Use other clocks in studies opened in the block: one that times epochs and decisions, and one that waits."""
     token = _clocks.set((monotonic, sleep))
     try:
         yield
@@ -80,22 +78,22 @@ def clocked(monotonic: MonotonicClock, sleep: Callable[[float], None] = time.sle
 
 
 class Session:
-    """One process's work for one study. What changes an attempt changes it on every rank.
+    """One process's work for one study. A change of an attempt happens on every rank.
 
-    holds: of a process that was started to train, the holder whose leases it has, and its trials; `log` is then opened
-    when it is first asked for. Raises what opening a Study raises.
+    holds: in a process that was started to train, the holder whose leases it takes over, and its trials; `log` is then
+    opened at its first use. Raises as Study does.
     """
 
     def __init__(self, settings: Settings, seed: int | None = None, holds: tuple[str, Attempts] | None = None) -> None:
         self._given, self._seed, self._holds = settings, seed, holds
         self.budget = settings.budget
         self.monotonic, self._sleep = _clocks.get()
-        self.launched = False  # it trains what a launcher holds, which decides what signals mean
-        self.waits = True  # for a server that is away; a launcher does not: it has others to look after
+        self.launched = False  # it trains for a launcher, which handles signals
+        self.waits = True  # for a server that does not answer; a launcher does not wait, because it has other workers
         self._rank = joined(settings.name, settings.where) if holds is None else Leader(None, "")
-        self.acts = isinstance(self._rank, Leader)  # rank 0, or a process by itself
+        self.acts = isinstance(self._rank, Leader)  # rank 0, or a single process
         self.logger = Logger(settings.verbose if self.acts else 0)
-        self._told = 0  # events of a log in memory that the other ranks know
+        self._told = 0  # events of a log in memory that the other ranks have
         if holds is None:
             _ = self.log
 
@@ -127,7 +125,7 @@ class Session:
         found.speaks = given.verbose > 0
 
         def news() -> Line:
-            """How far the log is read, and the events of one that only this process has."""
+            """Return the log's position, and the new events if the log is in this process's memory."""
             position = found.fold.history.position
             if not isinstance(store, MemoryStore):
                 return {"position": position}
@@ -146,7 +144,7 @@ class Session:
         return self.log
 
     def set_price(self, price: float | None) -> None:
-        """Set what this worker costs for an hour; None changes nothing. Raises InvalidInput for what is no price."""
+        """Set the price of this worker per hour; None changes nothing. Raises InvalidInput for an invalid price."""
         if price is not None and self.acts:
             self.replica.price = number("price", price, None)
 
@@ -156,25 +154,25 @@ class Session:
 
     @property
     def settings(self) -> Settings:
-        """What opens this study again, with the store and the folder of checkpoints that were found."""
+        """The settings that open this study again, with the store and folder of checkpoints that were found."""
         return self._given.found(self.log, self.budget, self.lease_seconds)
 
     @property
     def holder(self) -> str:
-        """This process, as its leases name it."""
+        """The name of this process in its leases."""
         return self.log.holder()
 
     @property
     def lease_seconds(self) -> float:
-        """How long a silent worker is taken to live."""
+        """Seconds after which a silent worker counts as lost."""
         return self.log.term
 
     def sync(self) -> None:
-        """Read what other workers appended since. Rank 0 does."""
+        """Read the events that other workers appended, on rank 0."""
         if self.acts:
             self._do(None, Replica.sync)
 
-    # what every change goes through
+    # every change uses these
 
     def _do(
         self,
@@ -185,9 +183,9 @@ class Session:
         attempt: Attempt | None = None,
         patient: bool = True,
     ) -> T:
-        """What `work` returns, done on rank 0: under the lock, again after a conflict, again while the server is away.
+        """Return the result of `work`, done on rank 0 under the lock; retry after conflicts and server outages.
 
-        The other ranks hear it under the topic; None: nobody else waits for it. Between two tries signals are handled.
+        The other ranks receive it under the topic; with None no rank waits for it. Signals are handled between tries.
         """
 
         def once() -> T:
@@ -217,21 +215,21 @@ class Session:
         to_json: Callable[[T], Any] = same,
         from_json: Callable[[Any], T] = same,
     ) -> T:
-        """What `work` does on rank 0 and comes to on all ranks of a distributed training. The log is not locked."""
+        """Do `work` on rank 0 and return its result on all ranks. The log is not locked."""
         return self._rank.decide(f"{attempt._label} {about}", work, to_json, from_json, attempt)
 
     # between trials
 
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-        """See Study.ask. make: what the worker is given of its attempt; while it lives the attempt is trained here."""
-        begun: Attempts = set()
+        """See Study.ask. make: turns an attempt into the worker's Trial; while the Trial lives, it trains here."""
+        started: Attempts = set()
         self.tell()
 
         def answered(replica: Replica) -> A | Wait | Finish:
             found = answer(replica, self.budget, self._given.store.max_retries, self.monotonic)
             if isinstance(found, Wait | Finish):
                 return found
-            begun.add((found.id, found.attempt))
+            started.add((found.id, found.attempt))
             trial = make(Attempt._of(found))
             replica.trains(trial.id, trial.attempt, trial)
             return trial
@@ -242,12 +240,12 @@ class Session:
                 self.logger.started(self.log.history, found, partial(unlimited, self.budget, self.log.policy))
             elif self.acts and isinstance(found, Finish):
                 self.logger.over(self.log.history, found, self.budget)
-                if (told := shared_error(self.log.history)) is not None:
-                    self.replica.warn_once(told, about="the same error")
+                if (text := shared_error(self.log.history)) is not None:
+                    self.replica.warn_once(text, about="the same error")
             return found
         except BaseException:
             if self.acts:
-                self.replica.handed_out -= begun  # nobody has it: it is offered again at once
+                self.replica.handed_out -= started  # it did not reach the caller: it is offered again at once
             raise
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
@@ -264,7 +262,7 @@ class Session:
             self.launched, replica.leaving = True, leaving
             r = replica.synced(id)
             if r.attempt != attempt or r.status is not Status.RUNNING:
-                raise LeaseLost(f"attempt {attempt} at trial {id} is over: it is {r.status}, attempt {r.attempt}")
+                raise LeaseLost(f"Attempt {attempt} of trial {id} is over: it is {r.status}, attempt {r.attempt}.")
             trial = make(Attempt._of(r))
             replica.trains(id, attempt, trial)
             return trial
@@ -272,14 +270,14 @@ class Session:
         return self._do("takes a trial", taken, Attempt._to_json, lambda told: make(Attempt._from_json(told)))
 
     def wait(self, seconds: float, why: str | None) -> None:
-        """Wait between two asks, on rank 0; `why`: to be told."""
+        """Wait between two asks, on rank 0. why: logged, if it is not None."""
         if why is not None and self.acts:
-            _log.info("waiting: %s", why)
+            _log.info("Waiting: %s", why)
         if self.acts:
             self._sleep(seconds)
 
     def pass_over(self) -> None:
-        """Leave out the trials that were over before this process was started as another rank."""
+        """Skip the trials that ended before this process was started as another rank."""
         if not isinstance(rank_0 := self._rank, Follower):
             return
 
@@ -292,20 +290,20 @@ class Session:
         rank_0.skip("ask", is_over)
 
     def tell(self) -> None:
-        """Say how the trials went that have ended: by now their training draws nothing on the terminal."""
+        """Log how trials ended. Their trainings no longer draw a progress bar on the terminal."""
         if self.acts:
             self.logger.ended(self.log.history, self.budget)
 
     def warn(self, text: str, about: str | None = None) -> None:
-        """A HaltuneWarning, and in the log, once a search: the same text, or the first `about` a matter.
+        """Warn, and log the warning once in a study: once for each text, or for each `about`.
 
-        Opens nothing: where the log is not open it warns alone.
+        If the study's log is not open, it is not opened for this.
         """
         aloud = not self.acts or "log" not in vars(self) or self.replica.first_time(f"aloud: {about or text}", True)
         warn(text, aloud=aloud)
 
     def hint(self, text: str, about: str) -> None:
-        """A line in the log that is worth reading once a study."""
+        """Log a hint, once in a study for each `about`."""
         if self.acts and self.replica.first_time(about, advice=True):
             self.logger.note(text)
 
@@ -323,14 +321,14 @@ class Session:
         return verdict
 
     def recall(self, attempt: Attempt) -> None:
-        """Take from the log what a report came to that was interrupted; rank 0 tells with the next report."""
+        """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
         if self.acts:
             self._do(None, partial(_catch_up, attempt=attempt), patient=attempt._patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
-        """Append a checkpoint; False when the trial is not this worker's any more. See Trial.checkpointed.
+        """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
 
-        keep: of its best epoch, and not to go on from.
+        keep: True for the checkpoint of the best epoch, which is not one to continue from.
         """
         if not self.acts:
             attempt.checkpoint = attempt.checkpoint if keep else path
@@ -348,14 +346,14 @@ class Session:
         work = partial(_end, attempt=attempt, status=status, failure=failure)
         error = None if failure is None else failure.error
 
-        def ended() -> None:  # who is interrupted does not wait
+        def ended() -> None:  # an interrupted trial does not wait for the server
             appended = self._do(None, work, patient=status is not Status.INTERRUPTED)
             _remark(self.replica, attempt, status, appended, self._given.max_failures)
 
         self.decide(attempt, "ends", ended, lambda _: error)
 
     def _hear_end(self, rank_0: Follower, attempt: Attempt, status: Status | None) -> None:
-        """Raises what ended the attempt on rank 0, unless this rank has an error of its own, or the search goes on."""
+        """Raise the error that ended the attempt on rank 0, unless this rank has its own, or the search continues."""
         topic = f"{attempt._label} ends"
         if status is Status.INTERRUPTED:
             attempt.ended = status
@@ -374,17 +372,17 @@ class Session:
             raise error_from_json(kind, words)
 
     def forget(self, attempt: Attempt) -> None:
-        """Nobody trains an attempt any more whose end could not be recorded: its lease runs out."""
+        """Give up an attempt whose end could not be recorded: its lease expires."""
         if self.acts:
             self.replica.forget(attempt.id, attempt.attempt)
 
     def lose(self, attempt: Attempt, reason: str) -> None:
-        """Append that the training of a trial was lost: it is offered again, up to max_retries times."""
+        """Append that a trial was lost. It is offered again, up to max_retries times."""
         work = partial(_lose, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
         self._do(f"{attempt._label} is lost", work, attempt=attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """True when the search goes on after `error`, which is in the log already."""
+        """True if the search continues after `error`, which is in the log already."""
         if isinstance(self._rank, Follower):
             return self._is_forgiven(self._rank, attempt)
         work = partial(_tolerates, self.log.history, attempt, error, self._given.max_failures)
@@ -394,7 +392,7 @@ class Session:
 
     @staticmethod
     def _is_forgiven(rank_0: Follower, attempt: Attempt) -> bool:
-        """Whether the search goes on after the attempt failed; as rank 0 says where it failed there, too."""
+        """Return whether the search continues after the attempt failed; rank 0 decides if it failed there too."""
         if attempt.ended is not Status.FAILED:
             return False
         try:
@@ -403,7 +401,7 @@ class Session:
             return False
 
     def wake(self, attempt: Attempt) -> None:
-        """Log what this machine slept since it was handed the trial. Rank 0 notices for all."""
+        """Log how long this machine slept during the trial, on rank 0."""
         if not self.acts:
             return
         self.replica.now()
@@ -411,13 +409,13 @@ class Session:
             self._do(None, partial(Replica.wake, trial=attempt.id, attempt=attempt.attempt), patient=False)
 
     def renew(self, attempt: Attempt) -> None:
-        """Renew a lease; see Trial.heartbeat. Rank 0 does for all, and a heartbeat does not wait for the lock."""
+        """Renew a lease, on rank 0; see Trial.heartbeat. A heartbeat does not wait for the lock."""
         if self.acts:
             self.wake(attempt)
             self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
 
     def adopt(self, attempt: Attempt) -> None:
-        """Go on with an attempt in a forked or spawned process, under the same lease: one rank's alone.
+        """Continue an attempt in a forked or spawned process, under the same lease; only one rank may.
 
         Raises NotSupported for a store in memory.
         """
@@ -426,27 +424,27 @@ class Session:
             self.renew(attempt)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only what multiprocessing pickles to start a process crosses; a study is never pickled otherwise.
+        """Support pickling only when multiprocessing starts a process.
 
-        Raises NotSupported for any other purpose, and for a policy whose class is made in a function.
+        Raises NotSupported for any other purpose, and for a policy whose class is defined in a function.
         """
         if not spawning():
             raise NotSupported(
-                "a study is not pickled: its log is its state. Open it again by the URL of its store, "
-                "Study(problem, policy, store='sqlite:///search.db')"
+                "A study cannot be pickled, because its log is its state. Open it again with the URL of its store: "
+                "Study(problem, policy, store='sqlite:///search.db')."
             )
         settings, handed_out = self.settings, set(self.replica.handed_out) if self.acts else set()
         decides = type(settings.policy.policy if isinstance(settings.policy, Wrapper) else settings.policy)
         if "<locals>" in decides.__qualname__:
             raise NotSupported(
-                f"a spawned process cannot import {decides.__qualname__}, the class of this study's policy, which a "
-                "function defines: define it at the top of a module"
+                f"A spawned process cannot import {decides.__qualname__}, the class of this study's policy, because "
+                "it is defined in a function. Define it at the top of a module."
             )
         return _carried, (settings, (self.holder, handed_out))
 
 
 def spawning() -> bool:
-    """True while multiprocessing pickles what a new process begins with."""
+    """True while multiprocessing pickles the data of a new process."""
     return get_spawning_popen() is not None
 
 
@@ -455,28 +453,28 @@ def _carried(settings: Settings, holds: tuple[str, Attempts]) -> Session:
 
 
 def _hold(replica: Replica, holder: str, handed_out: Attempts) -> None:
-    """Hold the leases of another process, which started this one to train its trials."""
+    """Take over the leases of the process that started this one to train its trials."""
     replica.adopt(holder)
-    replica.speaks = True  # a process that trains for another is silent, and gives its advice
+    replica.speaks = True  # such a process does not log trials, but it logs hints
     replica.handed_out |= handed_out
 
 
 def _opened_to_json(log: Replica) -> Json:
-    """What the other ranks have to know of a study."""
+    """Return the data of a study that the other ranks need, as JSON."""
     kept = log.checkpoints
-    told = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
-    return {"url": log.store.url, "term": log.term, "policy": plain(log.policy.spec), **told}
+    folder = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
+    return {"url": log.store.url, "term": log.term, "policy": plain(log.policy.spec), **folder}
 
 
 def _verdict_converts(verdict: Verdict) -> Callable[[], Json]:
     return partial(verdict_to_json, verdict)
 
 
-# -- what an attempt tells the log besides its reports -----------------------------------------------------------------
+# -- the other events of an attempt ------------------------------------------------------------------------------------
 
 
 def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
-    """Append a checkpoint after the last epoch reported; False when the trial is not this worker's any more."""
+    """Append a checkpoint after the last reported epoch; return False if this worker no longer holds the trial."""
     replica.wake(attempt.id, attempt.attempt)
     event = (ev.Kept if keep else ev.Checkpointed)(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=float(attempt.epoch), path=path,
@@ -485,14 +483,14 @@ def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float,
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
         attempt.checkpoint = attempt.checkpoint if keep else replica.checkpoints.located(path)
         return True
-    return any(  # it may be in the log though nobody said so: the server was away when it should have answered
+    return any(  # it may be in the log although the server did not answer
         isinstance(e, ev.Checkpointed | ev.Kept) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
         for e in replica.store.read(replica.name)
     )
 
 
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
-    """Append the end of an attempt, give the lease back, delete checkpoints that nobody needs. True when appended."""
+    """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
     if attempt.ended is not None:
         return False
     replica.wake(attempt.id, attempt.attempt)
@@ -507,7 +505,7 @@ def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Fai
     )  # fmt: skip
     held = replica.append_if_held(event, Release(attempt.id))
     attempt.ended = event.status if held else _as_recorded(replica, attempt)
-    if attempt.ended in OVER or attempt.ended is Status.PAUSED:  # a pause may complete a rung that others lost
+    if attempt.ended in OVER or attempt.ended is Status.PAUSED:  # a pause may complete a rung, and others lose it
         replica.tidy()
     return held
 
@@ -519,81 +517,81 @@ def _derived(attempt: Attempt, horizon: int | None) -> Status:
     verdict = attempt.verdict
     if verdict is None or not verdict.stops:
         return Status.COMPLETED
-    if verdict.action is Action.PAUSE:  # a loop that did not leave has trained it in full
+    if verdict.action is Action.PAUSE:  # a loop that ignored the pause may have trained it in full
         return Status.PAUSED if horizon is None or attempt.epoch < horizon else Status.COMPLETED
-    return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # a larger budget takes it up again
+    return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # with a larger budget it resumes
 
 
 def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
-    """How an attempt ended that is not held any more: in a process that the training spawned, or it was lost."""
+    """Return how an attempt ended that is no longer held: ended by a process of the training, or lost."""
     r = replica.history.trial(attempt.id)
     return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
 
 def _remark(replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int) -> None:
-    """Say of an attempt that ended what is hardly meant. Raises InvalidInput for the first without one report."""
+    """Warn of a probable mistake in an attempt that ended. Raises InvalidInput if it has no report; see below."""
     if not appended:
         return
     history = replica.history
     record = history.trial(attempt.id)
     if attempt.ended is Status.PAUSED and record.checkpoint_epoch < attempt.epoch:
-        then = "what continues trains again what was not saved"
+        then = "When it resumes, it trains the unsaved epochs again"
         if replica.policy.gives_up_pauses:
-            then = "from now on the search stops runs for good where it would pause them"
+            then = "From now on the search stops trials instead of pausing them"
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
-                "trial %d is paused and nothing was saved after %s: %s. Save it: trial.save(write), "
-                "TrainingLoop(trial, save=write); or BOBOS(), which never pauses",
+                "Trial %d paused, but no checkpoint was saved after %s. %s. To save checkpoints, use trial.save(write) "
+                "or TrainingLoop(trial, save=write). Or use BOBOS(), which never pauses.",
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:
-        _log.warning("trial %d was left unfinished: %s", attempt.id, _taken_up(record, attempt))
+        _log.warning("Trial %d was interrupted. %s", attempt.id, _taken_up(record, attempt))
     elif status is None and record.error == _SILENT:
         text = (
-            f"trial {attempt.id} ended without one report: call trial.report(value) after every epoch, "
-            "study.tell(trial, value) at the end, or pass HaltuneCallback(trial), made for this trial, to the trainer; "
-            "fast_dev_run reports nothing, and a script of `haltune run` reports to haltune.current_trial()"
+            f"Trial {attempt.id} ended without one report. Call trial.report(value) after every epoch, call "
+            "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to the trainer. With "
+            "fast_dev_run nothing is reported. A script of `haltune run` must report to haltune.current_trial()."
         )
         if not history.any_success or history.failures_in_a_row >= max_failures:
             raise InvalidInput(text)
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows what its fit had planned
+        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows how long its fit should be
 
 
 def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
-    """Warn of a goal in percent whose values look like shares, and of a loop that left after its first report."""
+    """Warn of a goal in percent whose values look like shares, and of a loop that ended after its first report."""
     goal, values, horizon = replica.problem.goal, ended.values, replica.problem.max_epochs
     if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
         replica.warn_once(
-            f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, and the goal's bounds are (0, 100): "
-            "as a share it wants bounds=(0, 1), or all runs look alike",
+            f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, but the goal's bounds are (0, 100). "
+            "If it is a share, use bounds=(0, 1). Otherwise all trials have nearly the same score.",
             about="percent",
         )
     early = one_epoch and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
     if early and replica.first_time("one epoch", advice=True):
         _log.warning(
-            "trial %d ended by itself after 1 epoch of %d. Report after every epoch, and leave the loop where "
-            "trial.report(value).stops, for a verdict by itself is always true; study.tell(trial, value) takes the one "
-            "value of a full training", ended.id, horizon,
+            "Trial %d ended by itself after 1 epoch of %d. Report after every epoch. End the loop if "
+            "trial.report(value).stops, not if trial.report(value), which is always true. If a training has one value, "
+            "report it with study.tell(trial, value).", ended.id, horizon,
         )  # fmt: skip
 
 
 def _taken_up(record: TrialRecord, attempt: Attempt) -> str:
-    """What the same program makes of a trial that was interrupted."""
+    """Return how an interrupted trial continues when the program starts again."""
     if record.checkpoint_epoch:
-        return f"the same program continues after {record.unit} {numeral(record.checkpoint_epoch)}, its last checkpoint"
-    anew = "the same program offers it again, and it begins anew"
+        at = f"{record.unit} {numeral(record.checkpoint_epoch)}"
+        return f"If you start the program again, the trial resumes after {at}, its last checkpoint."
     if not attempt.epoch:
-        return anew
+        return "If you start the program again, the trial starts from scratch."
     return (
-        f"{anew}, for nothing was saved that it could continue from: callbacks save where a trial pauses, a loop of "
-        "your own where it calls trial.save(write) after an epoch"
+        "If you start the program again, the trial starts from scratch, because it has no checkpoint. Callbacks save "
+        "when a trial pauses; in your own loop call trial.save(write) after an epoch."
     )
 
 
 def _lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
-    """Append that an attempt was lost, and why: it is offered again, up to `max_retries` times, then failed."""
+    """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
     replica.wake(attempt.id, attempt.attempt)
     _catch_up(replica, attempt)
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
@@ -604,28 +602,28 @@ def _lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> 
 
 
 def _tolerates(history: History, attempt: Attempt, error: BaseException, max_failures: int) -> bool:
-    """True when the search goes on after `error`, which is in the log already."""
+    """True if the search continues after `error`, which is in the log already."""
     failures = history.failures_in_a_row
     if is_shortage(error):
         short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
         if history.any_success or short < max(1, _SHORTAGES * max_failures):
-            text = "trial %d ran out of memory: it has failed, and the search continues. %s"
+            text = "Trial %d failed: it ran out of memory. The search continues. %s"
             _log.warning(text, attempt.id, one_line(error))
             return True
-        why = f"{plural(short, 'trial')} ran out of memory, and none has fitted: make them smaller"
+        why = f"{plural(short, 'trial')} ran out of memory and none has succeeded. Make the models or batches smaller."
     elif not history.any_success:
-        why = f"trial {attempt.id} failed and none has succeeded yet: a bug in the training code?"
+        why = f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug."
     elif failures >= max_failures:
-        why = f"{plural(failures, 'trial')} failed in a row (max_failures)"
+        why = f"{plural(failures, 'trial')} failed in a row (max_failures)."
     else:
-        _log.warning("trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
+        _log.warning("Trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
         return True
     error.add_note(f"haltune: {why}")
     return False
 
 
 def _catch_up(replica: Replica, attempt: Attempt) -> None:
-    """A process that the training spawned may have reported for this trial; or Ctrl-C came before its verdict."""
+    """Read reports that another process of the training made, or whose call Ctrl-C interrupted."""
     r = replica.synced(attempt.id)
     if r.attempt != attempt.attempt or r.epoch <= attempt.epoch:
         return
@@ -640,9 +638,9 @@ def _catch_up(replica: Replica, attempt: Attempt) -> None:
 
 
 class HeardLog:
-    """The log of a rank above 0: read to look back, as far as rank 0 had read it when it was last heard.
+    """The log of a rank above 0: it is read up to rank 0's position at its last answer.
 
-    The policy's state is folded here like on rank 0, so that any question can be answered on one rank.
+    The policy's state is folded here as on rank 0, so that one rank can answer any question.
     """
 
     def __init__(self, settings: Settings, rank_0: Follower, told: Json) -> None:
@@ -650,7 +648,7 @@ class HeardLog:
         self.policy, self.term = settings.policy.as_recorded(told["policy"]), told["term"]
         self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
         self.lock = RLock()
-        self.told: Budget | None = None  # it plans by what is recorded
+        self.told: Budget | None = None  # the recorded budget counts
         self._where, self._rank_0 = settings.store, rank_0
         self._store: Store | None = _ToldStore(rank_0) if told["url"] == "memory" else None
         self._holder = ""
@@ -658,10 +656,10 @@ class HeardLog:
         fork_handlers.add(self)
 
     def _begin(self) -> None:
-        """Nothing is read yet."""
+        """Start with nothing read."""
         whose = f"the study {self.name!r}"
         self._fold = Fold(self._given, self.policy, whose, lambda stop: self.store.read(self.name, 0, stop))
-        self._history = History(self._given)  # apart: few questions need the state, and folding it may be dear
+        self._history = History(self._given)  # separate: few questions need the state, and to fold it may be expensive
         self._history.whose, self._history.locate = whose, self.checkpoints.located
 
     def after_fork(self) -> None:
@@ -670,18 +668,18 @@ class HeardLog:
             self._begin()
 
     def holder(self) -> str:
-        """It holds nothing: the leases are rank 0's."""
+        """An identity that holds nothing: the leases are rank 0's."""
         self._holder = self._holder or new_holder()
         return self._holder
 
     @property
     def problem(self) -> Problem:
-        """As far as somebody looked back: this rank may have no way to the store."""
+        """The problem, without reading the store, which this rank may not reach."""
         return self._history.problem
 
     @property
     def store(self) -> Store:
-        """Opened when somebody looks back: to read."""
+        """The store, opened for reading at its first use."""
         if self._store is None:
             self._store = open_store(self._where, reading=True)
         return self._store
@@ -717,7 +715,7 @@ class HeardLog:
 
 
 class _ToldStore(MemoryStore):
-    """The log of a study in rank 0's memory, as far as it was told."""
+    """The log of a study in rank 0's memory, as far as this rank received it."""
 
     def __init__(self, rank_0: Follower) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ask, report, finish: a search over one problem, recorded in one log."""
+"""The study: a search over one problem, recorded in one log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log = logging.getLogger("haltune")
 
 
 class Rarer(TypedDict, total=False):
-    """Arguments of Study that few need, as type checkers are told them."""
+    """Rarely used arguments of Study, for type checkers."""
 
     checkpoints: StrPath | Checkpointing | None
     max_failures: int
@@ -60,54 +60,52 @@ _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
 class Study(StudyView, KnowsArguments, KnowsAttributes):
     """A search over one problem; any number of workers may share it.
 
-    Study(space, "val_acc", max_epochs=30) or Study(problem, policy): a space has its goal behind it, a Problem, which
-    has goal and epochs itself, its policy.
+    Two forms: Study(space, "val_acc", max_epochs=30), where the goal follows the space, and Study(problem, policy),
+    where the Problem holds the goal and the epochs.
 
     Args:
-        problem: What is searched: a Space or a dict of its parameters, or a Problem of space, goal and epochs.
-            It has no default: without one Study() says what is wanted.
-        goal: After a space the metric: Maximize("val_acc"), Minimize("val_loss"), or its name alone, which says
-            whether larger is better where it is well known (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...); of
-            several a list, [Maximize("val_acc"), Minimize("latency_ms")], for `study.pareto_front()`. After a Problem
-            the policy. Default: None, for a Problem alone.
-        store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). A
-            study of this name that is there already is reopened and goes on where it was, in a wider space where the
-            one given contains the recorded one. Storage("postgresql://...", lease=120) also sets what happens when a
-            worker or the server does not answer. Default: None, memory.
-        name: Of the study, in a store of several. Default: "study".
-        seed: Of all randomness. Default: None, drawn when the study is made, and recorded.
-        budget: When the search ends at the latest: a Budget, or a text such as "30min", "20 trials", "500 epochs" or
-            "2h or 10 trials without gain", of which every limit holds. It may change from one opening to the next.
-            Default: None, when the policy ends it.
-        policy: What decides: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), one search for every kind of
+        problem: A Space or a dict of its parameters; or a Problem, which holds space, goal and epochs. No default.
+        goal: After a space: the metric, as Maximize("val_acc"), Minimize("val_loss") or its name alone. Of a well-known
+            name haltune knows the direction (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...). For several goals: a
+            list, [Maximize("val_acc"), Minimize("latency_ms")]; see `study.pareto_front()`. After a Problem: the
+            policy. Default: None, for a Problem.
+        store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). If the
+            store holds a study of this name, the study is reopened and continues; the space may be wider than the
+            recorded one. Storage("postgresql://...", lease=120) also sets what happens when a worker or the server does
+            not answer. Default: None, in memory.
+        name: The study's name in the store, which may hold several. Default: "study".
+        seed: Seed of all random numbers. Default: None, drawn when the study is created, and recorded.
+        budget: Limits of the search: a Budget, or a text such as "30min", "20 trials", "500 epochs" or "2h or 10 trials
+            without gain". The first limit that is reached ends the search. You may change the budget whenever you open
+            the study. Default: None, the policy ends the search.
+        policy: The search method: BOBOS(), Hyperband(), ... Default: None, MultiFidelity(), which suits every kind of
             training.
-        max_epochs: After a space, the epochs of a full training. Default: None, for policies that bring their own
+        max_epochs: After a space: the epochs of a full training. Default: None, for policies that have their own
             schedule.
-        max_steps: The same for trainings that count steps: reports are trial.report(value, step=n), budgets "5000
-            steps". Default: None.
-        max_tokens: The same for trainings that count tokens. Default: None.
-        unit: What trainings count instead, in the singular: max_epochs=500, unit="game". Default: None, epochs.
-        judge_every: A trial is judged once in so many epochs or steps. Default: None, at every report, also within an
-            epoch.
-        min_epochs: After a space, epochs (steps, ...) that every trial trains before the policy may stop or pause it,
+        max_steps: As max_epochs, for trainings that count steps. Reports are then trial.report(value, step=n), and
+            budgets "5000 steps". Default: None.
+        max_tokens: As max_epochs, for trainings that count tokens. Default: None.
+        unit: Another unit that trainings count, in the singular: max_epochs=500, unit="game". Default: None, epochs.
+        judge_every: Number of epochs or steps between two reports that are judged. Default: None, every report is
+            judged, also within an epoch.
+        min_epochs: After a space: epochs (steps, ...) that every trial trains before the policy may stop or pause it,
             for a learning-rate warm-up. Trials are not compared before that. Default: 0.
-        start: After a space, configurations that are trained first. Default: none.
-        constraints: After a space, metrics that runs must keep within limits, [Constraint("params", at_most=5e6)].
-            Default: none.
-        learn_from: Earlier studies that the default search learns from: which configurations are promising, and how
-            much early epochs tell of the end. Each the path or URL of its store, ("all.db", "name") where that holds
-            several, or as load_study opens it. Their space, metric and epochs may be others. What it takes from them is
-            recorded when the study is made, and stays. Default: none.
+        start: After a space: configurations to train first. Default: none.
+        constraints: After a space: limits on metrics, [Constraint("params", at_most=5e6)]. Default: none.
+        learn_from: Prior studies for transfer. From them the default search learns which configurations are good, and
+            how well early epochs predict the final value. Each is the path or URL of a store, ("all.db", "name") if
+            that store holds several studies, or a study from load_study. Their space, metric and epochs may differ.
+            The study records what it takes from them when it is created. Default: none.
         checkpoints: The folder of the checkpoints, or Checkpointing(folder, keep=3, disk_quota="20GB"), which also sets
-            what is kept. Default: None, next to the store's file, with the model of the best trial.
-        max_failures: How many trials may fail in a row before their exception is raised. Default: 5.
-        verbose: What the log "haltune" is told, which a program that sets up no logging shows on stderr: 1 a line as a
-            trial begins and one as it ends, 2 each report's decision, too, 0 nothing. Default: 1.
+            how many are kept. Default: None, next to the store's file; the model of the best trial is kept.
+        max_failures: Number of trials that may fail in a row before the last exception is raised. Default: 5.
+        verbose: How much is logged to "haltune": 0 nothing; 1 a line when a trial starts and when it ends; 2 each
+            report's decision too. If your program does not configure logging, the lines go to stderr. Default: 1.
 
     Raises:
-        InvalidInput: for arguments that do not fit, and a metric whose name does not say what is better.
-        StudyMismatch: when the log was written for another problem, policy or seed, unless the space is only wider.
-        StoreError: when the store cannot be opened.
+        InvalidInput: If arguments do not fit together, or haltune does not know the direction of the metric.
+        StudyMismatch: If the log belongs to another problem, policy or seed. A space may be wider than the recorded.
+        StoreError: If the store cannot be opened.
 
     Example:
         >>> space = {"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64)}
@@ -187,7 +185,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         check_counts(seed=seed, max_failures=max_failures, verbose=verbose)
         self._speaks = verbose > 0
         if verbose:
-            heard()  # what is guessed of the arguments is said, too
+            heard()  # guesses about the arguments are logged too
         length = length_of(python_number(max_epochs), python_number(max_steps), python_number(max_tokens), unit)
         self._asked, self.policy = problem_of(
             problem, goal, policy, length, min_epochs, judge_every, start, constraints, verbose > 0
@@ -225,7 +223,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
             warn(gone, aloud=True)
         elif self.policy is not given and self._speaks:
-            _log.info("what %r has from earlier studies it was told when it was made", self.name)
+            _log.info("study %r keeps what it learnt from prior studies when it was created", self.name)
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
@@ -241,61 +239,61 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             except GeneratorExit:  # the loop was left, by break or by an exception
                 try:
                     answer.interrupt()
-                except StoreError as error:  # raised here, Python would print it with its traceback, and go on
-                    _log.warning("trial %d could not be given back: %s", answer.id, error)
+                except StoreError as error:  # if it were raised here, Python would print a traceback and continue
+                    _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
             self._session.pass_over()
 
     def ask(self) -> Trial | Wait | Finish:
-        """What this worker does next: a trial to train, wait for others, or the end.
+        """Return the next task of this worker: train a trial, wait, or finish.
 
-        `for trial in study` asks and waits by itself. A program that asks says what came of it by trial.report and
-        trial.finish, or by `tell`.
+        `for trial in study` asks and waits for you. If you call `ask`, report the results with trial.report and
+        trial.finish, or with `tell`.
 
         Returns:
-            A Trial, whose training is this worker's now; a Wait, to ask again in a while; or a Finish. Each says why.
+            A Trial, which this worker now holds; a Wait, if you should ask again later; or a Finish. Each has a reason.
 
         Raises:
-            InvalidInput: When neither the policy nor a budget would ever end the search.
-            StoreError: When the log cannot be read or written for longer than `patience`.
+            InvalidInput: If neither the policy nor a budget would ever end the search.
+            StoreError: If the log cannot be read or written for longer than `patience`.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), max_epochs=1, seed=0, budget="3 trials")
             >>> while isinstance(trial := study.ask(), Trial):
             ...     _ = study.tell(trial, trial.config["x"] ** 2)
             >>> trial.reason  # a Finish
-            'the budget of 3 trials is spent: 3 trials begun, 3 trained in full'
+            'the budget of 3 trials is spent: 3 trials started, 3 trained in full'
         """
         session = self._session
         if session.budget.unlimited and self.policy.endless:
             raise InvalidInput(
-                f"the study has no budget, and its policy, {called(self.policy)}, never ends by itself: write "
-                "budget='2h' or budget='50 trials'"
+                f"The study has no budget, and its policy, {called(self.policy)}, never ends by itself. Pass "
+                "budget='2h' or budget='50 trials'."
             )
         return session.ask(partial(Trial, session))
 
     @answering
     def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:
-        """Train every trial by a function, until the search is over.
+        """Train every trial with a function, until the search is over.
 
         Args:
-            train: Called as train(trial). It reports its epochs itself, trial.report(value) or by a callback, or
-                returns the value that a full training came to; of a study without max_epochs each training is one
-                epoch then. What it returns besides reports is left out.
-            workers: Processes of this machine that train at a time, by haltune.launch.run: for more than one the
-                study needs a store, `train` stands at the top of a module and the call under
-                `if __name__ == "__main__":`. Default: 1, this process.
-            price: What one of these workers costs for an hour, in the units of the budget's money. Default: None, the
-                environment variable HALTUNE_PRICE, and without it the budget's price.
+            train: Called as train(trial). It reports each epoch, with trial.report(value) or a callback, or returns the
+                final value of the training. A value returned after reports is ignored. If the study has no max_epochs,
+                each training is one epoch.
+            workers: Number of processes on this machine that train at the same time; see haltune.launch.run. Several
+                need a store, `train` at the top of a module, and the call under `if __name__ == "__main__":`.
+                Default: 1, this process.
+            price: Price of one worker per hour, in the currency of the budget's money. Default: None, the environment
+                variable HALTUNE_PRICE; if that is not set, the budget's price.
 
         Returns:
             The study.
 
         Raises:
-            InvalidInput: For what is no function, and for one that neither returns a value nor reports.
+            InvalidInput: If `train` is not a function, or neither returns a value nor reports.
             NotSupported: For several workers and a study in memory.
-            Exception: What `train` raises before any trial succeeded, or max_failures times in a row.
+            Exception: The exception of `train`, if no trial has succeeded yet or max_failures trials failed in a row.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), seed=0, budget="4 trials")
@@ -309,7 +307,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         reporting = ReportingFunction(train)
         if self._in_one_epoch is not None:
             self._begin(self._in_one_epoch())
-            _log.info("each training is one epoch, for nobody said max_epochs=, those of a full training")
+            _log.info("max_epochs is not set, so each training has one epoch. Set max_epochs to stop trials early.")
         self._session.set_price(price)
         if workers > 1:
             run = above("run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)")
@@ -322,21 +320,21 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @answering
     def tell(self, trial: Trial, value: float | Mapping[str, float], epoch: float | None = None) -> Verdict:
-        """What a trial that `ask` handed out came to: for programs that keep a loop of their own.
+        """Report a value of a trial that `ask` returned; for programs with their own loop.
 
         Args:
-            trial: The trial, as `ask` answered it.
-            value: The goal's metric; several by their names, as `trial.report` takes them. Without `epoch` the value
+            trial: The trial that `ask` returned.
+            value: The goal's metric, or several metrics by name, as in `trial.report`. Without `epoch` it is the value
                 of the full training, and the trial is finished.
-            epoch: The epoch that has this value, from 1; the trial goes on as the verdict says, and ends by
-                trial.finish(). Default: None, the last.
+            epoch: The epoch that has this value, from 1. If the verdict does not stop the trial, continue it; end it
+                with trial.finish(). Default: None, the last epoch.
 
         Returns:
-            What the policy says to it: `verdict.stops`, and why.
+            The verdict: `verdict.stops`, and its reason.
 
         Raises:
-            InvalidInput: For what is no trial of this study or no number, and an epoch beyond max_epochs.
-            StoreError: When the log cannot be written.
+            InvalidInput: If this is not a trial of this study, not a number, or an epoch beyond max_epochs.
+            StoreError: If the log cannot be written.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -349,12 +347,12 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             <Status.COMPLETED: 'completed'>
         """
         if not isinstance(trial, Trial):
-            raise InvalidInput(f"tell(trial, value) takes a trial as study.ask() answers it, not {trial!r}")
+            raise InvalidInput(f"tell(trial, value) takes a trial that study.ask() returned, not {trial!r}.")
         mine, whose = self._session.log, trial._session.log
         if mine is not whose and next(mine.events()) != next(whose.events()):  # which has the study's id
             raise InvalidInput(
-                f"trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
-                f"{mine.name!r} in {mine.store.address()}: call tell of the study whose ask() answered with the trial"
+                f"Trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
+                f"{mine.name!r} in {mine.store.address()}. Call tell() on the study whose ask() returned the trial."
             )
         verdict = trial.report(value, trial._horizon if epoch is None else epoch)
         if epoch is None:
@@ -363,24 +361,23 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @answering
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
-        """Have a configuration of yours trained before any that the policy proposes; those enqueued first come first.
+        """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 
-        Where the policy would next begin a configuration of its own, this one takes its place: when, how far and on
-        what resource it trains, and when it is stopped, the policy decides as of any other. Runs that go on come
-        before it, and so does the end of the search. It counts for the budget. TruVaR over a grid
-        learn from a configuration beside the grid, but will never choose it.
+        When the policy would start a configuration of its own, the first of the queue takes its place. The policy
+        decides when and how far it trains, on which resource, and when it stops, as for any other trial. Trials that
+        continue come first, and so does the end of the search. It counts for the budget. TruVaR over a grid learns
+        from a configuration off the grid, but never chooses it.
 
         Args:
-            config: The whole configuration, a value for every parameter that is active in it.
-            again: Whether to train it once more where it was begun already, or waits. Default: False.
+            config: The whole configuration: a value for every active parameter.
+            again: True trains it once more if it has started already or is in the queue. Default: False.
 
         Returns:
-            True when it waits now; False when it was begun already or waited, so that nothing was done: a program
-            that enqueues its defaults may be run again.
+            True if it was added; False if it has started already or is in the queue. So you can run a program that
+            enqueues its defaults several times.
 
         Raises:
-            InvalidInput: For what is not a whole configuration of the space, and when the policy has ended the
-                search.
+            InvalidInput: If this is not a whole configuration of the space, or the policy has ended the search.
 
         Example:
             >>> from haltune.policies import GPUCB
@@ -394,34 +391,34 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         return self._session.enqueue(self.problem.checked(config, "enqueue(config)"), again)
 
     def _take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
-        """A trial that a launcher holds and has this process train; `leaving` says why it should let go, or None.
+        """Return a trial that a launcher holds and that this process trains. Raises LeaseLost if the attempt is over.
 
-        Raises LeaseLost when that attempt is over.
+        leaving: returns why this process should give the trial back, or None.
         """
         return self._session.take(id, attempt, holder, leaving, partial(Trial, self._session))
 
     def sync(self) -> None:
-        """Read what other workers appended since."""
+        """Read the events that other workers appended."""
         self._session.sync()
 
     @property
     def problem(self) -> Problem:
-        """What is searched, in the space that the log says."""
+        """The problem, with the space of the log."""
         return self._asked if self._opened is None else self._log.problem
 
     @property
     def _session(self) -> Session:
-        """What this process does for the study. Raises InvalidInput while nobody has said how long a training is."""
+        """The session of this process. Raises InvalidInput if the length of a training is not known yet."""
         if self._opened is None:
             raise InvalidInput(
-                "how many epochs has a full training? Study(space, 'val_acc', max_epochs=30); for a function that "
-                "returns one value study.optimize(train), or max_epochs=1"
+                "max_epochs is missing. Pass the epochs of a full training: Study(space, 'val_acc', max_epochs=30). "
+                "For a function that returns one value call study.optimize(train), or pass max_epochs=1."
             )
         return self._opened
 
     def __repr__(self) -> str:
         if self._opened is None:
-            return f"Study({self.name!r}, not begun: it lacks max_epochs)"
+            return f"Study({self.name!r}, not started: max_epochs is missing)"
         return f"Study({self.name!r}, {plural(len(self.history), 'trial')}, {self.store.url})"
 
     def _repr_html_(self) -> str:
@@ -433,7 +430,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @property
     def budget(self) -> Budget:
-        """When the search ends at the latest; another takes effect at the next ask."""
+        """The limits of the search; a new budget takes effect at the next ask."""
         return self._session.budget
 
     @budget.setter
@@ -442,5 +439,5 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @property
     def _settings(self) -> Settings:
-        """What opens this study again in another process: Study(**vars(study._settings))."""
+        """The arguments that open this study in another process: Study(**vars(study._settings))."""
         return self._session.settings

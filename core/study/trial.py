@@ -1,4 +1,4 @@
-"""A trial as the training code sees it: a configuration to train, and somewhere to report to and to save."""
+"""A trial, as the training code uses it: its configuration, reports and checkpoints."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _FINISHES = ("completed", "stopped", "interrupted", "failed")
 class Trial(Attempt, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
-    Use it as a context manager: an exception inside is recorded, Ctrl-C gives the trial back. SIGTERM and SIGUSR1, as
-    before a preemption, wait for the end of an epoch of `epochs()`, and elsewhere inside give it back at once; the
-    program ends with 143 or 138.
+    Use it as a context manager: an exception inside is recorded, and Ctrl-C gives the trial back. On SIGTERM or
+    SIGUSR1, which announce a preemption, the trial is given back at the end of an epoch of `epochs()`; outside of an
+    epoch, at once. The program then exits with 143 or 138.
 
-    A Study makes it; its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
-    `checkpoint`, the path of the state to go on from, or None; `epoch`, the last that was reported; `verdict`, the last
-    answer; `resource` and `tags`, the policy's.
+    A Study makes it. Its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
+    `checkpoint`, the path of the state to continue from, or None; `epoch`, the last reported epoch; `verdict`, the last
+    verdict; `resource` and `tags`, set by the policy.
 
     Args:
-        session: Of the process that holds it.
-        attempt: Its data, as the log has it.
+        session: The session of the process that holds it.
+        attempt: Its data, from the log.
 
     Raises:
-        StoreError: As any use of the study, when the log is out of reach for longer than its `patience`.
+        StoreError: If the log cannot be reached for longer than `patience`, as in any use of the study.
 
     Example:
         >>> study = Study({"lr": Float(1e-3, 1.0, log=True)}, "acc", max_epochs=3, seed=0, budget="2 trials")
@@ -65,10 +65,10 @@ class Trial(Attempt, KnowsAttributes):
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         super().__init__(**vars(attempt))
-        self._session = session  # what this process does for its study
+        self._session = session
         problem = session.log.problem
-        self.unit = problem.unit  # what a training counts, and `epoch` and `horizon` with it
-        self._horizon = problem.max_epochs  # of a full training; None: the policy alone says
+        self.unit = problem.unit  # of `epoch` and `_horizon`
+        self._horizon = problem.max_epochs  # None: only the policy limits a training
         self._goal, self._measures = problem.goal, Measures.of(problem)
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
@@ -79,16 +79,15 @@ class Trial(Attempt, KnowsAttributes):
     if not TYPE_CHECKING:
 
         def __getitem__(self, name: Any) -> Any:
-            raise TypeError(f"a trial is not its configuration: write trial.config[{name!r}]")
+            raise TypeError(f"A trial has no item {name!r}. Write trial.config[{name!r}].")
 
     @property
     def max_epochs(self) -> int | None:
-        """The epochs to give to a Trainer, to fit or to a schedule: those of a full training.
+        """The epochs of a full training, to pass to a Trainer, to fit or to a learning-rate schedule.
 
-        Without a horizon, where the policy alone ends trainings (InfiniteHyperband), it is ENDLESS, a number that
-        no training reaches: whatever rung the trial pauses at, it goes on under the same plan, and a schedule
-        over it stays where it begins. None when nobody says how long: give the loop your own number then, and where
-        the study counts something else: see max_steps.
+        If only the policy ends trainings (InfiniteHyperband), it is ENDLESS, a number that no training reaches. The
+        plan is then the same at every rung, and a schedule over it stays at its first value. None if nothing limits
+        a training: use your own number. None also if the study counts another unit; see max_steps.
         """
         if self.unit != "epoch":
             return None
@@ -96,22 +95,22 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def max_steps(self) -> int | None:
-        """As max_epochs, where the study counts steps; None where it counts something else."""
+        """As max_epochs, for a study that counts steps; None for other units."""
         return self._horizon if self.unit == "step" else None
 
     @property
     def max_tokens(self) -> int | None:
-        """As max_epochs, where the study counts tokens; None where it counts something else."""
+        """As max_epochs, for a study that counts tokens; None for other units."""
         return self._horizon if self.unit == "token" else None
 
     @property
     def step(self) -> float:
-        """The last position that was reported, in what the study counts: `epoch` by another name."""
+        """The last reported position, in the study's unit; the same as `epoch`."""
         return self.epoch
 
     @property
     def level(self) -> str | None:
-        """How to measure, where the policy chooses: the name of a haltune.policies.Level."""
+        """The name of the haltune.policies.Level to measure with, if the policy chooses one."""
         return self.tags.get("level")
 
     def __repr__(self) -> str:
@@ -131,27 +130,27 @@ class Trial(Attempt, KnowsAttributes):
         cost: float | None = None,
         judge: bool = True,
     ) -> Verdict:
-        """Record one validation and learn whether to go on; after a STOP or PAUSE the verdict stays what it is.
+        """Record one validation and return the verdict. After a STOP or PAUSE the verdict does not change.
 
         Args:
-            value: The goal's metric, its own units; NaN and infinities are recorded as they are. With several goals or
-                constraints each by its name, {"val_acc": 0.9, "latency_ms": 12}; constraints in the first report at
-                least. Names beyond these are further scalars.
-            epoch: From 1, increasing; fractional within an epoch: 0.25. In a study that counts something else the
-                position in that. Default: None, the next.
-            seconds: Since the last report, validation included. Default: None, as measured.
-            step: The position in a study that counts steps, in the place of epoch. Default: None.
-            tokens: The same in a study that counts tokens. Default: None.
-            validation: Seconds of those spent validating, at most all of them. Default: None, not known.
-            metrics: Further scalars of the epoch, by their names. Default: None.
-            cost: What the epoch cost, in own units. Default: None.
-            judge: False stores a report that is delivered late, without asking the policy. Default: True.
+            value: The goal's metric, in its own units; NaN and infinities are recorded too. With several goals or
+                constraints: a dict by name, {"val_acc": 0.9, "latency_ms": 12}. Constraints are required in the first
+                report only. Other names are recorded as further metrics.
+            epoch: From 1, increasing; fractional within an epoch: 0.25. In a study with another unit, the position in
+                that unit. Default: None, the next.
+            seconds: Since the last report, validation included. Default: None, measured.
+            step: The position, instead of epoch, in a study that counts steps. Default: None.
+            tokens: The position, instead of epoch, in a study that counts tokens. Default: None.
+            validation: Seconds spent validating, part of `seconds`. Default: None, not known.
+            metrics: Further metrics of the epoch, by name. Default: None.
+            cost: Cost of the epoch, in your own unit. Default: None.
+            judge: False stores a report that is delivered late, without a decision of the policy. Default: True.
 
         Raises:
-            InvalidInput: for what is not a number, a goal that is missing, a position beyond a full training or in
-                another unit than the study's, a validation of more than `seconds`.
-            StoreError: when the log cannot be written.
-            Exception: what the policy raises, after the report was stored unjudged.
+            InvalidInput: If a value is not a number, a goal is missing, the position is beyond a full training or in
+                another unit than the study's, or `validation` is more than `seconds`.
+            StoreError: If the log cannot be written.
+            Exception: The exception of the policy. The report is stored before, unjudged.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -172,41 +171,41 @@ class Trial(Attempt, KnowsAttributes):
         if self._horizon is not None and epoch > self._horizon:
             if epoch > self._horizon * (1.0 + 1e-9):
                 raise InvalidInput(
-                    f"{self.unit}={numeral(epoch)} is beyond {length_argument(self.unit)}={self._horizon}, a full "
-                    f"training as the study was made. Leave the loop then: for {self.unit} in trial."
-                    f"{'epochs' if self.unit == 'epoch' else 'steps'}(). If a callback reports, do not report yourself"
+                    f"{self.unit}={numeral(epoch)} is beyond {length_argument(self.unit)}={self._horizon}, the full "
+                    f"training of this study. Let the trial end the loop: for {self.unit} in trial."
+                    f"{'epochs' if self.unit == 'epoch' else 'steps'}(). If a callback reports, do not report yourself."
                 )
-            epoch = float(self._horizon)  # reckoned from batches
+            epoch = float(self._horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
-        dear = None if cost is None else number("cost", cost, positive=None)
-        return self._record(Report(value, epoch, took, validated, dear, metrics), judge)
+        paid = None if cost is None else number("cost", cost, positive=None)
+        return self._record(Report(value, epoch, took, validated, paid, metrics), judge)
 
     def _position(self, epoch: float | None, given: dict[str, float | None]) -> float:
-        """The position of a report that is given by its unit. Raises InvalidInput if that is not the study's."""
+        """Return the position given as step= or tokens=. Raises InvalidInput if the study has another unit."""
         (unit, position), *more = [(unit, value) for unit, value in given.items() if value is not None]
         if more or epoch is not None:
-            raise InvalidInput("trial.report() got two positions. Give one: epoch, step= or tokens=")
+            raise InvalidInput("trial.report() got two positions. Give one: epoch, step= or tokens=.")
         if unit != self.unit:
             raise InvalidInput(
                 f"trial.report(..., {unit}{'s' * (unit == 'token')}={position!r}) in a study that counts "
-                f"{several_of(self.unit)}. Make the study with {length_argument(unit)}=, or report the {self.unit}"
+                f"{several_of(self.unit)}. Make the study with {length_argument(unit)}=, or report the {self.unit}."
             )
         assert position is not None
         return position
 
     def _next(self) -> float:
-        """Where a report is that does not say so. Raises InvalidInput where that cannot be guessed."""
+        """Return the position of a report without one. Raises InvalidInput if it cannot be guessed."""
         if self.unit == "epoch":
             return math.floor(self.epoch) + 1.0
         if (every := self._session.log.problem.every) is not None:
             return self.epoch + every if self._horizon is None else min(self.epoch + every, float(self._horizon))
         raise InvalidInput(
-            f"the study counts {several_of(self.unit)}, and the report does not say how many were trained. "
-            f"Write trial.report(value, {position_argument(self.unit)})"
+            f"The study counts {several_of(self.unit)}, and the report does not say how many were trained. "
+            f"Write trial.report(value, {position_argument(self.unit)})."
         )
 
     def _record(self, report: Report, judge: bool = True) -> Verdict:
-        """As `report`, of what a callback has made of it: its numbers are numbers, but for further scalars."""
+        """Record a report of a callback, in which only the further metrics are still to be checked."""
         if self._measures.others:
             self._measures.check(report.metrics, self.metrics if self._measures.limited else ())
         if report.metrics:
@@ -221,31 +220,34 @@ class Trial(Attempt, KnowsAttributes):
         return verdict
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
-        """Raises InvalidInput for the first report of an epoch and its value, by their types, in the other order."""
+        """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
         if isinstance(epoch, Mapping):
-            raise InvalidInput("the values come first: trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)")
+            raise InvalidInput(
+                "trial.report() got the values second. Pass them first: "
+                "trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)."
+            )
         fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
         if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
             raise InvalidInput(
-                f"trial.report({value}, {epoch:g}) says that the value is {value} after {epoch:g} epochs. The value "
-                f"comes first: trial.report({epoch:g}, {value or 1}); where it is meant so, "
-                f"trial.report({value:.1f}, {epoch:g})"
+                f"trial.report({value}, {epoch:g}) means that the value is {value} after {epoch:g} epochs. The value "
+                f"comes first: write trial.report({epoch:g}, {value or 1}). If you do mean it, write "
+                f"trial.report({value:.1f}, {epoch:g})."
             )
 
     def _recalled(self, value: float, epoch: float | None, unheard: tuple[float, float]) -> Verdict | None:
-        """The verdict of a report that is made once more, if it is in the log though nobody heard so."""
+        """Return the verdict of a repeated report that is in the log already, although its call was interrupted."""
         self._session.recall(self)
         same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
-        return self.verdict or go_on("recorded before its worker heard so")
+        return self.verdict or go_on("recorded already, before the call was interrupted")
 
     def epochs(self) -> Iterator[int]:
-        """The epochs still to train, counted from 1; ends after a verdict to stop or pause, and at the horizon.
+        """Yield the epochs still to train, from 1, until the verdict is to stop or pause, or max_epochs is reached.
 
-        Within `with trial:` a SIGTERM or SIGUSR1 that came during an epoch is raised at its end, as SystemExit.
-        In a study that counts steps or a unit of yours it counts these. In a study by tokens it counts the steps of
-        this attempt, from 1. Report when you have validated.
+        Within `with trial:` a SIGTERM or SIGUSR1 that arrives during an epoch is raised at its end, as SystemExit.
+        In a study that counts steps or your own unit, it yields those. In a study that counts tokens, it yields the
+        steps of this attempt, from 1. Report whenever you have validated.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -260,7 +262,7 @@ class Trial(Attempt, KnowsAttributes):
             while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
                 if self._signals.waits:
                     self._signals.leave()
-                    return  # a trial around this one goes on to the end of its own epoch
+                    return  # an outer trial continues to the end of its own epoch
                 epoch += 1
                 self._signals.counts = True
                 yield epoch
@@ -272,16 +274,16 @@ class Trial(Attempt, KnowsAttributes):
     def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
         """Return whether a decision needs an evaluation at this position; for evaluations that take long.
 
-        It does at the end of a full training and at the trial's next rung. If the policy may stop the trial at every
-        judged report, it does at a judged point once evaluations take at most `share` of the time, as measured by
-        `report(..., validation=seconds)`. Several ranks ask on one rank, and share the answer.
+        True at the end of a full training and at the trial's next rung. If the policy may stop the trial at every
+        judged report, it is also True at a judged point once evaluations take at most `share` of the time, as measured
+        by `report(..., validation=seconds)`. In a distributed training call it on one rank and share the answer.
 
         Args:
-            position: Epochs, or what else the study counts, trained so far.
-            share: Of the time since the last report that an evaluation may take. Default: 0.2.
+            position: Epochs trained so far, or the study's other unit.
+            share: Largest share of the time since the last report that an evaluation may take. Default: 0.2.
 
         Raises:
-            InvalidInput: In a study that counts something else than epochs, without `judge_every=`.
+            InvalidInput: In a study that does not count epochs, without `judge_every=`.
 
         Example:
             >>> from haltune.policies import Hyperband
@@ -297,7 +299,7 @@ class Trial(Attempt, KnowsAttributes):
         if problem.judge_every is None and self.unit != "epoch":
             raise InvalidInput(
                 f"trial.evaluate_now() needs to know how many {several_of(self.unit)} lie between two judged reports. "
-                "Make the study with judge_every="
+                "Make the study with judge_every=."
             )
         if self._horizon is not None and position >= self._horizon:
             return True
@@ -310,16 +312,16 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """Further scalars reported so far: name -> (n,), one entry a report, NaN where it was not reported."""
+        """Further metrics reported so far: name -> (n,), one entry for each report, NaN if it was not reported."""
         return self._session.log.history.trial(self.id).metrics
 
     def _go_on(self) -> None:
-        """Take back a PAUSE that could not be carried out: later reports are judged again."""
+        """Take back a PAUSE that could not be carried out, so that later reports are judged."""
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = None
 
     def _adopt(self) -> None:
-        """Go on with the trial in a process that was forked or spawned to train it. Raises NotSupported in memory."""
+        """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._session.adopt(self)
         self._lap = self._session.monotonic()
 
@@ -332,19 +334,19 @@ class Trial(Attempt, KnowsAttributes):
         return self._session.lease_seconds / 4.0
 
     def _before_end(self, act: Callable[[], object] | None) -> None:
-        """Have `act` called once as the trial is given back in order: for loops that tell no callback of their end."""
+        """Call `act` once when the trial is given back without an error, for loops whose end calls no callback."""
         self._last_act = act
 
     def finish(self, status: Status | str | None = None) -> None:
-        """Give the trial back; again, nothing. `with trial:` does so by itself.
+        """End the trial and give it back. `with trial:` does this for you; a second call does nothing.
 
         Args:
             status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
-                verdict, else completed.
+                verdict, otherwise completed.
 
         Raises:
             InvalidInput: For another status.
-            StoreError: When the log cannot be written.
+            StoreError: If the log cannot be written.
 
         Example:
             >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
@@ -355,17 +357,22 @@ class Trial(Attempt, KnowsAttributes):
             'completed'
         """
         if status is not None and status not in _FINISHES:
-            raise InvalidInput(f"status={status!r}: {', '.join(_FINISHES)}, or None to let the last verdict say")
+            raise InvalidInput(
+                f"status={status!r} is not a status. Use one of {', '.join(_FINISHES)}, or None to follow the last "
+                "verdict."
+            )
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None:
             act()
         self._session.end(self, None if status is None else Status(status))
 
     def interrupt(self) -> None:
-        """Give the trial back unfinished: it is offered again, from its last checkpoint. Again, nothing.
+        """Give the trial back unfinished; it is offered again and resumes from its last checkpoint.
+
+        A second call does nothing.
 
         Raises:
-            StoreError: When the log cannot be written.
+            StoreError: If the log cannot be written.
 
         Example:
             >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
@@ -376,14 +383,14 @@ class Trial(Attempt, KnowsAttributes):
         self._session.end(self, Status.INTERRUPTED)
 
     def fail(self, error: BaseException) -> None:
-        """Record that training failed, with the traceback; again, nothing. `with trial:` does so by itself.
+        """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
 
         Args:
             error: The exception. After a StoreError the trial is interrupted, because its training did not fail.
 
         Raises:
-            InvalidInput: For what is no exception.
-            StoreError: When the log cannot be written.
+            InvalidInput: If `error` is not an exception.
+            StoreError: If the log cannot be written.
 
         Example:
             >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
@@ -415,14 +422,14 @@ class Trial(Attempt, KnowsAttributes):
         return forgiven
 
     def _end(self, error: BaseException | None) -> bool:
-        """Record how the block ended; True when the search goes on after the error."""
+        """Record how the block ended; return True if the search continues after the error."""
         try:
             if error is None:
                 self.finish()
                 self._session.tell()
                 return False
             if self.ended not in (None, Status.FAILED):
-                return False  # the training was over: what came after it is not the search's to forgive
+                return False  # the training was over, so the error is not about this trial
             if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:
                 self.interrupt()
                 return False
@@ -435,7 +442,7 @@ class Trial(Attempt, KnowsAttributes):
                 free_memory(error)
             return tolerated
         except (StoreError, RankLost) as broken:
-            self._session.forget(self)  # nobody trains it
+            self._session.forget(self)
             if error is None:
                 raise
             error.add_note(f"haltune could not record this: {broken}")  # the user's own exception matters more
@@ -444,40 +451,40 @@ class Trial(Attempt, KnowsAttributes):
     # saving
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
-        """Say that a path holds the state after the last epoch reported: a later attempt begins there.
+        """Record that a path holds the state after the last reported epoch; a later attempt resumes from it.
 
         Args:
-            path: A file or a folder of yours, which haltune does not delete.
-            seconds: What saving it took, for the account of the time. Default: 0.
+            path: A file or a folder of yours. haltune does not delete it.
+            seconds: Time that saving took. Default: 0.
 
         Raises:
-            StoreError: When the store cannot be reached.
+            StoreError: If the store cannot be reached.
         """
-        if os.path.isabs(str(path)) and not os.path.lexists(path):  # of other names the user knows what they mean
+        if os.path.isabs(str(path)) and not os.path.lexists(path):  # other names may be keys of the user's own storage
             self._session.warn(
-                f"checkpointed({str(path)!r}): nothing lies there, and a trial that continues is given it to load. Say "
-                "it once the state is written, or have trial.save(write) write it",
+                f"checkpointed({str(path)!r}): nothing exists at this path, so a later attempt cannot load it. Call "
+                "checkpointed() after you have written the state, or use trial.save(write).",
                 "checkpointed",
             )
         self._session.checkpointed(self, str(path), seconds)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
-        """Save the state after the last epoch reported; a later attempt has its path as `checkpoint`.
+        """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
-        Of the ranks of a distributed training rank 0 alone calls it; all return the path.
+        In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
         Args:
-            write: Called with a temporary path, to make a file or a folder there. It is then forced to the disk,
-                renamed, and recorded; older checkpoints of the trial are deleted.
-            suffix: What the path ends in. Default: ".ckpt".
-            keep: The epoch is the trial's best, and counts for it: kept beside what the trial goes on from, and
-                `study.best.checkpoint` where no run is better. Default: False.
+            write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
+                renames it, records it and deletes older checkpoints of the trial.
+            suffix: Ending of the path. Default: ".ckpt".
+            keep: True for the trial's best epoch, with which it counts. This state is kept in addition to the one to
+                resume from; it is `study.best.checkpoint` if no trial is better. Default: False.
 
         Raises:
-            InvalidInput: When `write` is no function, or wrote nothing at its path.
-            NoRoom: when the quota is full; OSError when the disk is. The checkpoint before it is there still.
-            LeaseLost: when the trial is another worker's by now, or has ended.
-            Exception: what `write` raises.
+            InvalidInput: If `write` is not a function, or wrote nothing at its path.
+            NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
+            LeaseLost: If another worker holds the trial now, or it has ended.
+            Exception: The exception of `write`.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -505,19 +512,19 @@ class Trial(Attempt, KnowsAttributes):
         return self._commit_save(temporary, self._session.monotonic() - began, keep)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """The Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
+        """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
 
         Args:
-            make_model: A function: then make_model(**trial.config), with the weights and the optimizer of `checkpoint`
-                if there is one. Default: None, the model as it was saved.
-            options: As keras.saving.load_model takes them, such as custom_objects.
+            make_model: A function that builds the model: make_model(**trial.config). If there is a `checkpoint`, its
+                weights and optimizer are loaded. Default: None, the model as it was saved.
+            options: Options of keras.saving.load_model, such as custom_objects.
 
         Returns:
             The model.
 
         Raises:
-            ImportError: When Keras is missing.
-            InvalidInput: For a checkpoint that is no model of Keras'.
+            ImportError: If Keras is missing.
+            InvalidInput: If the checkpoint is not a Keras model.
 
         Example:
             See docs/guide.md::
@@ -528,14 +535,14 @@ class Trial(Attempt, KnowsAttributes):
         return load(self, make_model, **options)
 
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
-        """A temporary path for `_commit_save`, the same on all ranks; for states that they write together."""
+        """Return a temporary path for `_commit_save`, the same on all ranks, for states that they write together."""
         work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep, self.unit)
         return self._session.decide(self, "begins to be saved", work, str, Path)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
-        """Make what was written at a path of `_begin_save` the trial's checkpoint; its path. Raises as `save` does.
+        """Make the state at a path of `_begin_save` the trial's checkpoint; return its path. Raises as `save` does.
 
-        seconds: What writing took, for the account of the time.
+        seconds: time that writing took.
         """
         return self._session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
 
@@ -544,7 +551,7 @@ class Trial(Attempt, KnowsAttributes):
         with checkpoints.undecided(temporary):
             with self._ours(temporary):
                 final = checkpoints.publish(temporary)
-            # what is raised here may come after the append: what the log does not name is left for the next to delete
+            # an error may come after the append, so the file stays; the next save deletes files that the log lacks
             if not self._session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
                 discard(final)
                 raise self._lost()
@@ -554,7 +561,7 @@ class Trial(Attempt, KnowsAttributes):
 
     @contextmanager
     def _ours(self, temporary: Path) -> Iterator[None]:
-        """LeaseLost for what fails because another worker, which has the trial by now, deleted what was being saved."""
+        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
         try:
             yield
         except Exception as error:
@@ -568,36 +575,36 @@ class Trial(Attempt, KnowsAttributes):
 
     def _lost(self) -> LeaseLost:
         why = f"has ended ({self.ended})" if self.ended else "was offered to another worker"
-        return LeaseLost(f"trial {self.id} {why}: its state is not saved")
+        return LeaseLost(f"Trial {self.id} {why}. Its state is not saved.")
 
     def room_for(self, size: int) -> None:
-        """Find out whether a checkpoint could be saved now.
+        """Check that a checkpoint could be saved now.
 
         Args:
-            size: Of the checkpoint, in bytes.
+            size: Size of the checkpoint, in bytes.
 
         Raises:
-            NoRoom: When it does not fit in the quota; OSError when not on the disk.
+            NoRoom: If it does not fit in the quota; OSError if it does not fit on the disk.
         """
         self._session.decide(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
     def _cannot_save(self, why: str) -> None:
-        """Its state could not be saved when it was too late to train on: `room_for` says so from now on."""
+        """Record that the state could not be saved, so that `room_for` raises from now on."""
         self._session.checkpoints.refused[self.id] = why
 
     @property
     def _keeps_checkpoint(self) -> bool:
-        """True while the trial is one of the best whose state is kept, and the epoch it counts for is not saved."""
+        """True if the trial is one of the best, whose state is kept, and the epoch it counts with is not saved."""
         return self._session.decide(self, "keeps its checkpoint", self._keeps)
 
     @property
     def _keeps_epoch(self) -> bool:
-        """True when the state after the epoch just reported is to be kept: the trial's best, where that counts."""
+        """True if the last reported epoch is the trial's best, the trial counts with it, and its state is kept."""
         if self._goal.of == "last":
             return False
 
         def work() -> bool:
-            cut = self.verdict is not None and self.verdict.action is Action.STOP  # what pauses may go on
+            cut = self.verdict is not None and self.verdict.action is Action.STOP  # a paused trial may continue
             return self._keeps(cut) and self._session.log.history.as_best(self.id).epoch == self.epoch
 
         return self._session.decide(self, "keeps its best epoch", work)
@@ -613,31 +620,31 @@ class Trial(Attempt, KnowsAttributes):
 
 
 def check_write(write: Any) -> None:
-    """Raises InvalidInput for what is no function that writes a state."""
+    """Raises InvalidInput if `write` is not a function of one path."""
     if not callable(write):
         raise InvalidInput(
-            "what saves is a function of the path to write to, such as lambda path: torch.save(state, path), not "
-            f"{write!r}; where you have written a file of your own, trial.checkpointed(path) records it"
+            f"write={write!r} is not a function. Pass one that takes the path to write to, such as lambda path: "
+            "torch.save(state, path). If you have written a file yourself, record it with trial.checkpointed(path)."
         )
     try:
         signature = inspect.signature(write)
-    except ValueError:  # of what is built in nobody knows what it takes
+    except ValueError:  # a built-in function without a signature
         return
     try:
         signature.bind(None)
     except TypeError:
         raise InvalidInput(
-            f"what saves is called with the path to write to, and {write!r} takes something else: lambda path: ..."
+            f"write={write!r} cannot be called with one argument, the path to write to. Pass lambda path: ..."
         ) from None
 
 
 def check_written(path: Path) -> None:
-    """Raises InvalidInput where nothing lies at the path of a state, though its folder is there."""
+    """Raises InvalidInput if nothing exists at the path of a state, although its folder does."""
     if os.path.lexists(path) or not path.parent.is_dir():
         return
     if appended := [part.name[len(path.name) :] for part in siblings(path)]:
         raise InvalidInput(
-            f"the state was not written to the path that was given, but to that with {appended[0]!r} behind it, as "
-            f"np.save does: ask for a path that ends so, suffix={appended[0]!r}"
+            f"write(path) appended {appended[0]!r} to its path, as np.save does. Pass suffix={appended[0]!r} to "
+            "trial.save(), so that the path ends with it."
         )
-    raise InvalidInput("nothing was written to the path that was given: save there, a file or a folder")
+    raise InvalidInput("write(path) wrote nothing at its path. Write a file or a folder there.")

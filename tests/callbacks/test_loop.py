@@ -55,7 +55,7 @@ def test_it_ends_after_a_stop_goes_on_after_a_checkpoint_and_needs_no_report():
 
 @pytest.mark.parametrize(
     ("save", "told"),
-    [(lambda path: None, "nothing was written"), (lambda path: np.save(path, np.zeros(3)), r"suffix='\.npy'")],
+    [(lambda path: None, "wrote nothing at its path"), (lambda path: np.save(path, np.zeros(3)), r"suffix='\.npy'")],
 )
 def test_a_state_that_was_not_written_is_not_taken_for_the_random_state_beside_it(save, told):
     trial = pausing_study(at=(2,)).ask()

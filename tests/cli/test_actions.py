@@ -38,7 +38,7 @@ def test_a_token_is_made_once_and_its_owner_alone_may_read_it(tmp_path):
     assert kept_token(path) == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert kept_token(tmp_path / "other") != token
-    with pytest.raises(InvalidInput, match="cannot keep a token"):
+    with pytest.raises(InvalidInput, match="Cannot keep a token"):
         kept_token(tmp_path / "none" / "token")
 
 
@@ -101,7 +101,7 @@ def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypat
     pytest.importorskip("tensorboard")
     done = haltune("track", log, "--tensorboard", tmp_path / "runs")
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("told of 2 trials: the budget of 2 trials is spent")
+    assert done.output.startswith("logged 2 trials: the budget of 2 trials is spent")
     assert sorted(path.name for path in (tmp_path / "runs").glob("trial-*")) == ["trial-0", "trial-1"]
 
 

@@ -113,7 +113,7 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
     (tmp_path / "digits.toml").write_text(TOML)
     told, code = doctor(tmp_path / "digits.toml")
     assert code == 0
-    assert "--   store        the search 'study' of" in told
+    assert "--   store        The search 'study' of" in told
     assert "has not started" in told
     assert [path.name for path in tmp_path.iterdir()] == ["digits.toml"]
 
@@ -206,9 +206,9 @@ def test_what_a_log_cannot_keep_is_said_and_is_no_ailment(doctor, tmp_path):
 @pytest.mark.parametrize(
     ("replaced", "finds", "code"),
     [
-        ({}, "reports the same to the last bit", 0),
+        ({}, "it reports exactly the same", 0),
         ({"{STATE}": "{state:.3f}"}, "a pause changes the training: the value of epoch 2 is", 1),
-        pytest.param({"SEED": "None"}, "two straight trainings differ", 1, marks=pytest.mark.slow),
+        pytest.param({"SEED": "None"}, "two trainings without a pause differ", 1, marks=pytest.mark.slow),
         pytest.param({"trial.save(": "id("}, "nothing was saved at the pause", 1, marks=pytest.mark.slow),
         ({"import random": "import no_such_package"}, "No module named 'no_such_package'", 1),
     ],
@@ -249,7 +249,7 @@ with trial:
 @pytest.mark.parametrize(
     ("state", "every", "finds", "code"),
     [
-        ("{state!r}", 10, "paused after step 10 it reports the same to the last bit, 30 steps", 0),
+        ("{state!r}", 10, "paused after step 10, it reports exactly the same 30 steps", 0),
         ("{state:.2f}", 10, "a pause changes the training: the value of step 20 is", 1),
         ("{state!r}", 40, "the program reports only at the end, at step 40", 0),
     ],

@@ -94,7 +94,7 @@ def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log
 
 @pytest.mark.parametrize("to", ["parquet", "tensorboard"])
 def test_what_is_no_text_needs_a_place(log, to):
-    assert "say where to: --out" in haltune("export", log[0], "--format", to, code=2)
+    assert "--out is missing" in haltune("export", log[0], "--format", to, code=2)
 
 
 def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):

@@ -140,7 +140,7 @@ def test_what_is_not_there_exits_with_3_and_makes_no_file(tmp_path):
     (tmp_path / "text.db").write_text("this is no database, whatever its name says " * 100)
     assert "not a database" in haltune("status", tmp_path / "text.db", code=3)
     named = haltune("status", tmp_path / "text", code=3)
-    assert f"there is no file {tmp_path / 'text'}. Give {tmp_path / 'text.db'}, which is there" in named
+    assert f"there is no file {tmp_path / 'text'}. Give {tmp_path / 'text.db'}, which exists" in named
 
 
 def test_wrong_usage_exits_with_2(log, tmp_path):
@@ -170,9 +170,9 @@ def test_the_best_is_told_with_the_path_to_its_model(tmp_path):
 
 def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db")
-    assert "no trial has reported" in haltune("best", tmp_path / "s.db", code=4)
+    assert "No trial has reported" in haltune("best", tmp_path / "s.db", code=4)
     study.ask()
-    assert "no trial has reported" in haltune("best", tmp_path / "s.db", code=4)
+    assert "No trial has reported" in haltune("best", tmp_path / "s.db", code=4)
     assert "1 trial" in haltune("status", tmp_path / "s.db")
 
 
@@ -200,9 +200,9 @@ def test_help_says_what_each_command_does_and_what_it_exits_with():
 def test_a_search_that_its_log_alone_cannot_go_on_with_is_refused(tmp_path):
     space = Space({"x": Float(0, 1)}, constraints=[lambda c: c["x"] < 0.9])
     Study(Problem(space, Maximize("acc", (0, 1)), 1), RandomSearch(trials=2), tmp_path / "s.db")
-    assert "by your own program" in haltune("resume", tmp_path / "s.db", "--", "true", code=2)
+    assert "Resume with your own program" in haltune("resume", tmp_path / "s.db", "--", "true", code=2)
     Study(PROBLEM, BOBOS(), tmp_path / "t.db", budget=Budget(trials=2))
-    assert "give --time 2h, --trials or --epochs" in haltune("resume", tmp_path / "t.db", "--", "true", code=2)
+    assert "Add --time 2h, --trials or --epochs" in haltune("resume", tmp_path / "t.db", "--", "true", code=2)
 
 
 # a search that has not begun
@@ -226,11 +226,11 @@ def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_
     file.write_text(NOT_BEGUN)
     more = [0] if command == "explain" else []
     told = haltune(command, file, *more, code=3)
-    assert f"the search 'study' of {file} has not started" in told
-    assert f"Start it: haltune run --study '{file}' -- python train.py" in told
+    assert f"The search 'study' of {file} has not started" in told
+    assert f"Start it with haltune run --study '{file}' -- python train.py" in told
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
-    assert "the search 'study' of" in haltune(command, file, *more, code=3)
+    assert "The search 'study' of" in haltune(command, file, *more, code=3)
     assert "it has 'another'" in haltune(command, file, *more, "--name", "third", code=3)
 
 
@@ -269,9 +269,9 @@ def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy
     assert status["complete"] == sum(t.complete for t in study.trials)
     assert f"the search is over: {study.outcome.reason}" in haltune("status", tmp_path / "a.db")
     told = haltune("stop", tmp_path / "a.db")
-    assert f"is over, nothing is left to stop: {study.outcome.reason}" in told
+    assert f"is over already: {study.outcome.reason}" in told
     told = haltune("resume", tmp_path / "a.db")
-    assert f"is over, nothing continues: {study.outcome.reason}. If its budget" in told
+    assert f"is over: {study.outcome.reason}. If its budget" in told
     assert read_study(tmp_path / "a.db").history.position == study.history.position
     larger = over(tmp_path, policy, **dict.fromkeys(budget, 99.0), most=1)
     assert larger.history.position > study.history.position  # that is true
@@ -285,8 +285,8 @@ def test_a_search_that_its_policy_ended_or_will_has_nothing_to_stop_or_resume(po
     study = over(tmp_path, policy, **budget)
     assert strict(haltune("status", tmp_path / "a.db", "--format", "json"))["state"] == "over"
     position = study.history.position
-    assert "is over, nothing is left to stop" in haltune("stop", tmp_path / "a.db")
-    assert "is over, nothing continues" in haltune("resume", tmp_path / "a.db")
+    assert "is over already" in haltune("stop", tmp_path / "a.db")
+    assert "is over: " in haltune("resume", tmp_path / "a.db")
     study.sync()
     assert study.history.position == position
 
@@ -333,7 +333,7 @@ def status_code(path):
 def test_status_exits_by_how_the_search_stands(tmp_path):
     path = tmp_path / "s.db"
     study = Study(PROBLEM, RandomSearch(trials=1), path, seed=0)
-    assert ": nobody trains now\n" in haltune("status", path)
+    assert ": no worker trains now\n" in haltune("status", path)
     trial = study.ask()
     assert ": continues (" in haltune("status", path)
     with trial:
@@ -357,12 +357,12 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study._session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
-    assert ": nobody trains now\n" in told
+    assert ": no worker trains now\n" in told
     assert "1 trial: 1 lost, its worker is gone\n" in told
     assert "no process trains now, but the search is not over: start its program again to continue it" in told
     assert "running" not in told
     assert strict(haltune("status", path, "--format", "json"))["state"] == "idle"
-    assert "stops: nobody trains now" in haltune("stop", path)
+    assert "stops: no trial trains now" in haltune("stop", path)
     (worker,) = strict(haltune("status", path, "--format", "json"))["workers"]
     assert worker["lost"] is True
 
@@ -406,7 +406,7 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
     assert "stopped early" in said
     by_lr = sorted(strict(haltune("trials", ranked, "--format", "json")), key=lambda row: row["config"]["lr"])
     assert listed("trials", ranked, "--sort", "lr") == [row["trial"] for row in by_lr]
-    assert "--sort speed: trial, value, or a parameter (lr" in haltune("trials", ranked, "--sort", "speed", code=2)
+    assert "--sort speed: use trial, value, or a parameter (lr" in haltune("trials", ranked, "--sort", "speed", code=2)
     haltune("trials", ranked, "--top", 0, code=2)
 
 
@@ -454,8 +454,8 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     path = tmp_path / "s.db"
     space = Space({"lr": Float(1e-4, 1.0, log=True), "opt": Choice(["adam", "sgd"])})
     study = Study(Problem(space, Maximize("acc"), 4), RandomSearch(), path, seed=0, budget=Budget(trials=3))
-    assert "it waits" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
-    assert "nothing was done" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
+    assert "enqueued" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
+    assert "Not enqueued" in haltune("enqueue", path, "lr=1e-3", "opt=sgd")
     assert "enqueued: lr=0.001, opt=sgd" in haltune("status", path)
     assert strict(haltune("status", path, "--format", "json"))["queue"] == [{"lr": 0.001, "opt": "sgd"}]
     first = study.ask()
@@ -466,10 +466,10 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     for trial in study:
         trial.report(0.5)
     told = haltune("enqueue", path, "lr=2e-3", "opt=sgd")
-    assert "it waits to be trained; the search is over" in told
-    assert "a larger budget takes it up" in told
+    assert "enqueued; the search is over" in told
+    assert "set a larger budget" in told
 
 
 def test_the_command_line_is_a_module_too():
     done = subprocess.run([sys.executable, "-m", "haltune", "--help"], capture_output=True, text=True, check=True)
-    assert "Spend training time where it pays" in done.stdout
+    assert "Run a search for good hyperparameters" in done.stdout

@@ -70,4 +70,4 @@ def test_a_page_is_not_written_where_this_user_may_not():
         for call in calls:
             told = as_another_user(lambda c=call: said(*c))
             assert told.startswith("2 SystemExit"), told
-            assert f"cannot write {call[-1]}: Permission denied" in told
+            assert f"annot write {call[-1]}: Permission denied" in told

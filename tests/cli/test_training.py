@@ -99,7 +99,7 @@ def waits(folder):
 def test_a_search_is_stopped_from_another_shell_resumed_and_ends_where_it_would_have(folder):
     run = haltune("run", "--study", "digits.toml", "--workers", "2", *PROGRAM)
     wait_for(lambda: waits(folder) == 2)
-    assert "stops: each run ends after the epoch under way" in ended(haltune("stop", "digits.toml"), 0)
+    assert "stops: each trial ends after its current epoch" in ended(haltune("stop", "digits.toml"), 0)
     (folder / "gate").touch()
     assert "haltune resume" in ended(run, 4)
     assert [(t.status, t.epoch, t.checkpoint_epoch) for t in history(folder).trials] == [(Status.INTERRUPTED, 2, 2)] * 2
@@ -156,7 +156,7 @@ def test_ctrl_c_saves_and_exits_with_4_and_twice_leaves_with_130(folder):
     run.send_signal(signal.SIGINT)
     assert any("Ctrl-C received" in line for line in run.stderr)
     run.send_signal(signal.SIGINT)
-    assert "left at once; the same command continues where it was" in ended(run, 130)
+    assert "interrupted. To continue the search, run the same command again" in ended(run, 130)
     assert [(t.status, t.epoch) for t in history(folder).trials] == [(Status.INTERRUPTED, 1)]
     (folder / "waits.0").unlink()
 

@@ -27,7 +27,7 @@ def test_whatever_ends_a_worker_the_search_goes_on_and_the_log_says_what_happene
         assert why in losses[trial][0]  # and is offered again
         assert (study.trials[trial].attempt, list(study.trials[trial].epochs)) == (2, [1, 2, 3, 4])
     assert len(losses[2]) == 2  # max_retries=1
-    assert "SIGKILL (out of memory?)" in study.trials[2].error
+    assert "SIGKILL (perhaps out of memory)" in study.trials[2].error
     (ended,) = [e for e in study.events() if isinstance(e, Ended) and e.trial == 4]  # not tried again
     assert (ended.status, ended.error) == (Status.FAILED, "ValueError: [bold]this learning rate[/] is no good")
     assert "in mortal" in ended.traceback
@@ -45,7 +45,7 @@ def test_runs_beyond_their_time_or_memory_have_failed_with_that_reason(tmp_path)
     assert run(study, greedy, workers=2, progress=False, gpus=None, **limits).over
     assert [str(t.status) for t in study.trials] == ["completed", "failed", "failed", "completed"]
     assert re.match(r"trial_timeout: it ran for \d+ s, and 9 s are allowed", study.trials[1].error)
-    assert re.match(r"memory_limit: it took .*B, and 500 MB are allowed", study.trials[2].error)
+    assert re.match(r"memory_limit: it used .*B; 500 MB are allowed", study.trials[2].error)
 
 
 def test_an_exception_before_any_run_succeeded_is_a_bug_and_ends_the_search_with_its_traceback(tmp_path):

@@ -74,7 +74,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_
     out, _ = program.communicate(timeout=120)
     assert program.returncode == code
     if code == 0:
-        assert out == "False stopped by Ctrl-C; the same program continues where it was\n"
+        assert out == "False stopped by Ctrl-C; to continue, start the same program again\n"
     assert all(map(ended, workers))
 
     study = a_study(tmp_path)

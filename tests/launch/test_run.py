@@ -95,8 +95,8 @@ def test_workers_share_the_cpus_unless_the_user_says_otherwise(workers, own, fou
 @pytest.mark.parametrize(
     ("options", "teaches"),
     [
-        ({"workers": 0}, "workers=0: how many runs train at a time, a whole number from 1"),
-        ({"gpus": "all"}, "gpus='all': 'auto', None, or a list"),
+        ({"workers": 0}, "workers=0 is not a number of workers"),
+        ({"gpus": "all"}, "gpus='all': use 'auto', None, or a list"),
         ({"trial_timeout": "soon"}, "Cannot read trial_timeout='soon'. Use a positive duration"),
         ({"retry_on": KeyboardInterrupt}, "retry_on="),
     ],
@@ -109,7 +109,7 @@ def test_an_option_that_does_not_fit_is_refused_before_anything_starts(options, 
 
 
 def test_a_training_that_no_other_process_can_find_is_refused(tmp_path):
-    with pytest.raises(InvalidInput, match="define it at the top of a module"):
+    with pytest.raises(InvalidInput, match="Define it with def at the top of a module"):
         run(a_study(tmp_path), lambda trial: steady(trial))
     with pytest.raises(InvalidInput, match="a function that trains"):
         run(a_study(tmp_path), 3)
@@ -118,7 +118,7 @@ def test_a_training_that_no_other_process_can_find_is_refused(tmp_path):
 def test_a_study_in_memory_and_what_is_no_study_are_refused():
     with pytest.raises(NotSupported, match="Use a file"):
         run(Study(PROBLEM, RandomSearch(trials=1)), steady)
-    with pytest.raises(InvalidInput, match="a Study whose store is a file"):
+    with pytest.raises(InvalidInput, match="is not a Study"):
         run("search.db", steady)
 
 
@@ -138,7 +138,7 @@ def test_a_program_without_the_main_guard_is_told_so_and_ends(tmp_path):
         timeout=120,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "call it under `if __name__ == '__main__':`" in done.stderr
+    assert "Call it under `if __name__ == '__main__':`" in done.stderr
     assert len(done.stderr.splitlines()) < 90
     assert not a_study(tmp_path, 2).history.with_status(Status.FAILED)
 

@@ -50,7 +50,7 @@ def test_each_trial_that_is_not_better_counts_and_a_better_one_starts_the_count_
     assert found == [0, 1, 2, 0, 1, 2, 3]
     answer = study.ask()
     assert isinstance(answer, Finish)
-    assert answer.reason.startswith("the budget of 3 trials without gain is spent: 7 trials begun")
+    assert answer.reason.startswith("the budget of 3 trials without gain is spent: 7 trials started")
 
 
 def test_trials_that_stop_early_count_and_failed_and_interrupted_ones_do_not() -> None:

@@ -48,7 +48,7 @@ def test_the_best_of_those_that_began_is_trained_in_full_and_a_larger_number_goe
     assert trials < 20 or len(full(lab)) < 20
     count = plural(trials, "trial")
     assert lab.study.outcome.reason == (
-        f"the budget of {count} is spent: {count} begun, {len(full(lab))} trained in full"
+        f"the budget of {count} is spent: {count} started, {len(full(lab))} trained in full"
     )
     assert all(a.reason == lab.study.outcome.reason for a in lab.answers if isinstance(a, Finish))
     if form in ("ladder", "halving", "promote", "halving of many"):

@@ -154,7 +154,9 @@ def test_a_folder_that_cannot_be_made_is_said_on_every_rank_with_what_to_do(
     with pytest.raises(InvalidInput) as refused:
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
     assert str(refused.value).startswith(f"HALTUNE_RUN_FOLDER={str(tmp_path / below)!r} cannot be used as a folder")
-    assert "make it, or let HALTUNE_RUN_FOLDER name another that all ranks see and may write to" in str(refused.value)
+    assert "Make it, or set HALTUNE_RUN_FOLDER to another folder that all ranks can read and write." in str(
+        refused.value
+    )
 
 
 @pytest.mark.parametrize("end", [Writer, Reader])
@@ -164,7 +166,7 @@ def test_somebody_elses_folder_where_ranks_meet_by_default_is_said_on_every_rank
     monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     base().symlink_to(tmp_path)
-    with pytest.raises(InvalidInput, match=r"belongs to somebody else, or is a link.*take away what is there, or let"):
+    with pytest.raises(InvalidInput, match=r"belongs to somebody else, or is a link.*Remove what is there, or set"):
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
 
 
@@ -176,7 +178,7 @@ def test_a_patience_that_is_none_is_refused_on_every_rank_and_by_a_process_alone
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("HALTUNE_RANK_TIMEOUT", text)
     end = Reader if environment is RANK_1 else Writer
-    with pytest.raises(InvalidInput, match=rf"HALTUNE_RANK_TIMEOUT='{text}': seconds, more than 0 and finite"):
+    with pytest.raises(InvalidInput, match=rf"HALTUNE_RANK_TIMEOUT='{text}' is not a time"):
         end(ThisProcess(dict(environment)))
 
 

@@ -332,5 +332,5 @@ def test_a_study_in_memory_does_not_cross_to_a_spawned_process() -> None:
 def test_studies_and_trials_are_not_pickled_otherwise(tmp_path: Path) -> None:
     study = a_study(3, store=tmp_path / "search.db")
     for value in (study, study.ask()):
-        with pytest.raises(NotSupported, match="a study is not pickled: its log is its state"):
+        with pytest.raises(NotSupported, match="A study cannot be pickled, because its log is its state"):
             pickle.dumps(value)

@@ -63,8 +63,8 @@ def asked(study: Study) -> Trial:
     ("save", "told"),
     [
         (lambda path: np.save(path, np.zeros(3)), "suffix='.npy'"),
-        (lambda path: None, "nothing was written"),
-        ("model.pt", "a function of the path"),
+        (lambda path: None, "wrote nothing at its path"),
+        ("model.pt", "is not a function"),
     ],
 )
 def test_a_state_that_was_not_written_says_what_to_write(world: World, save: Any, told: str) -> None:
@@ -216,7 +216,7 @@ def test_a_trial_whose_checkpoint_is_gone_begins_anew_and_says_so(world: World) 
     trial.save(write())
     trial.finish()
     shutil.rmtree(world.study.checkpoints.folder)
-    with pytest.warns(HaltuneWarning, match="begins anew"):
+    with pytest.warns(HaltuneWarning, match="starts from scratch"):
         again = world.ask()
     assert (again.id, again.epoch, again.checkpoint) == (0, 0, None)
     assert world.events(Resumed)[0].anew

@@ -229,7 +229,7 @@ def test_text_that_no_encoding_holds_breaks_no_search_no_page_and_no_export(wher
             trial.report(0.5, metrics={f"m\udcff\0{BAD}": 1.0})
     failed = study.ask()
     failed.report(0.1)
-    with pytest.warns(HaltuneWarning, match="nothing lies there"):
+    with pytest.warns(HaltuneWarning, match="nothing exists at this path"):
         failed.checkpointed(BAD)
     failed.fail(FileNotFoundError(2, "No such file", BAD))
     again = study if where is None else Study(one, RandomSearch(), where, seed=1, budget=Budget(trials=4))

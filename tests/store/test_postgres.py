@@ -79,7 +79,7 @@ def test_a_database_dropped_and_made_anew_is_noticed_by_who_reports_to_the_old_o
         trial.report(0.6)
     begun(postgres_url)
     for use in (lambda: trial.report(0.6), study.ask):
-        with pytest.raises(StudyMismatch, match=r"made anew .* open it again"):
+        with pytest.raises(StudyMismatch, match=r"Another program created .* again .* Open it again"):
             use()
     assert reports(postgres_url) == [0.5]
 

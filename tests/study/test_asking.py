@@ -36,7 +36,7 @@ def test_no_budget_takes_up_a_search_that_its_policy_ended_for_good():
 @pytest.mark.parametrize("policy", [RandomSearch(), EI(cost="per", initial=2)])
 def test_a_budget_of_costs_that_nobody_reports_is_warned_of_once(policy):
     found = study(policy, Budget(cost=100))
-    with pytest.warns(HaltuneWarning, match=r"trial 0 reported none: trial.report\(value, cost=") as caught:
+    with pytest.warns(HaltuneWarning, match=r"trial 0 reported none. Report it: trial.report\(value, cost=") as caught:
         for _ in range(3):
             with found.ask() as trial:
                 trial.report(0.5, epoch=1)

@@ -28,7 +28,7 @@ def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_s
     assert (ended.status, ended.error) == (Status.FAILED, "ZeroDivisionError: division by zero")
     assert "1 / 0" in ended.traceback
     assert __file__ in ended.traceback
-    assert "none has succeeded yet: a bug" in caught.value.__notes__[0]
+    assert "none has succeeded yet. The training code may have a bug" in caught.value.__notes__[0]
 
 
 def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(caplog: pytest.LogCaptureFixture) -> None:

@@ -53,7 +53,7 @@ def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_tol
     world.clock.now += 601
     other = world.another()
     assert other._session.replica.expire(2)  # expired, and not yet offered again
-    with pytest.warns(HaltuneWarning, match="lease on trial 0 expired; the trial was offered again") as w:
+    with pytest.warns(HaltuneWarning, match="lease on trial 0 expired and the trial was offered again") as w:
         first = lost.report(0.9)
         found = world.ask(other)
         second = lost.report(0.95)
@@ -108,7 +108,7 @@ def test_a_training_that_starts_over_is_told_to_count_on_from_its_checkpoint(wor
     lost.checkpointed("two.ckpt")
     lost.interrupt()
     found = world.ask()
-    with pytest.warns(HaltuneWarning, match="count on from there") as w:
+    with pytest.warns(HaltuneWarning, match="must continue its count") as w:
         found.report(0.11, epoch=1)
         found.report(0.21, epoch=2)
     assert len(w) == 1

@@ -66,7 +66,7 @@ def test_constraints_are_functions_and_without_them_a_search_is_looked_at(tmp_pa
     assert (shown.best, len(shown.trials), shown.outcome.over) == (made.best, 2, True)
     assert "acc" in repr(shown.problem.goal)
     assert shown.best_params == made.best_params
-    told = r"not gone on with: its space has the constraints 'small'.*constraints=\{name: function\}"
+    told = r"cannot continue. Its space has the constraints 'small'.*constraints=\{name: function\}"
     for going_on in (shown.ask, lambda: next(iter(shown)), lambda: shown.enqueue({"x": 0.5, "n": 1})):
         with pytest.raises(NotSupported, match=told):
             going_on()

@@ -77,6 +77,6 @@ sys.stdin.read()
 def test_who_has_the_old_one_open_is_told_so(store: Any) -> None:
     old = opened(store)
     opened(store, "val_acc")
-    with pytest.raises(StudyMismatch, match=r"'study' .* was made anew .* open it again"):
+    with pytest.raises(StudyMismatch, match=r"Another program created .*'study' .* Open it again"):
         old.ask()
     assert not opened(store, "val_acc").trials

@@ -44,26 +44,30 @@ def said(caplog: Any, part: str) -> list[str]:
         ((problem(), RandomSearch(), None, "s", -1), {}, "seed"),
         ((problem(),), {"max_failures": -2}, "max_failures"),
         ((problem(), BOBOS()), {"policy": RandomSearch()}, "two policies"),
-        ((problem(), BOBOS()), {"max_epochs": 3}, "a Problem has its max_epochs"),
+        ((problem(), BOBOS()), {"max_epochs": 3}, "max_epochs=, .* is given after a Problem"),
         ((problem(), "acc"), {}, "which has its goal Maximize.*, the second argument is a policy.*got 'acc'"),
-        ((X, "score"), {}, r"write Maximize\('score'\) or Minimize\('score'\)"),
-        ((X,), {}, "Name the metric after it"),
+        ((X, "score"), {}, r"Write Maximize\('score'\) or Minimize\('score'\)"),
+        ((X,), {}, "Name the metric after the space"),
         ((X, BOBOS()), {"max_epochs": 3}, r"policy=BOBOS\("),
-        ((X, "acc"), {"policy": "bobos"}, r"give the policy itself, haltune\.policies\.BOBOS\(\)"),
+        ((X, "acc"), {"policy": "bobos"}, r"Pass the policy itself: haltune\.policies\.BOBOS\(\)"),
         ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.* To give a policy, use policy="),
-        (("acc", X), {}, "were space and goal swapped"),
+        (("acc", X), {}, "The space comes before the goal"),
         ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is above max_epochs=3.*Lower"),
         ((X, "acc"), {"max_epochs": 10**400}, r"^max_epochs is above 10\*\*12"),
         ((X, "acc"), {"max_epochs": 3.0}, "max_epochs must be a whole number"),
-        ((X, "acc"), {"max_epochs": 3, "budget": 20}, "of what.*'20 trials'"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "twice how many time|says twice"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "did you mean 'trials'"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' allows nothing"),
+        ((X, "acc"), {"max_epochs": 3, "budget": 20}, "has no unit.*'20 trials'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "limits time twice"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "Perhaps you mean 'trials'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' is negative"),
         ((X, "acc"), {"max_epochs": 3, "budget": "patience 10"}, "'10 trials without gain'"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "10 epochs without gain"}, "a number of trials without gain"),
+        (
+            (X, "acc"),
+            {"max_epochs": 3, "budget": "10 epochs without gain"},
+            "A limit without gain is a number of trials",
+        ),
         ((X, "acc"), {"max_epochs": 3, "budget": "1.5 trials without gain"}, "a whole number"),
         ((X, "acc"), {"max_epochs": 3, "budget": "$50 at 2 EUR/h"}, "two currencies"),
-        ((X, "acc"), {"max_epochs": 3, "budget": "50"}, "of what"),
+        ((X, "acc"), {"max_epochs": 3, "budget": "50"}, "Use a number with a unit"),
     ],
 )
 def test_what_does_not_go_together_is_answered_with_what_does(arguments: Any, options: Any, answer: str) -> None:
@@ -113,7 +117,7 @@ def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path,
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_report_of_epoch_and_value_is_told_that_they_are_swapped(first: int) -> None:
     trial = begun(study())
-    with pytest.raises(InvalidInput, match=r"The value comes first: trial.report\(0.9, 1\)"):
+    with pytest.raises(InvalidInput, match=r"The value comes first: write trial.report\(0.9, 1\)"):
         trial.report(first, 0.9)
     trial.report(float(first), 0.9)  # as the answer says, where it is meant so
     assert trial.epoch == 0.9
@@ -124,7 +128,10 @@ def test_what_is_no_trial_says_what_to_ask_it_and_for_which_trials_it_waits() ->
     trial, second = begun(one), begun(one)
     wait = one.ask()
     assert isinstance(wait, Wait)
-    assert "trials 0, 1 are open in this process: study.tell(trial, value) or trial.finish()" in wait.reason
+    assert (
+        "trials 0, 1 are open in this process. End a trial with study.tell(trial, value) or trial.finish()"
+        in wait.reason
+    )
     one.tell(trial, 0.5)
     second.finish("failed")
     over = one.ask()
@@ -154,7 +161,7 @@ def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wron
 
 @pytest.mark.parametrize(
     ("came_to", "answer"),
-    [(None, "return the value"), ({"f1": 0.5}, "The report has no .acc."), ([0.4, 0.8], "or the mean")],
+    [(None, "Return the value"), ({"f1": 0.5}, "The report has no .acc."), ([0.4, 0.8], "or the mean")],
 )
 def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: str) -> None:
     one = Study(X, "acc", budget="5 trials")
@@ -169,8 +176,8 @@ def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: 
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (SuccessiveHalving(4), "what continues trains again what was not saved"),
-        (MultiFidelity(initial=12), "from now on the search stops runs for good"),
+        (SuccessiveHalving(4), "When it resumes, it trains the unsaved epochs again"),
+        (MultiFidelity(initial=12), "From now on the search stops trials instead of pausing them"),
     ],
 )
 def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_does(
@@ -181,7 +188,7 @@ def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_d
         for epoch in trial.epochs():
             if trial.report(trial.config["x"] * epoch / 9).stops:
                 break
-    (told,) = said(caplog, "nothing was saved")
+    (told,) = said(caplog, "no checkpoint was saved")
     assert words in told
     if isinstance(policy, MultiFidelity):
         later = [t.verdict.reason for t in one.trials if t.status == "stopped" and t.verdict and t.epoch < 9]
@@ -192,8 +199,8 @@ def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_d
 @pytest.mark.parametrize(
     ("leaves", "words"),
     [
-        (False, "trains on: a loop ends where trial.report(value).stops"),
-        (True, "where trial.report(value).stops, for a verdict by itself is always true"),
+        (False, "End the loop when trial.report(value).stops is true"),
+        (True, "End the loop if trial.report(value).stops, not if trial.report(value), which is always true"),
     ],
 )
 def test_a_loop_that_does_not_heed_its_verdicts_or_always_leaves_is_told_once(
@@ -230,7 +237,7 @@ def test_a_checkpoint_that_is_nowhere_is_told_once(path: str, told: int, caplog:
     trial.report(0.5)
     trial.checkpointed(path)
     trial.checkpointed(path)
-    assert len(said(caplog, "nothing lies there")) == told
+    assert len(said(caplog, "nothing exists at this path")) == told
     assert trial.checkpoint == path
 
 
@@ -248,7 +255,7 @@ def test_values_outside_the_bounds_give_one_warning() -> None:
 
 @pytest.mark.parametrize("goal", [Minimize("val_acc"), Maximize("train/loss")])
 def test_a_goal_the_wrong_way_round_is_doubted_once(goal: Any, tmp_path: Path) -> None:
-    with pytest.warns(HaltuneWarning, match="for the best. Is .* meant") as caught:
+    with pytest.warns(HaltuneWarning, match="is the best. If you do not mean this, write") as caught:
         one = Study(X, goal, tmp_path / "a.db", max_epochs=3, budget="1 trial")
     begun(one)
     assert caught[0].filename == __file__

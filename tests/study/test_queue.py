@@ -39,7 +39,7 @@ def test_what_is_enqueued_is_begun_next_in_its_order_and_says_so():
     assert begun(study)[1:3] == [OTHER, MINE]
     reasons = [e.reason for e in starts(study)]
     assert [reason.startswith("enqueued by you") for reason in reasons] == [False, True, True, False, False]
-    assert reasons[1] == "enqueued by you, in the place of: drawn at random"
+    assert reasons[1] == "enqueued by you, instead of: drawn at random"
     assert "enqueued by you" in study.explain(1)
     assert study.trials[1].proposed == reasons[1]
 
@@ -105,7 +105,7 @@ def test_one_who_lacks_the_constraints_may_enqueue_and_who_trains_holds_it_to_th
     assert [asked.enqueue(study.store, config) for config in (OTHER, MINE, MINE)] == [True, True, False]
     with pytest.raises(InvalidInput, match=r"enqueue\(config\): .*lr"):
         asked.enqueue(study.store, {**MINE, "lr": 7})
-    with pytest.warns(HaltuneWarning, match="enqueued configuration .*layers=4.* is not begun: .*'shallow'"):
+    with pytest.warns(HaltuneWarning, match="enqueued configuration .*layers=4.* is not started: .*'shallow'"):
         assert study.ask().config == MINE
     assert not study.history.queue
     asked.sync()
@@ -126,7 +126,7 @@ def test_a_study_is_told_from_one_that_begins_otherwise_and_older_ones_open():
 
 def test_what_the_policys_end_leaves_is_warned_of_and_nothing_can_be_added():
     study = small_study(RandomSearch(trials=1), problem=replace(problem(), start=[MINE, OTHER]))
-    with pytest.warns(HaltuneWarning, match="1 enqueued configuration not begun: all 1 random"):
+    with pytest.warns(HaltuneWarning, match="1 enqueued configuration not started: all 1 random"):
         search(study)
     assert not study.enqueue(MINE)
     with pytest.raises(InvalidInput, match=r"has finished this search.*all 1 random"):

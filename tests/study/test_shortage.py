@@ -66,4 +66,4 @@ def test_where_nothing_ever_fits_it_is_raised() -> None:
             raise MemoryError
     with pytest.raises(MemoryError) as caught, asked(study):
         raise MemoryError
-    assert "4 trials ran out of memory, and none has fitted" in "".join(caught.value.__notes__)
+    assert "4 trials ran out of memory and none has succeeded" in "".join(caught.value.__notes__)

@@ -73,7 +73,7 @@ def test_a_search_that_would_never_end_is_refused_at_the_first_ask() -> None:
 def test_a_larger_budget_lifts_the_end() -> None:
     store = MemoryStore()
     first = search(small_study(RandomSearch(), store, trials=2))
-    assert first.outcome.reason == "the budget of 2 trials is spent: 2 trials begun, 2 trained in full"
+    assert first.outcome.reason == "the budget of 2 trials is spent: 2 trials started, 2 trained in full"
     assert len(search(small_study(RandomSearch(), store, trials=4)).trials) == 4
 
 

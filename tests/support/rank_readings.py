@@ -111,7 +111,8 @@ def whims() -> dict[str, dict[str, str]]:
             for value in values or ():
                 trial.report(value if RANK == 0 else 0.5)
             trial.interrupt() if values is None else trial.finish()
-            seen[f"{trial._label} is {trial.ended}"] = answers(study, QUICK | SLOW)
+            slow = SLOW if values in (None, [STOP]) else {}  # once trials have ended in most ways, and in all
+            seen[f"{trial._label} is {trial.ended}"] = answers(study, QUICK | slow)
     return seen
 
 

@@ -21,6 +21,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning_nets import Net, make_trainer, seed, shuffled
 from paused_studies import pausing_study
 
+from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
 from haltune.errors import HaltuneError
 
@@ -97,6 +98,21 @@ def straight(strategy, folder):
 
 def paused(strategy, folder):
     return search(pausing_study(folder / "paused.db", at=(1.5, 3)), strategy, folder, "paused", val_check_interval=1)
+
+
+def steps(strategy, folder, scene, at):
+    """Judged by the loss of training, of which rank 0's counts, and ranked by validations."""
+    goal = Minimize("train_loss", rank_by="val_loss")
+    study = pausing_study(folder / f"{scene}.db", at=at, epochs=8, unit="step", metric=goal)
+    return search(study, strategy, folder, scene, log_every_n_steps=1, max_steps=8)
+
+
+def straight_steps(strategy, folder):
+    return steps(strategy, folder, "straight_steps", ())
+
+
+def paused_steps(strategy, folder):
+    return steps(strategy, folder, "paused_steps", (1, 4, 5))
 
 
 def refused(strategy, folder, scene, store, monitor=None, kind=Told):

@@ -75,7 +75,7 @@ def run(folder, command, strategy, *scenes, timeout=400):
 @pytest.fixture(scope="module")
 def ddp(tmp_path_factory):
     return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "three_in_memory", "misspelt",
-               "straight", "paused", "only_there", "failing")  # fmt: skip
+               "straight", "paused", "straight_steps", "paused_steps", "only_there", "failing")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +168,12 @@ def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp)
             [2, 3, "paused"],
             [3, 4, "completed"],
         ]
+
+
+def test_a_training_paused_at_steps_equals_an_uninterrupted_one_digit_for_digit(ddp):
+    assert ddp.trained("paused_steps-0-4") == ddp.trained("straight_steps-0-1")
+    assert ddp.values("paused_steps.db") == ddp.values("straight_steps.db")
+    assert [epoch for epoch, _ in ddp.values("paused_steps.db")] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: 
     assert outcome.over
     check(study, diary)
     reasons = losses(study)
-    assert any("ended without a word" in str(r) for r in reasons), reasons
+    assert any("ended without a message" in str(r) for r in reasons), reasons
     assert any("node that died" in str(r) for r in reasons), reasons
     assert keepers() == []
 

@@ -51,7 +51,7 @@ def train(trial: Any) -> None:
     ("options", "words"),
     [
         ({"resources": {}}, "resources="),
-        ({"resources": {"GPU": 1.5}}, "whole numbers"),
+        ({"resources": {"GPU": 1.5}}, "or a whole number"),
         ({"workers": 0}, "workers=0"),
         ({"max_retries": -1}, "max_retries=-1"),
         ({"trial_timeout": "soon"}, "trial_timeout"),

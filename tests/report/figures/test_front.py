@@ -128,4 +128,4 @@ def test_the_command_line_lists_the_front(tmp_path: Path) -> None:
     said("explain", store, "1")
     bad = CliRunner().invoke(app, ["explain", store, "best"])
     assert bad.exit_code != 0
-    assert "lists the front" in bad.output
+    assert "lists the Pareto front" in bad.output
