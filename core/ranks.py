@@ -336,7 +336,7 @@ def beat(lines: Path) -> threading.Event:
     return enough
 
 
-class Entrance:
+class Rendezvous:
     """A follower's search for the folder of its rank 0."""
 
     def __init__(self, me: ThisProcess) -> None:
@@ -547,7 +547,7 @@ class Reader:
     """Reads rank 0's lines, on another rank."""
 
     def __init__(self, me: ThisProcess) -> None:
-        self._place, self._me, self._entrance = me.place, me, Entrance(me)
+        self._place, self._me, self._rendezvous = me.place, me, Rendezvous(me)
         self._patience = _timeout()  # seconds
         with usable(me.place.folder):
             make_own_or_shared(me.place.folder.parent)  # rank 0 may have failed to make it, without an error
@@ -629,7 +629,7 @@ class Reader:
 
     def _open(self) -> bool:
         with usable(self._place.folder):
-            found = self._entrance.enter()
+            found = self._rendezvous.enter()
         if found is None:
             return False
         folder, self._file = found
@@ -646,7 +646,7 @@ class Reader:
     def _says(self, topic: str, what: str) -> str:
         text = f"Rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
         if self._file is None:
-            others = plural(self._entrance.others, "folder")
+            others = plural(self._rendezvous.others, "folder")
             text += (
                 f"It never found rank 0's folder, only {others} of other starts. If ranks start one by one, or each "
                 f"through another program, set {FOLDER} to one folder for all of them. "

@@ -124,12 +124,12 @@ class Attempt:
         return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self._changes()
 
     @staticmethod
-    def _from_json(told: Json) -> Attempt:
+    def _from_json(data: Json) -> Attempt:
         """The inverse of `_to_json`."""
-        config = {name: unpack(v) for name, v in told["config"].items()}
+        config = {name: unpack(v) for name, v in data["config"].items()}
         names = ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
-        attempt = Attempt(config=config, **{name: told[name] for name in names})
-        attempt._change(told)
+        attempt = Attempt(config=config, **{name: data[name] for name in names})
+        attempt._change(data)
         return attempt
 
 
@@ -148,11 +148,11 @@ def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
     return {"trial": answer._to_json()}
 
 
-def answer_from_json(told: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
+def answer_from_json(data: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
     """The inverse of `answer_to_json`, on another rank."""
-    if "trial" in told:
-        return make(Attempt._from_json(told["trial"]))
-    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
+    if "trial" in data:
+        return make(Attempt._from_json(data["trial"]))
+    return Finish(data["finish"]) if "finish" in data else Wait(data["wait"])
 
 
 def epoch_number(epoch: float) -> float:
@@ -182,7 +182,7 @@ class Log(Decides, Protocol):
 
     name: str
     checkpoints: Checkpoints
-    told: Budget | None  # the budget that this process logged last
+    logged_budget: Budget | None  # the budget that this process logged last
 
     @property
     def problem(self) -> Problem:

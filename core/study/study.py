@@ -227,7 +227,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
-        self._session.pass_over()
+        self._session.skip_over()
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
                 self._session.wait(pause, answer.reason if pause == _PAUSES[0] else None)
@@ -243,7 +243,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
-            self._session.pass_over()
+            self._session.skip_over()
 
     def ask(self) -> Trial | Wait | Finish:
         """Return the next task of this worker: train a trial, wait, or finish.

@@ -556,7 +556,7 @@ class RecordedStudy(StudyView):
 class _ReadLog:
     """See Log. The policy's state is folded at its first use."""
 
-    told: Budget | None = None  # the recorded budget counts
+    logged_budget: Budget | None = None  # the recorded budget counts
 
     def __init__(
         self, store: Store, name: str, policy: Policy[Any], history: History, checkpoints: Checkpoints

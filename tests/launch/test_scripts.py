@@ -134,7 +134,7 @@ def told(tmp_path, monkeypatch):
 
     def tell(study):
         trial = study.ask()
-        monkeypatch.setenv(VARIABLE, haltune.study.loading.told(study, trial, tmp_path / "marker"))
+        monkeypatch.setenv(VARIABLE, haltune.study.loading.handover_text(study, trial, tmp_path / "marker"))
         return trial
 
     return tell
