@@ -114,7 +114,7 @@ if trial.id == 1:
 
 def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_back(tmp_path):
     study = a_study(tmp_path)
-    with pytest.raises(InvalidInput, match="cannot start 'no-such-program': No such file"):
+    with pytest.raises(InvalidInput, match="Cannot start 'no-such-program': No such file"):
         run_script(study, ["no-such-program"], **QUIET)
     assert [t.status for t in study.trials] == [Status.INTERRUPTED]
     for command in ("python train.py", []):
