@@ -239,7 +239,7 @@ def test_an_environment_that_no_launcher_wrote_is_a_sentence(told, tmp_path, mon
     assert "haltune run --study" in str(caught.value)
 
 
-@pytest.mark.parametrize(("keys", "says"), [({"trial": 99}, "no trial 99"), ({"attempt": 9}, "attempt 9 .* is over")])
+@pytest.mark.parametrize(("keys", "says"), [({"trial": 99}, "no trial 99"), ({"attempt": 9}, "Attempt 9 .* is over")])
 def test_an_environment_of_another_study_is_a_sentence(told, tmp_path, monkeypatch, keys, says):
     told(a_study(tmp_path))
     monkeypatch.setenv(VARIABLE, changed(**keys)(os.environ[VARIABLE]))

@@ -166,7 +166,7 @@ def test_somebody_elses_folder_where_ranks_meet_by_default_is_said_on_every_rank
     monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     base().symlink_to(tmp_path)
-    with pytest.raises(InvalidInput, match=r"belongs to somebody else, or is a link.*Remove what is there, or set"):
+    with pytest.raises(InvalidInput, match=r"belongs to another user, or is a link.*Remove what is there, or set"):
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
 
 
