@@ -662,7 +662,6 @@ def _converted(held: Callable[[], Any]) -> Any:
 
 
 def error_to_json(error: BaseException) -> list[str]:
-    """Return an exception's type and text."""
     return [type(error).__name__, str(error)]
 
 
@@ -676,7 +675,6 @@ def error_from_json(name: str, text: str) -> Exception:
 
 
 def _timeout() -> float:
-    """Return how long another rank waits without a line from rank 0, seconds."""
     text = os.environ.get(TIMEOUT) or "1800"
     with suppress(ValueError):
         if 0.0 < (seconds := float(text)) < math.inf:
@@ -701,7 +699,6 @@ _alone = contextvars.ContextVar("alone", default=False)
 
 
 def same(value: Any) -> Any:
-    """Return a value that JSON can hold."""
     return value
 
 
@@ -751,7 +748,7 @@ class Follower:
 
     def __init__(self, reader: Reader, subject: str) -> None:
         self._reader, self._subject = reader, subject
-        self.position = 0  # of the log, at the last answer heard
+        self.position = 0  # of the log, at the last answer
 
     def decide(
         self,

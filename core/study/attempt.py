@@ -103,7 +103,6 @@ class Attempt:
 
     @property
     def _label(self) -> str:
-        """This attempt in words, as in the topics of ranks."""
         return f"trial {self.id}, attempt {self.attempt}"
 
     def _changes(self) -> Json:
@@ -119,13 +118,11 @@ class Attempt:
         self.ended = None if changes["ended"] is None else Status(changes["ended"])
 
     def _to_json(self) -> Json:
-        """Return it as JSON."""
         fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
         return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self._changes()
 
     @staticmethod
     def _from_json(data: Json) -> Attempt:
-        """The inverse of `_to_json`."""
         config = {name: unpack(v) for name, v in data["config"].items()}
         names = ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
         attempt = Attempt(config=config, **{name: data[name] for name in names})
@@ -142,14 +139,12 @@ def label(id: int, attempt: int, **_: Any) -> str:
 
 
 def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
-    """Return the answer to a worker that asked, as JSON."""
     if isinstance(answer, Wait | Finish):
         return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
     return {"trial": answer._to_json()}
 
 
 def answer_from_json(data: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-    """The inverse of `answer_to_json`, on another rank."""
     if "trial" in data:
         return make(Attempt._from_json(data["trial"]))
     return Finish(data["finish"]) if "finish" in data else Wait(data["wait"])

@@ -81,7 +81,7 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
 
 
 class _Lines:
-    """The lines of an explanation: the outcome first, what was saved last."""
+    """The lines of an explanation: the outcome first, the saved epochs last."""
 
     def __init__(self, history: History, record: TrialRecord, over: bool) -> None:
         self._history, self._record, self._over = history, record, over
@@ -111,8 +111,8 @@ def _number_of(value: Any) -> str:
 
 # -- audit -------------------------------------------------------------------------------------------------------------
 #
-# A share of the trials is drawn before they start and trains on where the rule would stop it
-# (`policies/bobos/policy.py`). Here they are counted, from the log alone.
+# The policy draws a share of the trials before they start, and continues them where the rule would stop them
+# (`policies/bobos/policy.py`). This code counts them, from the log alone.
 #
 #   would-be stop   the report at which an audited trial would have been stopped, with the numbers of that decision
 #   wrong           the trial ended above the incumbent of that report, both by the value that counts for the goal
@@ -137,7 +137,7 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """The exact 95% interval of Clopper and Pearson; (0, 1) if `of` is 0."""
-        from scipy.special import betaincinv  # a third of a second, in each process that looks at a search
+        from scipy.special import betaincinv  # the import takes a third of a second, so not at the top
 
         k, rest = self.count, self.of - self.count
         low = float(betaincinv(k, rest + 1, _TAIL)) if k else 0.0
@@ -161,8 +161,8 @@ class WouldBeStop:
 
     trial: int
     epoch: float  # at which it would have been stopped
-    p_win: float  # its probability to win, by the rule; NaN if the rule estimated none
-    incumbent: float  # the best value then, the goal's metric
+    p_win: float  # probability that it wins, from the rule; NaN if the rule estimated none
+    incumbent: float  # the best value at that time, the goal's metric
     came_to: float  # the trial's final value; NaN if it has none, or is not known
     wrong: bool | None  # None: not known
     paths: int = 0  # simulated curves behind p_win; 0 if the log does not say
@@ -192,7 +192,7 @@ class Audit:
     cost: float  # epochs that audited trials trained after they would have been stopped
     saved: float  # epochs that stopping by the rule saved, in all trials of the study
     wanted: float  # share of stops that may be wrong
-    K1: float | None  # the least that would reach it among those trials; None if none does: see `advice`
+    K1: float | None  # smallest that would reach `wanted` among those trials; None if none does, see `advice`
     at_K1: Rate  # wrong stops among those trials with that K1
     runs: tuple[WouldBeStop, ...] = ()
     unit: str = "epoch"  # what the study counts
@@ -365,7 +365,7 @@ def _least_K1(runs: list[_Audited], options: Mapping[str, Any], wanted: float) -
                 return now, found
             break
     else:
-        below = reaches[-1]  # above which none of them is stopped
+        below = reaches[-1]  # above it none of them is stopped
     if not math.isfinite(below):
         return None, Rate(0, 0)
     x = below * now
@@ -403,7 +403,7 @@ def _auditing(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 FEWEST, MOST = 5, 200  # trials: the range over which the probabilities were measured
 EVEN, RAISED, NEAR = 0.5, 0.7, 0.9
 _LAST = 0.25  # of the trials
-_DISTINCT = 0.5  # of the values; a metric that takes few values ties with the best more often than it beats it
+_DISTINCT = 0.5  # share of values; if a metric takes few values, a trial ties with the best more often than it wins
 _CONTINUES = (Status.RUNNING, Status.PAUSED, Status.INTERRUPTED)
 
 

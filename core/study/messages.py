@@ -32,10 +32,10 @@ from .attempt import Attempt
 
 F = TypeVar("F", bound=Callable[..., None])
 _log = logging.getLogger("haltune")
-_BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
+_BETWEEN_LINES = 10.0  # seconds between two lines on the state of the search
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
-_STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
+_STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # outcome -> style of its line
 _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "stops", Action.UNJUDGED: "not judged"}
 
 # -- a trial and a search in words -------------------------------------------------------------------------------------
@@ -45,13 +45,13 @@ def values_of(t: TrialRecord, problem: Problem) -> str:
     """Return the present values of a trial: acc 0.91, ms 12."""
     first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
     found = t.results(problem) if problem.measured else {}
-    # what ranks full trainings may not have been measured yet
+    # the metric of rank_by may not be measured yet
     others = [n for n in problem.measured if n != problem.goal.rank_by or not math.isnan(found[n])]
     return ", ".join([first, *(f"{name} {short(found[name])}" for name in others)])
 
 
 def ranked_by(history: History, best: Best) -> str:
-    """The metric of the best trial's value."""
+    """Return the metric of the best trial's value."""
     goal = history.problem.goal
     return goal.rank_by if goal.rank_by is not None and history.trial(best.trial).complete else goal.metric
 
@@ -240,13 +240,12 @@ class Logger:
         self.verbose = verbose
         self.last_word = True  # whether it logs the end of the search
         self._clock, self._process = clock, os.getpid()
-        self._next: float | None = None  # when to log how far the search is; None before the first line
-        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, and not yet their end
+        self._next: float | None = None  # when to log the state of the search; None before the first line
+        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
         self._standing = self._over = ""  # as logged last
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """Log nothing meanwhile."""
         before, self.verbose = self.verbose, 0
         try:
             yield
@@ -311,7 +310,7 @@ class Logger:
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
         share = history.spent.share(history.wishes.extended(budget))
-        if share is not None and _at_a_terminal():  # of the limit that is closest
+        if share is not None and _at_a_terminal():  # share of the closest limit
             line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget: {line}"
         if line != self._standing:
             self._standing = line

@@ -268,18 +268,15 @@ class Replica:
 
     @property
     def judged(self) -> History:
-        """The history as the policy counts."""
         self.history  # noqa: B018 - folds again if a fold was interrupted
         return self.fold.judged
 
     @property
     def problem(self) -> Problem:
-        """With the space of the log."""
         return self.history.problem
 
     @property
     def state(self) -> Any:
-        """The policy's, at the position of the history."""
         return self.fold.state
 
     def expire(self, max_retries: int) -> bool:
@@ -335,7 +332,6 @@ class Replica:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """Delete the checkpoints that are no longer needed."""
         alive, for_good = self.policy.alive(self.state), not self.policy.plans
         self.checkpoints.tidy(self.history, alive, for_good)
 
@@ -367,7 +363,6 @@ class Replica:
         return new and (self.speaks or not advice)
 
     def _begin(self) -> None:
-        """Start with nothing read."""
         self._torn = True
         self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
         self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located

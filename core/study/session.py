@@ -130,7 +130,7 @@ class Session:
             if not isinstance(store, MemoryStore):
                 return {"position": position}
             start, self._told = self._told, max(self._told, position)
-            new = tuple(store.read(given.name, start, self._told))  # not the store: it would live as long as the line
+            new = tuple(store.read(given.name, start, self._told))  # the function below must not keep the store alive
             return {"position": position, "events": lambda: [to_json(event) for event in new]}
 
         if isinstance(self._rank, Leader):
@@ -139,7 +139,6 @@ class Session:
 
     @property
     def replica(self) -> Replica:
-        """The log, on rank 0."""
         assert isinstance(self.log, Replica)
         return self.log
 
@@ -159,7 +158,6 @@ class Session:
 
     @property
     def holder(self) -> str:
-        """The name of this process in its leases."""
         return self.log.holder()
 
     @property
@@ -168,7 +166,6 @@ class Session:
         return self.log.term
 
     def sync(self) -> None:
-        """Read the events that other workers appended, on rank 0."""
         if self.acts:
             self._do(None, Replica.sync)
 
@@ -382,7 +379,6 @@ class Session:
         self._do(f"{attempt._label} is lost", work, attempt=attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """True if the search continues after `error`, which is in the log already."""
         if isinstance(self._rank, Follower):
             return self._is_forgiven(self._rank, attempt)
         work = partial(_tolerates, self.log.history, attempt, error, self._given.max_failures)
@@ -474,7 +470,6 @@ def _verdict_converts(verdict: Verdict) -> Callable[[], Json]:
 
 
 def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
-    """Append a checkpoint after the last reported epoch; return False if this worker no longer holds the trial."""
     replica.log_sleep(attempt.id, attempt.attempt)
     event = (ev.Kept if keep else ev.Checkpointed)(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=float(attempt.epoch), path=path,
@@ -656,7 +651,6 @@ class HeardLog:
         fork_handlers.add(self)
 
     def _begin(self) -> None:
-        """Start with nothing read."""
         whose = f"the study {self.name!r}"
         self._fold = Fold(self._given, self.policy, whose, lambda stop: self.store.read(self.name, 0, stop))
         self._history = History(self._given)  # separate: few questions need the state, and to fold it may be expensive
@@ -694,14 +688,12 @@ class HeardLog:
 
     @property
     def state(self) -> Any:
-        """The policy's, at the position of the history."""
         with self.lock:
             self._catch_up()
             return self._fold.state
 
     @property
     def judged(self) -> History:
-        """The history as the policy counts."""
         with self.lock:
             self._catch_up()
             return self._fold.judged

@@ -349,7 +349,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if not isinstance(trial, Trial):
             raise InvalidInput(f"tell(trial, value) takes a trial that study.ask() returned, not {trial!r}.")
         mine, whose = self._session.log, trial._session.log
-        if mine is not whose and next(mine.events()) != next(whose.events()):  # which has the study's id
+        if mine is not whose and next(mine.events()) != next(whose.events()):  # the first event has the study's id
             raise InvalidInput(
                 f"Trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
                 f"{mine.name!r} in {mine.store.address()}. Call tell() on the study whose ask() returned the trial."

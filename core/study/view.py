@@ -548,7 +548,6 @@ class RecordedStudy(StudyView):
         return settled(once)
 
     def _locate(self, path: str) -> str | None:
-        """Return the path of a checkpoint of the log; None if it was deleted."""
         found = Path(os.path.abspath(self.checkpoints.folder / path))
         return None if is_gone(found) else str(found)
 
