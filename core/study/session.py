@@ -573,15 +573,15 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
 
 
 def _how_it_resumes(record: TrialRecord, attempt: Attempt) -> str:
-    """Return how an interrupted trial continues when the program starts again."""
+    """Return how an interrupted trial continues."""
     if record.checkpoint_epoch:
         at = f"{record.unit} {numeral(record.checkpoint_epoch)}"
-        return f"If you start the program again, the trial resumes after {at}, its last checkpoint."
+        return f"The next ask, or the next start of this program, resumes it after {at}, its last checkpoint."
     if not attempt.epoch:
-        return "If you start the program again, the trial starts from scratch."
+        return "The next ask, or the next start of this program, trains it from scratch."
     return (
-        "If you start the program again, the trial starts from scratch, because it has no checkpoint. Callbacks save "
-        "when a trial pauses; in your own loop call trial.save(write) after an epoch."
+        "The next ask, or the next start of this program, trains it from scratch, because it has no checkpoint. "
+        "Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
     )
 
 
