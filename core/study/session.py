@@ -524,7 +524,10 @@ def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
 
 
 def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int) -> None:
-    """Warn of a probable mistake in an attempt that ended. Raises InvalidInput if it has no report; see below."""
+    """Warn of a probable mistake in an attempt that ended.
+
+    Raises InvalidInput for a trial without a report, if no trial has succeeded or too many failed in a row.
+    """
     if not appended:
         return
     history = replica.history
