@@ -92,6 +92,9 @@ def check_resume(
     Returns:
         The differences; true if there are none.
 
+    Raises:
+        InvalidInput: If `pause_at` is not within the training.
+
     Example:
         >>> from haltune.callbacks.loop import TrainingLoop
         >>> def run(trial):
