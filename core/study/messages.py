@@ -52,8 +52,9 @@ def values_of(t: TrialRecord, problem: Problem) -> str:
 
 def ranked_by(history: History, best: Best) -> str:
     """The metric of the best trial's value."""
-    goal = history.problem.goal
-    return goal.rank_by if goal.rank_by is not None and history.trial(best.trial).complete else goal.metric
+    goal, t = history.problem.goal, history.trial(best.trial)
+    ranked = goal.rank_by is not None and t.complete and math.isfinite(t.latest(goal.rank_by))
+    return goal.rank_by if ranked and goal.rank_by else goal.metric
 
 
 def lead_of(history: History) -> str | None:
