@@ -1,14 +1,14 @@
-"""haltune.callbacks translates: one module per training loop, all over `reporter`.
+"""haltune.callbacks: one module for each training loop, all based on `reporter`.
 
-`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those of docs/loops/. None of them imports a
-framework before a callback is made. `check_resume` proves that a paused training continues as if it had not been.
+`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those in docs/loops/. A module imports its
+framework when you make a callback. `check_resume` proves that a training continues after a pause as without it.
 """
 
 from typing import TYPE_CHECKING
 
 from .resume_check import ResumeCheck, check_resume
 
-if not TYPE_CHECKING:  # a type checker knows what is there
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
     from haltune._utils.lazy import shows
 
     __getattr__, __dir__ = shows(__name__, {})

@@ -1,14 +1,15 @@
 """The loop for Hugging Face's Accelerate: a plain loop whose state all processes save and load together.
 
-Under `accelerate launch` every process runs the same program: the first reports, and all stop, pause and resume
-together, on as many processes as before. Report the same value everywhere (accelerator.gather_for_metrics), or the
-first process's counts. Prepare models, optimizers and loaders before the loop starts.
+Under `accelerate launch` every process runs the same program. The first process reports, and all stop, pause and
+resume together, on as many processes as before. Report the same value in every process
+(accelerator.gather_for_metrics); if values differ, that of the first process counts. Prepare models, optimizers and
+loaders before the loop starts.
 
-A checkpoint is the folder of accelerator.save_state, with the random state of each process and, which Accelerate does
-not save, the number of passes over each loader, the place in the pass under way and the generators that shuffle it. In
-a study that counts steps a loader continues at that place: its first batches are taken again, without training on them.
-Accelerate would load an object of register_for_checkpointing as a pickle: such a training does not pause. In one
-process Ctrl-C waits for the end of the epoch or the step.
+A checkpoint is the folder of accelerator.save_state with the random state of each process. haltune adds what Accelerate
+does not save: the number of passes over each loader, the position in the present pass, and the generators that shuffle
+it. In a study that counts steps, a loader continues at that position: it reads its first batches again, without
+training on them. Accelerate loads objects of register_for_checkpointing as pickles, so such a training does not pause.
+In one process, Ctrl-C waits for the end of the epoch or the step.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from .reporter import trained_by
 
 
 class AcceleratedLoop(TrainingLoop):
-    """The epochs of one training under Accelerate, reported to a trial, and saved and loaded by all processes.
+    """Loop over the epochs of one training under Accelerate. It reports to a trial; all processes save and load.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        accelerator: With all that is trained prepared, and nothing of another trial.
+        accelerator: The Accelerator that prepared everything that is trained, and nothing of another trial.
         verbose: Print a line for every report. Default: False.
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when an epoch is reported outside the loop, when the accelerator
-            holds the model of another trial, and for a checkpoint of another number of processes.
-        NotSupported: For an accelerator that names its checkpoints itself.
+        InvalidInput: If `trial` is not a trial, if an epoch is reported outside the loop, if the accelerator holds the
+            model of another trial, or if the checkpoint is from another number of processes.
+        NotSupported: If the accelerator names its checkpoints itself.
 
     Example:
         ::
@@ -79,17 +80,17 @@ class AcceleratedLoop(TrainingLoop):
         self._accelerator = accelerator
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(
-                "this Accelerator names its checkpoints itself, so that haltune would not find them: make it without "
-                "automatic_checkpoint_naming"
+                "This Accelerator names its checkpoints itself, so haltune cannot find them. Make it without "
+                "automatic_checkpoint_naming."
             )
 
     def __iter__(self) -> Iterator[int]:
-        """Epochs counted from 1, or from after the checkpoint of a resumed trial."""
+        """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
         for model in self._accelerator._models:
             if (first := trained_by(self.trial._session, model, self.trial.id)) is not None:
                 raise InvalidInput(
-                    f"the accelerator still holds the model of trial {first}: make an Accelerator for each trial, "
-                    "within the loop, or call accelerator.free_memory() before you prepare the next"
+                    f"The accelerator still holds the model of trial {first}. Make an Accelerator for each trial, "
+                    "within the loop, or call accelerator.free_memory() before you prepare the next trial."
                 )
         for loader in self._accelerator._dataloaders:
             if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):
@@ -100,7 +101,7 @@ class AcceleratedLoop(TrainingLoop):
     def _save_together(self, keep: bool = False) -> None:
         if self._accelerator._custom_objects:
             raise NotSupported(
-                "Accelerate loads what was given to register_for_checkpointing as a pickle, which may run any code"
+                "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
             )
         super()._save_together(keep)
 
@@ -131,10 +132,10 @@ class AcceleratedLoop(TrainingLoop):
 
 
 class _Placed:
-    """A prepared loader that knows its place in the pass under way, and can begin in the middle of one."""
+    """Prepared loader that knows its position in the present pass, and can start within a pass."""
 
-    _haltune_place: dict[str, Any] | None = None  # the random state at the start of the pass, the batches taken
-    _haltune_resumes: dict[str, Any] | None = None  # the place at which the next pass begins
+    _haltune_place: dict[str, Any] | None = None  # random state at the start of the pass, number of batches taken
+    _haltune_resumes: dict[str, Any] | None = None  # the position at which the next pass starts
 
     def __iter__(self) -> Iterator[Any]:
         resumes, self._haltune_resumes = self._haltune_resumes, None
@@ -162,7 +163,7 @@ def _own(rank: int) -> str:
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:
-    """Return the state of a prepared loader: its passes, the seed of its sampler, its generators, its place."""
+    """Return the state of a prepared loader: passes, seed of the sampler, generators and position."""
     return {
         "iteration": getattr(loader, "iteration", 0),
         "seed": getattr(_sampler(loader), "initial_seed", None),
@@ -199,7 +200,7 @@ def _sampler(loader: Any) -> Any:
 
 
 def _generators(loader: Any) -> list[Any]:
-    """Those that shuffle it, each once; the process' own where there is none."""
+    """Return the distinct generators that shuffle a loader; if there is none, that of the process."""
     held = [
         getattr(loader, "synchronized_generator", None),
         getattr(loader, "generator", None),

@@ -1,7 +1,7 @@
-"""The base of callback classes: a callback over a framework's own base class, which it imports only when one is made.
+"""Base of the callback classes. It adds a framework's base class when an instance is made.
 
-`import haltune.callbacks.keras` must not import Keras, so that KERAS_BACKEND may be set later, and a callback must be
-an instance of the base class of `lightning` and of `pytorch_lightning`, which differ. So making an instance makes a
+`import haltune.callbacks.keras` must not import Keras, so that KERAS_BACKEND can be set later. And a callback must be
+an instance of the base classes of both `lightning` and `pytorch_lightning`, which differ. So a new instance gets a
 subclass of the public class and of the bases that are imported then. `__reduce__` names the public class.
 """
 
@@ -21,10 +21,10 @@ from .reporter import Reporter
 
 
 class Portable:
-    """Makes instances over the frameworks' bases, copies and pickles them without framework objects."""
+    """Base of instances with the frameworks' base classes. Copies and pickles hold no framework objects."""
 
-    _homes: ClassVar[tuple[str, ...]] = ()  # modules that each hold a base class; none if any callable will do
-    _base: ClassVar[str] = "Callback"  # its name there
+    _homes: ClassVar[tuple[str, ...]] = ()  # modules with a base class each; empty if any callable works
+    _base: ClassVar[str] = "Callback"  # the name of the base class
     _install: ClassVar[str] = ""  # the extra of haltune that installs one, or a whole command
     _held: ClassVar[frozenset[str]] = frozenset()  # attributes that frameworks set and that hold a model
 
@@ -58,9 +58,9 @@ class Portable:
 
 
 class Reporting(Portable):  # not one class with `__new__`, whose signature would hide that of `__init__`
-    """A callback over a reporter."""
+    """Callback with a reporter."""
 
-    _hint: ClassVar[str] = ""  # how a user makes the loop continue at the right epoch
+    _hint: ClassVar[str] = ""  # how to continue the loop at the right epoch
     _counts: ClassVar[tuple[str, ...]] = ("epoch",)  # the units that the loop counts
 
     def __init__(self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all") -> None:
@@ -84,19 +84,19 @@ class Reporting(Portable):  # not one class with `__new__`, whose signature woul
 def framework_bases(homes: tuple[str, ...], name: str, install: str) -> tuple[type, ...]:
     """Return the class `name` of each module of `homes` that is imported; if none is, of each installed one.
 
-    Raises ImportError, with what to install, when there is none.
+    Raises ImportError if none is installed; the message says what to install.
     """
     installed = (m for m in homes if importlib.util.find_spec(m.partition(".")[0]) is not None)
     found = [m for m in homes if m in sys.modules] or list(installed)
     if not found:
         how = install if " " in install else installing(install)
-        raise ImportError(f"HaltuneCallback needs {' or '.join(homes)}: {how}")
+        raise ImportError(f"HaltuneCallback needs {' or '.join(homes)}, which is not installed. Run: {how}")
     return tuple(getattr(importlib.import_module(m), name) for m in found)
 
 
 @functools.cache
 def over(cls: Any, bases: tuple[type, ...]) -> Any:
-    """Return a subclass of `cls` and of the `bases` that it lacks; `cls` itself when it lacks none."""
+    """Return a subclass of `cls` and of the `bases` that it lacks; `cls` itself if it lacks none."""
     lacking = tuple(b for b in bases if not issubclass(cls, b))
     if not lacking:
         return cls

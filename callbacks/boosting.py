@@ -1,4 +1,4 @@
-"""What the callbacks of XGBoost, LightGBM and CatBoost share: a boosting round is an epoch."""
+"""Shared parts of the callbacks for XGBoost, LightGBM and CatBoost. A boosting round is an epoch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from haltune.errors import InvalidInput
 from .reporter import missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
-STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a callback of haltune
+STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
 def begin(booster: Any) -> None:
-    """Raise InvalidInput for the second callback in a training."""
+    """Raise InvalidInput if a training has a second HaltuneCallback."""
     if booster in STARTED:
         raise two_callbacks("callbacks=[...]")
     STARTED.add(booster)
 
 
 def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:
-    """Metrics of a round by "<data>-<metric>", from (data, metric, value, deviation over folds or None)."""
+    """Return a round's metrics by "<data>-<metric>", from (data, metric, value, deviation over folds or None)."""
     metrics: dict[str, float] = {}
     for data, metric, value, deviation in rows:
         if deviation is None:
@@ -33,10 +33,10 @@ def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:
 
 
 def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) -> str:
-    """Return the full name of `monitor`, with its data set or without, with "-mean" of folds or without.
+    """Return the full name of `monitor`, which can omit the data set and the "-mean" of folds.
 
-    train: what evaluates, and how: what to give it; for the errors.
-    Raises InvalidInput when there is none or more than one.
+    Raises InvalidInput if no name or more than one matches. Its message names `train`, the function that evaluates, and
+    `how`, the arguments to give to it.
     """
     plain = {name.removesuffix("-mean"): name for name in metrics if not name.endswith("-std")}
     if monitor in metrics or monitor in plain:
@@ -44,8 +44,8 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
     found = [short for short in plain if short.partition("-")[2] == monitor]
     if len(found) > 1:
         raise InvalidInput(
-            f"the metric {monitor!r} was logged for {len(found)} data sets: name one, {' or '.join(found)}, "
-            f"as in HaltuneCallback(trial, monitor={found[-1]!r})"
+            f"The metric {monitor!r} was logged for {len(found)} data sets. Name one, {' or '.join(found)}, as in "
+            f"HaltuneCallback(trial, monitor={found[-1]!r})."
         )
     if not found:
         raise missing(monitor, metrics, "in the first round", f"Give {train} {how}")

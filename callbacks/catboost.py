@@ -1,13 +1,13 @@
-"""The callback for CatBoost's estimators, on the CPU: CatBoost calls none on GPUs.
+"""The callback for CatBoost's estimators, on the CPU only: on GPUs, CatBoost calls no callbacks.
 
 A boosting round is an epoch, and `iterations` is always the full number. Rounds that CatBoost does not evaluate
-(metric_period, verbose=10) are not reported. Put the callback last: in a round in which one stops, CatBoost calls no
-later callback.
+(metric_period, verbose=10) are not reported. Put this callback last: if a callback stops the training, CatBoost does
+not call later callbacks in that round.
 
-A pause saves CatBoost's snapshot, random state and overfitting detector included, if fit gets **callback.snapshot;
-CatBoost refuses a snapshot for other data or parameters. CatBoost writes it after fit, calls no callback then, and
-replaces every error from within fit. So the trial's end saves states, and raises errors and Ctrl-C. The best trial's
-model is kept as fit leaves it.
+If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
+detector. CatBoost refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no
+callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
+trial ends. The best trial's model is kept as fit returns it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from .boosting import full_name
 from .reporter import two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
-_SELDOM = 10**8  # seconds: the snapshot at the end is all that is needed
+_SELDOM = 10**8  # seconds: only the snapshot at the end is needed
 _UNASKED = "CatBoost saves no state without **callback.snapshot: call fit(..., **callback.snapshot)"
 _SETS = "eval_set=(x, y), and the metric by eval_metric=; its name is then 'validation-Logloss'"
 
 
 class HaltuneCallback(Reporting):
-    """Reports the goal's metric to a trial after every boosting round, and stops when the policy says so.
+    """Callback that reports the goal's metric after every boosting round, and stops when the policy decides so.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        monitor: "<data>-<metric>", such as "validation-Logloss", with several data sets "validation_0-Logloss", or the
-            metric alone where one data set has it. Default: None, the goal's metric.
+        monitor: "<data>-<metric>", such as "validation-Logloss"; with several data sets "validation_0-Logloss". If
+            one data set has the metric, its name alone is enough. Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
-        record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
+        record: "all" stores all metrics of the round with the report, "monitor" only this one. Default: "all".
 
     Raises:
-        InvalidInput: When `trial` is not a trial; as the trial ends, after one round, when no data set has the metric,
-            or several have, and for two HaltuneCallbacks in one training.
+        InvalidInput: If `trial` is not a trial. When the trial ends, after one round: if no data set or more than one
+            has the metric, or if the training has two HaltuneCallbacks.
 
     Example:
         ::
@@ -69,13 +69,13 @@ class HaltuneCallback(Reporting):
 
     _held = frozenset({"_model"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
-    _model: Any = None  # while fit is under way, and until the trial ends
+    _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """Arguments of `fit` that let a trial pause and resume: `fit(..., **callback.snapshot)`."""
+        """Arguments for `fit` with which a trial can pause and resume: `fit(..., **callback.snapshot)`."""
         if self._file is None:
             folder = tempfile.mkdtemp(prefix="haltune-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -90,7 +90,7 @@ class HaltuneCallback(Reporting):
         try:
             return self._report(info)
         except Exception as error:
-            # CatBoost would let out an error of its own in its place, and quote it in each that comes later
+            # CatBoost would replace it by its own error, and quote it in later errors
             self._model, failed = None, error
             self.trial._before_end(lambda: self._fail(failed))
             return False
@@ -98,7 +98,7 @@ class HaltuneCallback(Reporting):
     def _report(self, info: Any) -> bool:
         lap = None
         if self._model is None or info.iteration <= self._round:
-            lap = self._reporter.clock.lap()  # its first round began when the callback was made
+            lap = self._reporter.clock.lap()  # the first round counts from when the callback was made
             self._begin(info.iteration)
         metrics, evaluations = _last(info.metrics)
         self._round, before, self._evaluations = info.iteration, self._evaluations, evaluations
@@ -117,14 +117,14 @@ class HaltuneCallback(Reporting):
             if sum(isinstance(other, HaltuneCallback) for other in fit.f_locals["callbacks"]) > 1:
                 raise two_callbacks("callbacks=[...]")
             self._model = fit.f_locals["self"]
-        # the evaluations of rounds before this training, each round's or not, are in the metrics of its first
+        # the metrics of the first round include evaluations of rounds before this training, of each round or not
         self._evaluations = iteration - 1
         self._reporter.begin()
         self._reporter.defer(Interruption(loop is not None, loop, patient=True))
         self.trial._before_end(self._end)
 
     def _need(self) -> int:
-        """The bytes of the snapshot that a pause needs, not less than those it went on from."""
+        """Return the bytes of the snapshot that a pause needs, at least those of the one from which it resumed."""
         return self._file.stat().st_size if self._file is not None and self._file.exists() else 0
 
     def _end(self) -> None:
@@ -147,7 +147,7 @@ class HaltuneCallback(Reporting):
 
 
 def _last(columns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], int]:
-    """The metrics of the last evaluation, by "<data>-<metric>", and how many evaluations there were."""
+    """Return the metrics of the last evaluation by "<data>-<metric>", and the number of evaluations."""
     metrics = {
         f"{data}-{metric}": values[-1] for data, named in columns.items() for metric, values in named.items() if values
     }

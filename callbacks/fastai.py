@@ -1,12 +1,12 @@
 """The callback for fastai's Learner.
 
-The callback of a resumed trial loads the checkpoint when the fit starts, and shows the earlier epochs with their
-metrics without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again
-(the last one's file of the best weights must still be there). Other callbacks, and the loss scale of mixed precision,
-start again. Always fit the full number of epochs; `fine_tune` is two fits, whose epochs count one after the other.
+In a resumed trial, the callback loads the checkpoint when the fit starts. It then replays the earlier epochs with their
+metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again
+(SaveModelCallback's file of the best weights must still exist). Other callbacks, and the loss scale of mixed precision,
+start again. Always fit the full number of epochs. `fine_tune` is two fits, and haltune counts the epochs of both.
 
-A checkpoint is a folder: model.pth as fastai saves it, weights and optimizer, and progress.json, with the random state
-of the process and of the data loaders, the smoothed loss and the metrics of each epoch.
+A checkpoint is a folder with two files: model.pth as fastai saves it (weights and optimizer), and progress.json with
+the random state of the process and of the data loaders, the smoothed loss and the metrics of each epoch.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _SUFFIX, _STATE, _PROGRESS = ".fastai", "model.pth", "progress.json"
 
 
 class HaltuneCallback(Reporting):
-    """Reports the goal's metric to a trial after every epoch's validation, and ends the fit when the policy says so.
+    """Callback that reports the goal's metric after every epoch's validation, and ends the fit at a stop or a pause.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        monitor: The metric as fastai's table calls it, "valid_loss" or "accuracy". Default: None, the goal's metric.
+        monitor: The metric's name in fastai's table, "valid_loss" or "accuracy". Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
         record: "all" columns of the table are stored with the report, or the "monitor" only. Default: "all".
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when the metric is not in the table, and for two HaltuneCallbacks.
-        NotSupported: For distributed training.
+        InvalidInput: If `trial` is not a trial, if the metric is not in the table, or if there are two
+            HaltuneCallbacks.
+        NotSupported: If the training is distributed.
 
     Example:
         ::
@@ -64,29 +65,29 @@ class HaltuneCallback(Reporting):
 
     _homes = ("fastai.callback.core",)
     _install = "fastai"
-    _hint = "A callback is made for each attempt: learn.fit(..., cbs=HaltuneCallback(trial))"
+    _hint = "Make a callback for each attempt, learn.fit(..., cbs=HaltuneCallback(trial))"
     _held = frozenset({"learn"})
     learn: Any  # set by fastai
-    order = 90  # behind fastai's trackers, which end a fit in after_epoch, too
+    order = 90  # after fastai's trackers, which also end a fit in after_epoch
 
     def _setup(self) -> None:
-        self._fits = self._trained = False  # a fit is under way; an epoch of it was trained
+        self._fits = self._trained = False  # a fit is running; it has trained an epoch
         self._before = 0  # epochs of the fits before this one
-        self._records: list[list[float]] = []  # an epoch's columns of the table, of all fits
-        self._resumes = self.trial.checkpoint is not None and self.trial.ended is None  # its checkpoint is to be loaded
+        self._records: list[list[float]] = []  # the table's columns for each epoch of all fits
+        self._resumes = self.trial.checkpoint is not None and self.trial.ended is None  # load the checkpoint
 
     # the events, in the order in which fastai calls them
 
     def before_fit(self) -> None:
         learn = self.learn
-        # learn.validate() and learn.lr_find() begin a fit, too
+        # learn.validate() and learn.lr_find() also start a fit
         self._fits = caller("fit", "fastai.learner") is not None and not hasattr(learn, "lr_finder")
         if not self._fits:
             return
         if sum(isinstance(other, HaltuneCallback) for other in learn.cbs) > 1:
             raise two_callbacks("cbs=[...]")
         if torch_ranks().size > 1:
-            raise NotSupported("haltune reports from fastai in one process: train without distrib_ctx()")
+            raise NotSupported("With fastai, haltune supports one process only. Train without distrib_ctx().")
         if self._resumes and not self._records:
             self._records = self._progress()["records"]
         self._reporter.begin(model=learn.model)
@@ -99,7 +100,7 @@ class HaltuneCallback(Reporting):
         if not self._fits:
             return
         if self._reporter.verdict is not None:
-            raise CancelFitException  # it came in a fit before this one
+            raise CancelFitException  # the verdict came in an earlier fit
         if self._resumes:
             self._saving(False)
             self.learn.recorder.log += self._records[self._epoch - 1]
@@ -151,7 +152,7 @@ class HaltuneCallback(Reporting):
         return int(self._before + self.learn.epoch + 1)
 
     def _saving(self, saves: bool) -> None:
-        """SaveModelCallback writes no weights in epochs that are not trained."""
+        """Disable SaveModelCallback in epochs that are replayed."""
         for other in self.learn.cbs:
             if saves:
                 vars(other).pop("_save", None)
@@ -200,11 +201,11 @@ class HaltuneCallback(Reporting):
 
 
 def _plain(value: Any) -> Any:
-    """A state of dicts, lists, tensors and numbers alone, which loads without pickle."""
+    """Return the state as dicts, lists, tensors and numbers only, which load without pickle."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if hasattr(value, "detach"):
         return value.detach()
     if hasattr(value, "dtype"):
-        return value.item()  # of NumPy, by a schedule
+        return value.item()  # a NumPy number, from a schedule
     return [_plain(inner) for inner in value] if hasattr(value, "__iter__") and not isinstance(value, str) else value

@@ -1,14 +1,15 @@
-"""The callback for LightGBM: `lgb.train`, `lgb.cv` and its estimators in scikit-learn's manner.
+"""The callback for LightGBM: `lgb.train`, `lgb.cv` and its estimators with scikit-learn's interface.
 
-A boosting round is an epoch. Make the Dataset within the loop, for each trial: one that was continued keeps the scores
-of its booster, and LightGBM would start the next training there. `lgb.cv` cannot continue boosters, so there a trial
-does not pause and Ctrl-C ends it at once. LightGBM's early stopping works as usual.
+A boosting round is an epoch. Make a Dataset for each trial, within the loop: after a continued training, a Dataset
+keeps the scores of that booster, and LightGBM would start the next training from them. `lgb.cv` cannot continue
+boosters, so its trials do not pause, and Ctrl-C ends them at once. LightGBM's early stopping works as usual.
 
-A pause saves the booster as text. LightGBM's random generators are in no file and start again: with bagging_fraction,
-feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss" or boosting="dart" the resumed rounds
-differ. Pass `seed=trial.attempt`, so that they do not repeat the first draws. linear_tree resumes to about seven
-digits; a random forest (boosting="rf") cannot be continued. LightGBM's own callbacks start again, too: early stopping
-forgets earlier rounds, and for reset_parameter write `learning_rate=lambda i: rate(i + trial.epoch)`.
+A pause saves the booster as text. LightGBM does not save its random generators, so they start again. With
+bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss" or boosting="dart" the
+resumed rounds differ. Pass `seed=trial.attempt`, so that they do not repeat the first random numbers. linear_tree
+resumes to about seven digits; a random forest (boosting="rf") cannot be continued. LightGBM's own callbacks also start
+again: early stopping forgets earlier rounds, and for reset_parameter write
+`learning_rate=lambda i: rate(i + trial.epoch)`.
 
 If the goal counts a trial's best epoch, use predict(x, num_iteration=int(study.best.epoch)).
 """
@@ -27,7 +28,7 @@ from haltune.study import Trial
 from .base import Reporting
 from .boosting import CANNOT_FOLD, begin, full_name, named
 
-_CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose first scores are the predictions of a booster
+_CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
 _FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
 _SETS = (
@@ -37,20 +38,21 @@ _SETS = (
 
 
 class HaltuneCallback(Reporting):
-    """Reports the goal's metric to a trial after boosting rounds, and stops when the policy says so.
+    """Callback that reports the goal's metric after boosting rounds, and stops when the policy decides so.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        monitor: "<name in valid_names>-<metric>", such as "valid_0-binary_logloss", or the metric alone where one data
-            set has it. In `lgb.cv` "valid-auc" is the mean over the folds. Default: None, the goal's metric.
+        monitor: "<name in valid_names>-<metric>", such as "valid_0-binary_logloss". If one data set has the metric, its
+            name alone is enough. In `lgb.cv`, "valid-auc" is the mean over the folds. Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
-        record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
-        every: Report every so many rounds, and the last: a report takes as long as a quick round. Default: 1.
+        record: "all" stores all metrics of the round with the report, "monitor" only this one. Default: "all".
+        every: Number of rounds between reports; the last round is always reported. A report takes as long as a quick
+            round. Default: 1.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when no data set has the metric, or several have, for a Dataset that
-            was continued before, and for two HaltuneCallbacks in one training.
-        NotSupported: For distributed training.
+        InvalidInput: If `trial` is not a trial, if no data set or more than one has the metric, if the Dataset was
+            continued before, or if the training has two HaltuneCallbacks.
+        NotSupported: If the training is distributed.
 
     Example:
         ::
@@ -79,16 +81,16 @@ class HaltuneCallback(Reporting):
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
     ) -> None:
         if not (isinstance(every, int) and every > 0):
-            raise InvalidInput(f"every={every!r}: report every so many rounds, 1 or more")
+            raise InvalidInput(f"every={every!r} is not a number of rounds. Use a whole number of at least 1.")
         super().__init__(trial, monitor, verbose, record)
-        # behind LightGBM's log and record, before its early stopping, which leaves by an exception; read from __dict__
+        # after LightGBM's log and record, before its early stopping, which raises an exception; read from __dict__
         self.order = 25
         self.every = every
 
     def __call__(self, env: Any) -> None:
-        """LightGBM's only hook, after each round."""
+        """Report a round. It is LightGBM's only hook."""
         first = env.iteration == env.begin_iteration
-        # the first round is trained already: it began when the callback was made
+        # the first round is already trained: it counts from when the callback was made
         lap = self._reporter.clock.lap() if first else None
         if first:
             self._begin(env)
@@ -114,16 +116,16 @@ class HaltuneCallback(Reporting):
         machines = max(int(env.params.get(name) or 1) for name in ("num_machines", "num_machine"))
         if machines > 1:
             raise NotSupported(
-                f"this training runs on {machines} machines, and each would report on its own: "
-                "haltune reports from lgb.train in one process. Give it num_threads instead of machines"
+                f"This training runs on {machines} machines, and each would report separately. With LightGBM, haltune "
+                "supports one process only. Give it num_threads instead of machines."
             )
         begin(env.model)
         _need_fresh_data(env)
-        # with a new booster the trial starts again; rounds without a split are in no file
+        # with a new booster the trial starts again; rounds without a split are not in the file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._reporter.begin()
         self._reporter.defer(Interruption.within("train", "lightgbm."))
-        self.trial._before_end(lambda: self._end(env))  # after early stopping no hook is called
+        self.trial._before_end(lambda: self._end(env))  # after early stopping, LightGBM calls no hook
 
     def _end(self, env: Any) -> None:
         self.trial._before_end(None)
@@ -141,12 +143,12 @@ class HaltuneCallback(Reporting):
 
 
 def _writing(model: Any) -> Callable[[Path], object] | None:
-    """Return what saves a booster with all of its rounds; None for the boosters of lgb.cv."""
+    """Return a function that saves a booster with all of its rounds; None for the boosters of lgb.cv."""
     return None if hasattr(model, "boosters") else lambda path: model.save_model(path, num_iteration=-1)
 
 
 def _need_fresh_data(env: Any) -> None:
-    """Raise InvalidInput for a training from the start on a data set with the scores of another booster."""
+    """Raise InvalidInput if a training starts on a data set with the scores of another booster."""
     data = getattr(env.model, "train_set", None)
     if data is None:
         return
@@ -154,6 +156,6 @@ def _need_fresh_data(env: Any) -> None:
         _CONTINUED.add(data)
     elif data in _CONTINUED:
         raise InvalidInput(
-            "this Dataset was continued from a booster before, and LightGBM would begin at what that one predicts: "
-            "make the Dataset within the loop, for each trial, lgb.Dataset(x, y)"
+            "This Dataset was used in a continued training, so LightGBM would start from that booster's predictions. "
+            "Make a Dataset for each trial, within the loop, lgb.Dataset(x, y)."
         )

@@ -1,13 +1,14 @@
-"""A plain training loop with the features of the framework callbacks: an outage of the study does not break it.
+"""A plain training loop with the features of the framework callbacks. An outage of the store does not interrupt it.
 
-For a short loop `for epoch in trial.epochs()` and `trial.report(value)` are enough. `TrainingLoop` adds what
-`trial.report` cannot: reports wait during an outage of the store, validation is timed apart, and a stop is latched.
-With `save=` a trial can pause; it resumes from trial.checkpoint with its random state, and Ctrl-C or SIGTERM waits
-until the next report, where the trial is saved.
+For a short loop, `for epoch in trial.epochs()` and `trial.report(value)` are enough. `TrainingLoop` adds three things:
+reports wait during an outage of the store, validation is timed separately, and the first stop stays in force. With
+`save=` a trial can pause. It resumes from trial.checkpoint with its random state. Ctrl-C or SIGTERM waits until the
+next report, where the trial is saved.
 
-Under torchrun every rank runs the same loop: rank 0 reports and saves, and all stop, pause and resume together, each
-with its own random state. If a value differs between ranks, rank 0's counts: reduce it first. For a sharded state, as
-with FSDP, `together=True` has every rank call `save` with the path of one folder; the trial resumes on as many ranks.
+Under torchrun every rank runs the same loop. Rank 0 reports and saves, and all ranks stop, pause and resume together,
+each with its own random state. If a value differs between ranks, that of rank 0 counts, so reduce it first. For a
+sharded state, as with FSDP, set `together=True`: every rank calls `save` with the path of the same folder, and the
+trial resumes on as many ranks.
 """
 
 from __future__ import annotations
@@ -33,22 +34,23 @@ from .reporter import Reporter
 
 
 class TrainingLoop:
-    """The epochs of one training, reported to a trial.
+    """Loop over the epochs of one training. It reports to a trial.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         verbose: Print a line for every report. Default: False.
-        save: Writes the state after an epoch to a path (a file or a folder); called when the trial is paused, at the
-            end of the epoch at Ctrl-C, and for the best run; also where you leave the loop by a `break` of your own
-            after loop.report(value). Default: None: a paused trial starts again, and no model is kept.
+        save: A function that writes the state after an epoch to a path (a file or a folder). It is called when the
+            trial pauses, at the end of the epoch after Ctrl-C, for the best trial, and when you leave the loop by
+            `break` after loop.report(value). Default: None; a paused trial starts again, and no model is kept.
         suffix: The ending of that path. Default: ".ckpt".
-        together: Every rank calls `save`, with the path of one folder that is there. Default: False, rank 0 alone.
+        together: Whether every rank calls `save`, with the path of the same existing folder. Default: False, only
+            rank 0.
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: When `trial` is not a trial or `save` no function, when an epoch is reported outside the loop, and
-            for a checkpoint that another number of ranks wrote together.
-        NotSupported: For ranks that are to save together where torch.distributed is not initialised.
+        InvalidInput: If `trial` is not a trial, if `save` is not a function, if an epoch is reported outside the loop,
+            or if another number of ranks wrote the checkpoint together.
+        NotSupported: If ranks save together but torch.distributed is not initialised.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -88,13 +90,13 @@ class TrainingLoop:
 
     @property
     def stopping(self) -> bool:
-        """True when the loop ends."""
+        """Whether the loop ends."""
         return self._reporter.stopping
 
     def __iter__(self) -> Iterator[int]:
-        """Epochs, or steps if the study counts these, from 1 or from after the checkpoint of a resumed trial.
+        """Yield epochs (or steps, if the study counts steps), from 1 or from the first after the checkpoint.
 
-        In a study by tokens these are the steps of this attempt, from 1.
+        If the study counts tokens, yield the steps of this attempt, from 1.
         """
         if self._together:
             _need_group()
@@ -105,7 +107,7 @@ class TrainingLoop:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:
-                if interruption.waits and not self.stopping:  # what failed then is offered again
+                if interruption.waits and not self.stopping:  # a trial that fails then is offered again
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None
@@ -116,7 +118,7 @@ class TrainingLoop:
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         tokens = self.trial.unit == "token"
         horizon = None if tokens else self.trial._horizon
-        unsaved = False  # steps were trained since the last report, and only there can a trial be saved
+        unsaved = False  # steps were trained since the last report, where alone a trial can be saved
         for epoch in itertools.count(1 if tokens else int(self.trial.epoch) + 1):
             if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
                 return
@@ -137,7 +139,7 @@ class TrainingLoop:
 
     @contextmanager
     def validation(self) -> Iterator[None]:
-        """Time spent here counts as validation."""
+        """Count the time in this context as validation."""
         self._reporter.clock.validating()
         try:
             yield
@@ -145,14 +147,20 @@ class TrainingLoop:
             self._reporter.clock.validated()
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
-        """Report the goal's metric for the epoch or the step in progress; True when the loop ends.
+        """Report the goal's metric for the present epoch or step; return whether the loop ends.
 
-        `value`: or several by their names, as `Trial.report` takes them. `metrics`: further scalars of the epoch.
-        `tokens`: the position in a study that counts tokens.
-        Raises InvalidInput outside the loop and for a vector.
+        Args:
+            value: One number, or several by name, as in `Trial.report`.
+            metrics: Further scalars of the epoch.
+            tokens: The position, if the study counts tokens.
+
+        Raises:
+            InvalidInput: If it is called outside the loop, or if the value is a vector.
         """
         if self._epoch is None:
-            raise InvalidInput("report within the loop: for epoch in loop: ...; loop.report(value)")
+            raise InvalidInput(
+                "loop.report was called outside the loop. Report within it: for epoch in loop: ...; loop.report(value)"
+            )
         if (tokens is None) == (self._reporter.trial.unit == "token"):
             raise InvalidInput(
                 f"The study counts {several_of(self.trial.unit)}, and loop.report(value, tokens=n) is for studies made "
@@ -163,7 +171,7 @@ class TrainingLoop:
 
     @property
     def _reported(self) -> bool:
-        """True when the study knows the report of this epoch."""
+        """Return whether this epoch was reported."""
         horizon = self.trial._horizon
         position = self._position if horizon is None or self._position is None else min(self._position, horizon)
         return self.trial.epoch == position
@@ -175,10 +183,11 @@ class TrainingLoop:
             self._reporter.keep(save, self._suffix)
 
     def _leave(self, epoch: int) -> None:
-        """The loop is left within an epoch by the user's own `break`, or by an error: that is unknown here.
+        """Handle a loop that is left within an epoch, by the user's `break` or by an error; which one is unknown here.
 
-        Once the epoch is reported its state is that after it, either way. An error may be one rank's alone, and ranks
-        save together: where there are several, this waits for the end of the trial, which an error never reaches.
+        If the epoch was reported, the state is that after the epoch in both cases. An error may occur on one rank only,
+        but ranks save together. So with several ranks this waits for the end of the trial, which an error does not
+        reach.
         """
         saved = self._save is not None and self._reported and _alone()
         if saved:
@@ -186,7 +195,7 @@ class TrainingLoop:
         self.trial._before_end(lambda: self._end_left(epoch, saved))
 
     def _end_left(self, epoch: int, saved: bool) -> None:
-        """The trial is given back in order after its loop was left within an epoch."""
+        """Finish a trial that ends normally after its loop was left within an epoch."""
         self._reporter.settle()
         if saved or self._save is None:
             return
@@ -194,29 +203,29 @@ class TrainingLoop:
             self._keep_last()
         elif self._reporter.keeps:
             self._reporter.advise(
-                f"the model of trial {self.trial.id}, the best so far, is not kept: its loop was left within epoch "
-                f"{epoch}, before loop.report(value), and what of that epoch it had learnt is not known. Leave it "
-                "after the report; or keep the model by trial.save(write), where it is that of the last report",
+                f"The model of trial {self.trial.id}, the best so far, is not kept: its loop was left within epoch "
+                f"{epoch}, before loop.report(value), so the state of the model is not known. Leave the loop after the "
+                "report, or keep the model by trial.save(write) when it is that of the last report.",
                 "left",
             )
 
     def _keep_last(self) -> None:
-        """Save what is wanted of the state after the last epoch of a loop that was left."""
+        """Save the state after the last epoch of a loop that was left, if it is needed."""
         if self._save is not None and self._reporter.keeps_epoch:
             self._keep_epoch(self._save)
         if self._reporter.pausing or self._reporter.keeps:
             self._keep(over=True)
 
     def _keep(self, over: bool = False) -> None:
-        """Rank 0 saves the state, or all do, and every rank its random state. over: see Reporter.decline."""
+        """Save the state on rank 0 or on all ranks, and the random state of each rank. over: see Reporter.decline."""
         if self._together:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
         elif self._reporter.save(self._write, self._suffix, over) and this().place.rank:
-            with suppress(OSError):  # rank 0 is further on and has tidied up
+            with suppress(OSError):  # rank 0 may have removed the folder already
                 _put(self._random(self.trial.checkpoint or ""))
 
     def _save_together(self, keep: bool = False) -> None:
-        """Every rank writes its part; what one of them raises, all raise."""
+        """Write every rank's part. If one rank raises an error, all raise it."""
         began = time.monotonic()
         path = self.trial._begin_save(self._suffix, keep)
         for failure in torch_ranks().gather(_tried(lambda: self._write(path))):
@@ -229,7 +238,7 @@ class TrainingLoop:
         if self._together:
             path.mkdir(exist_ok=True)
         self._save(path)
-        check_written(path)  # before another file lies next to it
+        check_written(path)  # before the random state is written next to it
         _put(self._random(path))
 
     def _restore(self) -> None:
@@ -246,7 +255,7 @@ class TrainingLoop:
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
-    """Return the error for a checkpoint that another number of ranks wrote together."""
+    """Return the error for a checkpoint from another number of ranks."""
     return InvalidInput(
         f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}. Start {wrote}, torchrun "
         f"--nproc_per_node {wrote}, or fail the trial, trial.fail(error)."
@@ -254,16 +263,16 @@ def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
 
 
 def _need_group() -> None:
-    """Raises NotSupported where ranks cannot save together, for they cannot wait for each other."""
+    """Raise NotSupported if ranks cannot save together, because they cannot wait for each other."""
     if (this().place.world or 1) > 1 and torch_ranks().size == 1:
         raise NotSupported(
-            "the ranks save together, so that each must hear when the others have: call "
-            "torch.distributed.init_process_group() before the loop"
+            "With together=True the ranks wait for each other, but torch.distributed is not initialised. Call "
+            "torch.distributed.init_process_group() before the loop."
         )
 
 
 def _tried(work: Callable[[], object]) -> str | None:
-    """What went wrong, in words: the other ranks wait to hear of it."""
+    """Run the work; return its error as text for the other ranks, or None."""
     try:
         work()
     except Exception as error:
@@ -279,4 +288,4 @@ def _put(path: Path) -> None:
     path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
-_RANDOM = ".random"  # beside a checkpoint, or in a folder that ranks write together: the random state
+_RANDOM = ".random"  # suffix of the random state, next to a checkpoint or in the folder that ranks write together

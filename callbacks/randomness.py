@@ -1,6 +1,6 @@
-"""The random state of a process, to restore in another: Python, NumPy, and torch if it is in use.
+"""The random state of a process, to restore in another process: Python, NumPy, and torch if it is used.
 
-A state is made of primitives only, so that a checkpoint which holds it loads without pickle.
+A state has primitives only, so that its checkpoint loads without pickle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from haltune.errors import InvalidInput
 
 
 def capture() -> dict[str, Any]:
-    """The state of every global generator in use: names -> JSON-able values."""
+    """Return the state of all global generators in use: names -> JSON-able values."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -32,7 +32,7 @@ def capture() -> dict[str, Any]:
 
 
 def state_from_json(text: str | bytes) -> dict[str, Any]:
-    """A state from the JSON in which it was kept. Raises InvalidInput for what is none."""
+    """Return a state from its JSON. Raises InvalidInput if it is not a state."""
     try:
         return checked(json.loads(text))
     except (ValueError, RecursionError) as error:
@@ -40,7 +40,7 @@ def state_from_json(text: str | bytes) -> dict[str, Any]:
 
 
 def checked(state: Any) -> dict[str, Any]:
-    """The state. Raises InvalidInput for what is none."""
+    """Return the state. Raises InvalidInput if it is not one."""
     if not (isinstance(state, dict) and {"python", "numpy"} <= state.keys()):
         raise damaged(ValueError("it lacks the states of Python and NumPy"))
     return state
@@ -48,15 +48,15 @@ def checked(state: Any) -> dict[str, Any]:
 
 def damaged(error: Exception) -> InvalidInput:
     return InvalidInput(
-        f"the random state kept with the checkpoint is damaged ({one_line(error)}): bring back a copy of it, or fail "
-        "the trial, trial.fail(error), so that the search continues without it"
+        f"The random state of the checkpoint is damaged ({one_line(error)}). Restore it from a copy, or fail the "
+        "trial, trial.fail(error), so that the search continues without it."
     )
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Set the generators as they were; those of devices that are not here stay as they are.
+    """Restore the generators. Those of devices that this process lacks stay unchanged.
 
-    Raises InvalidInput for what is no state.
+    Raises InvalidInput if it is not a state.
     """
     torch = sys.modules.get("torch")
     try:
@@ -74,7 +74,7 @@ def restore(state: dict[str, Any]) -> None:
 
 
 def tupled(value: Any) -> Any:
-    """A state of Python's generators as it was before JSON made lists of its tuples."""
+    """Return a state of Python's generators with tuples, which JSON turned into lists."""
     return tuple(tupled(v) for v in value) if isinstance(value, list) else value
 
 
@@ -83,7 +83,7 @@ def _text(data: bytes) -> str:
 
 
 def of_tensor(tensor: Any) -> str:
-    """The state of a torch generator as text."""
+    """Return the state of a torch generator as text."""
     return _text(tensor.cpu().numpy().tobytes())
 
 

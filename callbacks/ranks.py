@@ -1,6 +1,6 @@
-"""One process decides, all obey: what rank 0 answered, or what it raised, holds on every rank.
+"""Collective decisions: rank 0 decides, and its answer or its error is broadcast to every rank.
 
-Every rank must ask in the same places, whether it has something to say or not: a rank that asks alone waits for ever.
+Every rank must make the same calls in the same order. A rank that calls alone waits forever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Agreement:
     """The processes of one training.
 
-    rank, size: this process among how many. broadcast: (value, rank) -> that rank's value, on every rank.
+    rank, size: this process's rank, and the number of processes. broadcast: (value, rank) -> that rank's value.
     """
 
     rank: int = 0
@@ -31,14 +31,14 @@ class Agreement:
     broadcast: Callable[[Any, int], Any] | None = None  # unused by a single process
 
     def decide(self, question: Callable[[], T]) -> T:
-        """Return the answer of rank 0, which alone asks `question`; what that raised is raised on every rank."""
+        """Call `question` on rank 0 only; return its answer, or raise its error, on every rank."""
         if self.size == 1 or self.broadcast is None:
             return question()
         answer, error = None, None
         if self.rank == 0:
             try:
                 answer = question()
-            except BaseException as raised:  # Ctrl-C too: the others wait for an answer
+            except BaseException as raised:  # Ctrl-C, too: the other ranks wait for an answer
                 error = raised
         answer, travelled = self.broadcast((answer, _portable(error)), 0)
         if travelled is not None:
@@ -67,11 +67,11 @@ def torch_ranks() -> Agreement:
 
 
 def _portable(error: BaseException | None) -> BaseException | None:
-    """The error as it can be sent: one that does not survive pickling becomes a RuntimeError of its words."""
+    """Return the error in a form that can be sent; one that cannot be pickled becomes a RuntimeError with its text."""
     if error is None:
         return None
     with suppress(Exception):
-        pickle.dumps(error)  # as the broadcast does; and it can be rebuilt from that:
+        pickle.dumps(error)  # as the broadcast does; then test that it can be rebuilt
         twin = copy.copy(error)
         if type(twin) is type(error) and str(twin) == str(error):
             return error
@@ -82,8 +82,8 @@ def _portable(error: BaseException | None) -> BaseException | None:
 def leave_group_at_exit() -> None:
     """End gloo's default process group before the interpreter ends, in a process that a strategy spawned.
 
-    Nothing else does, and gloo's threads may still hold tensors of the last collective while the interpreter is torn
-    down: whoever frees one there aborts the process, once in some hundred times, and with it the launch.
+    Nothing else ends it. gloo's threads may still hold tensors of the last collective while the interpreter shuts down.
+    If a tensor is freed then, the process aborts (about once in some hundred times), and so does the launch.
     """
     if multiprocessing.parent_process() is not None:
         atexit.register(_leave)
@@ -94,5 +94,5 @@ def _leave() -> None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return
     if distributed.get_backend() == "gloo":
-        with suppress(Exception):  # it ends all the same
+        with suppress(Exception):  # the process ends in any case
             distributed.destroy_process_group()

@@ -1,13 +1,13 @@
-"""What every training loop needs: report a validation, keep the verdict, save for a pause, never break a training.
+"""Shared part of all training loops: report validations, keep the verdict, save for a pause, never break a training.
 
 A `Reporter` connects one training loop with one trial.
 
-- The first STOP or PAUSE is latched: later reports are stored and not judged again.
-- A PAUSE that cannot be saved is declined: the training continues, with one warning, and is judged again.
-- Positions are in the study's unit, and strictly increase; a repeat is ignored with one warning.
-- If the study cannot be reached, reports wait, are sent again with the next one, and are then stored without a verdict.
+- The first STOP or PAUSE stays in force: later reports are stored, but not judged again.
+- If a PAUSE cannot be saved, it is declined: the training continues, with one warning, and is judged again.
+- Positions are in the study's unit and strictly increase. A repeated position is ignored, with one warning.
+- If the store does not answer, reports wait. They are sent again with the next report, and stored without a verdict.
 - Ctrl-C and SIGTERM wait for the end of an epoch that was reported; its state is saved as for a pause.
-- `end` and `fail` are idempotent and never raise. A trial that reached its horizon also ends.
+- `end` and `fail` are idempotent and never raise. A trial also ends when it reaches max_epochs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from haltune.study.session import spawning
 
 
 class Clock:
-    """Stopwatch of a training, in seconds, restarted after each report: the study's time is no training time."""
+    """Stopwatch of a training, in seconds. It restarts after each report, so that time in the study does not count."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -49,11 +49,11 @@ class Clock:
         self._validating: float | None = None
 
     def validating(self) -> None:
-        """A validation starts."""
+        """Record that a validation starts."""
         self._validating = self._now()
 
     def validated(self) -> None:
-        """A validation ends; without a start it counts nothing."""
+        """Record that a validation ends. Without a start, nothing is counted."""
         if self._validating is not None:
             self._validation += self._now() - self._validating
             self._validating = None
@@ -64,7 +64,7 @@ class Clock:
 
 
 def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threading.Event) -> None:
-    """Renew the lease until the fit or the trial has ended, or until no one holds the reporter.
+    """Renew the lease until the fit or the trial ends, or until the reporter is garbage-collected.
 
     After an exception most frameworks call no hook.
     """
@@ -72,13 +72,13 @@ def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threadi
         reporter = owner()
         if reporter is None or reporter.trial.ended is not None:
             return
-        with suppress(Exception):  # the next report raises what is wrong with the store
+        with suppress(Exception):  # the next report raises the error of the store
             reporter.trial.heartbeat()
-        del reporter  # else it would live on through this thread
+        del reporter  # otherwise this thread would keep it alive
 
 
 class Detached:
-    """The trial of a pickled callback: its data can be read, but it takes no reports."""
+    """Trial of a pickled callback: its data can be read, but it cannot report."""
 
     attempt, checkpoint, verdict, ended = 0, None, None, None
 
@@ -96,22 +96,22 @@ class Detached:
     _adopt = _before_end = _record = report
 
     def finish(self, *args: Any) -> None:
-        """Do nothing: the trial ends in its own process."""
+        """Do nothing, because the trial ends in its own process."""
 
     fail = finish
 
 
 class Reporter:
-    """The reports of one training loop to one trial.
+    """Connection of one training loop with one trial.
 
     monitor: the logged name to report; None: the goal's metric.
-    verbose: print a line for each report.
-    record: "all" scalars of an epoch are stored, or the "monitor" alone.
-    resume_hint: how a user of this loop continues at the right epoch.
-    counts: the units that the loop counts; empty for any.
+    verbose: whether to print a line for each report.
+    record: "all" stores all scalars of an epoch, "monitor" only the monitored one.
+    resume_hint: how to continue this loop at the right epoch, for messages.
+    counts: the units that the loop counts; empty: any.
     now: a monotonic clock, seconds.
 
-    Raises InvalidInput, with advice, when `trial` is not a trial, and for a study in another unit than `counts`.
+    Raises InvalidInput if `trial` is not a trial, or if the study has another unit than `counts`.
     """
 
     def __init__(
@@ -134,76 +134,77 @@ class Reporter:
             )
         if record not in ("all", "monitor"):
             raise InvalidInput(
-                f"Cannot read record={record!r}. 'all' stores every scalar of an epoch, 'monitor' the goal's metric."
+                f"Cannot read record={record!r}. Use 'all' to store every scalar of an epoch, or 'monitor' to store "
+                "the goal's metric only."
             )
         self.trial: Trial = trial
         self.metric: str = monitor or trial._goal.metric
         self.measures: Measures = trial._measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
-        self.reports = 0  # values taken since `begin`, repeats included
+        self.reports = 0  # values received since `begin`, repeats included
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
         self._resume_hint = resume_hint
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
-        self._last = float(trial.epoch)  # the epoch reported last
+        self._last = float(trial.epoch)  # the last reported epoch
         self.ended = trial.ended is not None  # later epochs are not reported
-        self._by_itself = False  # the training ended in an epoch after which it would have been cut
-        self._process: int | None = os.getpid()  # that reports; None: unpickled elsewhere
+        self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
+        self._process: int | None = os.getpid()  # the process that reports; None: unpickled elsewhere
         self._enough: threading.Event | None = None  # ends the heartbeat
-        self._interruption: Interruption | None = None  # while signals may wait
+        self._interruption: Interruption | None = None  # set while signals can wait
         self._leaves = False  # a signal waited until the end of an epoch
-        # of the fit under way: the name of its schedule, if the learning rate is still to fall
+        # returns the name of the present fit's schedule if its learning rate has still to decay
         self.schedule: Callable[[], str | None] = no_schedule
 
-    # where the training stands
+    # the state of the training
 
     @property
     def stopping(self) -> bool:
-        """True when the loop should end: a STOP or PAUSE came, the trial is lost, or it reached its horizon."""
+        """Whether the loop should end: by a STOP or PAUSE, or because the trial is lost or reached max_epochs."""
         horizon = self.trial._horizon
         return self.verdict is not None or (not self.ended and horizon is not None and self._last >= horizon)
 
     @property
     def pausing(self) -> bool:
-        """True when the loop should save its state before it ends: the trial may be resumed."""
+        """Whether the loop should save its state before it ends, because the trial may resume."""
         return self.verdict is not None and self.verdict.resumable and not self.ended
 
     @property
     def leaving(self) -> bool:
-        """True when the loop should save its state and end because of Ctrl-C or SIGTERM alone."""
+        """Whether the loop should save its state and end only because of Ctrl-C or SIGTERM."""
         return self._leaves and not self.ended and not self.stopping
 
     @property
     def over(self) -> bool:
-        """True when the loop should end."""
+        """Whether the loop should end for any reason."""
         return self.stopping or self.leaving
 
     @property
     def saves(self) -> bool:
-        """True when the state after this epoch should be saved to resume from."""
+        """Whether the state after this epoch should be saved, so that the trial can resume."""
         return self.pausing or (self.leaving and self.trial.epoch == self._last)
 
     @property
     def keeps(self) -> bool:
-        """True when the final state should be saved, too: the trial is among the best, whose checkpoints are kept."""
-        with suppress(Exception):  # a study out of reach
+        """Whether to save the final state, because the trial is among the best, whose checkpoints are kept."""
+        with suppress(Exception):  # the store does not answer
             return not self.ended and self.trial._keeps_checkpoint
         return False
 
     @property
     def keeps_epoch(self) -> bool:
-        """True when the state after the epoch just reported should be saved: it is the trial's best so far."""
+        """Whether to save the state after the epoch just reported, because it is the trial's best so far."""
         with suppress(Exception):
             return not self.ended and self.trial._keeps_epoch
         return False
 
     @property
     def silent(self) -> bool:
-        """True while the trial has no value, of this fit or an earlier one: the metric's name may be misspelt."""
+        """Whether the trial has no value yet, in this or an earlier fit; then the metric's name may be misspelt."""
         return self.reports == 0 and self._last <= 0 and not self.ended
 
     def position(self, **counted: float) -> float:
-        """Return where the loop is in the study's unit, from all that it counts, by unit: epoch=0.5, step=120."""
+        """Return the loop's position in the study's unit, from its counts by unit: epoch=0.5, step=120."""
         return float(counted[self.trial.unit])
 
     def _at(self, position: float) -> str:
@@ -212,10 +213,10 @@ class Reporter:
     # a fit, from its start to its end
 
     def begin(self, planned: float | None = None, model: Any = None) -> None:
-        """A fit starts. planned: its length in the study's unit, if known. model: what it trains.
+        """Start a fit. planned: its length in the study's unit, if known. model: the model that it trains.
 
-        Raises NotSupported in another process than the one that asked for the trial, unless that one forked or
-        spawned it to train and the study has a store that both can reach.
+        Raises NotSupported if this process did not ask for the trial. It is allowed if the asking process forked or
+        spawned this one to train, and the study has a store that both can open.
         """
         trial = self.trial
         if os.getpid() != self._process:
@@ -226,14 +227,14 @@ class Reporter:
         self.ended = self.ended or trial.ended is not None
         horizon = trial._horizon
         if self.ended and self.verdict is None:
-            self.warn_once("ended", f"Trial {trial.id} has ended: the epochs of this fit are not reported.")
+            self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned != horizon:
             full = length_argument(trial.unit)
             why = (
                 f"trials are compared at {self._at(horizon)}, and haltune stops them earlier"
                 if planned < horizon
-                else f"the search's {full} is {horizon}, where haltune ends each fit and cuts a learning-rate "
-                "schedule short"
+                else f"the search's {full} is {horizon}: haltune ends each fit there, before the end of a "
+                "learning-rate schedule"
             )
             self.advise(
                 f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}, or set "
@@ -243,8 +244,8 @@ class Reporter:
         known = self.ended or model is None
         if not known and (first := trained_by(trial._session, model, trial.id)) is not None:
             self.advise(
-                f"Trial {trial.id} trains the model that trial {first} has trained, with its weights and the "
-                "configuration it was built with. Build a model for each trial, within the loop, from trial.config.",
+                f"Trial {trial.id} trains the same model object as trial {first}, with that trial's weights and "
+                "configuration. Build a model for each trial, within the loop, from trial.config.",
                 "model",
             )
         if not self.ended and self._enough is None:
@@ -262,15 +263,15 @@ class Reporter:
         lap: tuple[float, float] | None = None,
         judge: bool = True,
     ) -> bool:
-        """Report the metric at a position in the study's unit, `epoch`; True when training should stop.
+        """Report the metric at `epoch`, a position in the study's unit; return whether training should stop.
 
-        value: one number, or several by their names, as in `Trial.report`.
+        value: one number, or several by name, as in `Trial.report`.
         metrics: further scalars of the epoch.
-        need: returns the bytes of a checkpoint; called on a PAUSE by loops that cannot continue once they have stopped.
-            Without room for it the pause is declined.
-        lap: the clock's, when it was taken before. judge: False stores the value without a verdict.
+        need: returns the bytes of a checkpoint. It is called at a PAUSE by loops that cannot continue after they have
+            stopped. If the disk has no space for it, the pause is declined.
+        lap: the clock's lap, if it was taken earlier. judge: False stores the value without a verdict.
 
-        Raises InvalidInput for a vector, and for a mapping without the goal.
+        Raises InvalidInput if the value is a vector, or a mapping without the goal.
         """
         trial = self.trial
         seconds, validation = lap or self.clock.lap()
@@ -279,13 +280,13 @@ class Reporter:
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
         try:
-            if trial.unit != "epoch" and trial._horizon is not None:  # tokens come by batches, which may go beyond
+            if trial.unit != "epoch" and trial._horizon is not None:  # a batch's tokens may exceed the horizon
                 epoch = min(epoch, trial._horizon)
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
             self._last = report.epoch
-            trial._patient = False  # an outage of the store does not hold up the training
+            trial._patient = False  # do not delay the training during an outage of the store
             try:
                 if self._waiting:
                     self._deliver_waiting()
@@ -297,7 +298,7 @@ class Reporter:
             else:
                 if self.verdict is None and verdict.stops:
                     self.verdict = verdict
-                    with suppress(Exception):  # a schedule of the user's
+                    with suppress(Exception):  # the user's own schedule may raise
                         self._look_at_schedule(verdict)
                     if need is not None and verdict.action is Action.PAUSE:
                         self.attempt(lambda: trial.room_for(need()))
@@ -309,7 +310,7 @@ class Reporter:
         return self.stopping
 
     def _look_at_schedule(self, verdict: Verdict) -> None:
-        """Say once a study, at the first trial that is cut by comparison, that the learning rate was still to fall."""
+        """Warn once a study if the first trial that stops or pauses by comparison had a rate still to decay."""
         trial, log = self.trial, self.trial._session.log
         compared = verdict.action is Action.PAUSE or not verdict.resumable
         earlier = any(log.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
@@ -340,9 +341,9 @@ class Reporter:
             self._waiting.pop(0)
 
     def _undelivered(self, report: Report, error: Exception) -> None:
-        """An outage of the store, or a bug in a policy, does not end the training; an error in the report does."""
+        """Continue the training at an outage of the store or a bug in a policy; raise an error in the report."""
         kind = f"({type(error).__name__}: {error})"
-        if float(self.trial.epoch) >= report.epoch:  # stored: only then is a policy asked
+        if float(self.trial.epoch) >= report.epoch:  # it is stored, so the policy failed
             self.warn_once(
                 "policy",
                 f"The policy failed to judge {self._at(report.epoch)} of trial {self.trial.id} {kind}. The report is "
@@ -354,26 +355,26 @@ class Reporter:
             self._waiting.append(report)
             self.warn_once(
                 "outage",
-                f"The study cannot take reports now {kind}. Training continues; the reports are delivered later, "
+                f"The store cannot take reports now {kind}. Training continues; the reports are delivered later, "
                 "without a verdict.",
             )
 
     def _lost(self, error: LeaseLost) -> None:
-        reason = f"Trial {self.trial.id} is no longer held by this worker, so its training stops: {error}"
+        reason = f"This worker no longer holds trial {self.trial.id}, so its training stops: {error}"
         self.verdict, self.ended = Verdict(Action.STOP, reason), True
         self.release()
         self.warn_once("lease", reason)
 
     def ends_by_itself(self) -> None:
-        """Another callback ended the training where a PAUSE or Ctrl-C would: completed, if no STOP comes."""
+        """Record that another callback ended the training where a PAUSE or Ctrl-C would. Without a STOP: completed."""
         if self.pausing or self.leaving:
             self.forgo()
             self.verdict, self._leaves, self._by_itself = None, False, True
 
     def end_of_fit(self, write: Callable[[Path], object] | None = None, suffix: str = ".ckpt") -> None:
-        """A fit is over: end the trial if nothing may follow; otherwise `with trial` ends it.
+        """End a fit, and the trial if no other fit can follow; otherwise `with trial` ends it.
 
-        write: saves the final model, if it is to be kept and no state to resume from was saved.
+        write: saves the final model if it is to be kept and no checkpoint for a pause was saved.
         """
         if write is not None and not self.saves and self.keeps:
             self.save(write, suffix)
@@ -393,26 +394,26 @@ class Reporter:
         with suppress(Exception):
             self._deliver_waiting()
         if self._waiting:
-            with suppress(Exception):  # warnings may be errors
+            with suppress(Exception):  # warnings may be set to raise
                 left = plural(len(self._waiting), "report")
                 self.warn_once("late", f"{left} of trial {self.trial.id} could not be delivered.")
 
     def end(self, status: str | None = None) -> None:
-        """End the trial; status None lets the study decide: stopped, paused or completed."""
+        """End the trial. If status is None, the study decides: stopped, paused or completed."""
         self._close(lambda: self.trial.finish(status))
 
     def fail(self, error: BaseException) -> None:
-        """End the trial by an exception: interrupted for Ctrl-C and SIGTERM, waiting ones too, else failed."""
+        """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed."""
         if interrupts(error) or (self._interruption is not None and self._interruption.waits):
-            # a trial that was to end anyway is not offered again; one that was to pause is
+            # a trial that was to end is not offered again; one that was to pause is
             self.end(None if self.stopping and not self.pausing else "interrupted")
         else:
             self._close(lambda: self.trial.fail(error))
 
     def release(self) -> None:
-        """No fit is under way: stop the heartbeat."""
+        """Stop the heartbeat, because no fit is running."""
         enough, self._enough = self._enough, None
-        if enough is not None and os.getpid() == self._process:  # a fork has no such thread, perhaps a locked event
+        if enough is not None and os.getpid() == self._process:  # a fork lacks the thread; its event may be locked
             enough.set()
 
     def _close(self, closing: Callable[[], None]) -> None:
@@ -426,23 +427,23 @@ class Reporter:
     # Ctrl-C and SIGTERM
 
     def defer(self, interruption: Interruption) -> None:
-        """From now on signals wait until `heed`, and are raised in `leave`, or after `postpone`."""
+        """Defer signals until `heed`. They are raised in `leave`, or after `postpone`."""
         self.postpone()
         self._leaves, self._interruption = False, interruption.__enter__()
 
     def heed(self, epoch: float | None) -> None:
-        """`epoch` epochs are trained: a signal ends the loop here, if the last was reported."""
+        """End the loop by a deferred signal after `epoch` epochs, if the last one was reported."""
         if self._interruption is not None and self._interruption.waits and epoch == self._last:
             self._leaves = True
 
     def leave(self) -> None:
-        """The loop has ended in order. Raises the signal that waited."""
+        """Raise the deferred signal after the loop has ended normally."""
         interruption, self._interruption = self._interruption, None
         if interruption is not None:
             interruption.__exit__(None, None, None)
 
     def postpone(self) -> None:
-        """The loop has failed: the signal that waited is raised right after."""
+        """Raise the deferred signal right after the loop has failed."""
         interruption, self._interruption = self._interruption, None
         if interruption is not None:
             interruption.postpone()
@@ -450,24 +451,24 @@ class Reporter:
     # saving
 
     def save_epoch(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> None:
-        """Save the state after the epoch just reported: if it is the best, and if the trial is to resume from it."""
+        """Save the state after the epoch just reported, if it is the best or if the trial is to resume from it."""
         if self.keeps_epoch:
             self.keep(write, suffix)
         if self.saves:
             self.save(write, suffix)
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False) -> bool:
-        """Save the state after the last epoch. If that fails, decline the pause (over: as there); return False."""
+        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False."""
         return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
-        """Save the state after an epoch that `keeps_epoch`; False when that fails."""
+        """Save the state after an epoch with `keeps_epoch`; return False if this fails."""
         return self.attempt(lambda: self.trial.save(write, suffix, keep=True), keeps=True)
 
     def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
-        """`save` for loops that write by themselves: `saving` raises what went wrong.
+        """Run `saving`, the loop's own way to save, which raises an error if it fails; return whether it succeeded.
 
-        keeps: the state is for the user alone, and no pause depends on it. over: see `decline`.
+        keeps: the state is only for the user, so no pause depends on it. over: see `decline`.
         """
         try:
             saving()
@@ -486,25 +487,25 @@ class Reporter:
         return False
 
     def decline(self, why: str, over: bool = False, always: bool = False) -> None:
-        """A pause cannot be saved: the trial continues.
+        """Decline a pause that cannot be saved, so that the trial continues.
 
-        over: the loop has ended already, so the trial is offered again and is not paused then.
-        always: that holds for every trial of the study, and is warned about once.
+        over: the loop has ended already; the trial is offered again, and does not pause then.
+        always: the reason holds for every trial of the study, so the warning is given once.
         """
-        consequence = "a later attempt starts further back"
+        consequence = "a later attempt starts at an earlier epoch"
         if self.forgo():
             consequence = "it keeps training"
             if over:
                 self.trial._cannot_save(why)
                 self.end("interrupted")
-                consequence = "its training had ended: it starts again further back, and does not pause then"
+                consequence = "its training has ended, so it starts again at an earlier epoch and does not pause then"
         if always:
-            self.advise(f"A trial cannot be paused, as {why}; {consequence}")
+            self.advise(f"A trial cannot be paused, because {why}; {consequence}")
         else:
             self.warn_once("save", f"Trial {self.trial.id}: {why}; {consequence}")
 
     def forgo(self) -> bool:
-        """Take a PAUSE back, if there was one: later reports are judged again."""
+        """Withdraw a PAUSE, if there was one, so that later reports are judged again."""
         paused = self.verdict is not None and self.verdict.action is Action.PAUSE
         if paused:
             self.verdict = None
@@ -514,9 +515,9 @@ class Reporter:
     # warnings
 
     def foresee(self, logged: Iterable[str]) -> None:
-        """Warn if a check before training logged not the metric but a similar name.
+        """Warn if a check before training logged a similar name instead of the metric.
 
-        Not for a metric of training, which no such check logs.
+        Training metrics are exempt, because such a check does not log them.
         """
         near = nearest(self.metric, names := set(logged), 0.7)
         if near is not None and self.metric not in names and not self.metric.lower().startswith("train"):
@@ -526,30 +527,30 @@ class Reporter:
             )
 
     def advise(self, sentence: str, about: str | None = None) -> None:
-        """Warn once a study about the same sentence, or of the first sentence `about` a matter."""
+        """Warn once a study for each sentence, or for each matter `about`."""
         once(self.trial._session, sentence, about)
 
     def warn_once(self, topic: str, sentence: str, about: str | None = None) -> None:
-        """Warn once in this training for each topic; in the log once for each matter it is `about`."""
+        """Warn once in this training for each topic; log once for each matter `about`."""
         if topic not in self._warned:
             self._warned.add(topic)
             self.trial._session.warn(sentence, about or topic)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With the trial only into a process that is spawned to train it: elsewhere reports could be lost."""
+        """Include the trial only for a process that is spawned to train it; elsewhere reports could be lost."""
         tied = {} if spawning() else {"trial": Detached(self.trial), "_process": None}
         return self.__dict__ | {"_enough": None, "_interruption": None, "schedule": no_schedule} | tied
 
 
 def no_schedule() -> None:
-    """What falls is not known."""
+    """Return None: the schedule is not known."""
 
 
-_VERDICTS = {Action.PAUSE: 1.0, Action.STOP: 2.0}  # every other verdict is 0: the trial trained to its end
+_VERDICTS = {Action.PAUSE: 1.0, Action.STOP: 2.0}  # every other verdict is 0
 
 
 def ending_metrics(reporter: Reporter) -> tuple[dict[str, float], str]:
-    """Return what trackers log when a fit ends: metrics, and the reason as a sentence."""
+    """Return the metrics and the reason (a sentence) that trackers log when a fit ends."""
     trial = reporter.trial
     verdict = reporter.verdict or trial.verdict
     cut = trial._horizon is not None and reporter.verdict is not None
@@ -563,14 +564,14 @@ def ending_metrics(reporter: Reporter) -> tuple[dict[str, float], str]:
     return metrics, f"{verdict.action}: {verdict.reason}" if verdict else "trained without a verdict"
 
 
-# what callbacks know about a study, to warn once
+# memory of the callbacks of a study, to warn once
 
 _WARNED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 _MODELS: WeakKeyDictionary[Any, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
 
 
 def once(study: Any, sentence: str, about: str | None = None) -> None:
-    """Warn and log once a study: the same sentence, or the first sentence `about` a matter."""
+    """Warn and log once a study for each sentence, or for each matter `about`."""
     warned = _WARNED.setdefault(study, set())
     if (about or sentence) not in warned:
         warned.add(about or sentence)
@@ -587,26 +588,26 @@ def trained_by(study: Any, model: Any, trial: int) -> int | None:
 
 
 def need_trial(trial: Any, monitor: Any = None) -> None:
-    """Raise InvalidInput when `trial` is no trial, or `monitor` is no name."""
+    """Raise InvalidInput if `trial` is not a trial or `monitor` is not a name."""
     if isinstance(trial, str):
         raise InvalidInput(
-            f"The first argument is the string {trial!r}, not a trial; perhaps the arguments are swapped. Write "
+            f"The first argument is the string {trial!r}, not a trial. The arguments may be swapped. Write "
             f"HaltuneCallback(trial, monitor={trial!r})."
         )
-    # a study reports, too
+    # a Study also has `report`
     if isinstance(trial, type) or not (hasattr(trial, "report") and hasattr(trial, "verdict")):
         raise InvalidInput(
             f"{_named(trial)} is not a trial. Write HaltuneCallback(trial), with a trial from `for trial in study` or "
             "study.ask()."
         )
     if monitor is not None and not (isinstance(monitor, str) and monitor):
-        raise InvalidInput(f"monitor is a logged metric's name such as 'val_loss', not {_named(monitor)}.")
+        raise InvalidInput(f"monitor is {_named(monitor)}. Use the name of a logged metric, such as 'val_loss'.")
 
 
 def scalar(value: Any, name: str) -> float:
-    """Return `value` as a float. NaN and infinity pass: the study decides what they mean.
+    """Return `value` as a float. NaN and infinity are allowed, because the study handles them.
 
-    Raises InvalidInput for a vector, printing its shape, and for what is no number.
+    Raises InvalidInput if it is a vector, with its shape, or if it is not a number.
     """
     shape = tuple(getattr(value, "shape", ()))
     if not shape and isinstance(value, (list, tuple)):
@@ -623,7 +624,7 @@ def scalar(value: Any, name: str) -> float:
 
 
 def scalars(logged: Mapping[str, Any]) -> dict[str, float]:
-    """Return the logged values that are one number; only the goals' metrics have to be."""
+    """Return the logged values that are one number. Other logged values are allowed, except for the goals."""
     found = {}
     for name, value in logged.items():
         if not isinstance(value, (str, bytes)):
@@ -635,7 +636,7 @@ def scalars(logged: Mapping[str, Any]) -> dict[str, float]:
 def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool = True) -> InvalidInput:
     """Return the error for a metric that was never logged.
 
-    when: "in the first epoch". how: how to log it. guess: a similar name that was logged may be meant.
+    when: "in the first epoch". how: how to log it. guess: whether to suggest a similar logged name.
     """
     names = sorted(set(logged))
     listed = f"Logged names: {', '.join(names)}." if names else "Nothing was logged."
@@ -656,10 +657,10 @@ def unranked(rank_by: str, logged: Iterable[str], when: str, how: str) -> Invali
 
 
 def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:
-    """Return the logged name most like `name`, or None. Letter case does not count.
+    """Return the logged name most similar to `name`, ignoring case, or None.
 
-    It never points the other way, val_acc for val_loss, nor is it one of training for another phase's.
-    likeness: difflib's ratio that it needs at least; 0.9 takes a spelling mistake alone.
+    It is never a metric with the opposite direction (val_acc for val_loss), nor a training metric for another phase's.
+    likeness: the smallest ratio of difflib; 0.9 allows spelling mistakes only.
     """
     lower: dict[str, str] = {}
     for other in names:
@@ -675,7 +676,7 @@ def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | Non
 
 
 def two_callbacks(where: str) -> InvalidInput:
-    """Return the error for two callbacks of haltune in one fit."""
+    """Return the error for two HaltuneCallbacks in one fit."""
     return InvalidInput(f"{where} holds two HaltuneCallbacks, and each would report every epoch. Delete one of them.")
 
 

@@ -1,4 +1,4 @@
-"""Prove that a training resumes exactly: `check_resume` trains it straight, then with a pause, and compares bits.
+"""Prove that a training resumes exactly: `check_resume` trains without and with a pause, and compares bit for bit.
 
 def run(trial):
     trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)])
@@ -40,23 +40,23 @@ MakeRun = Callable[[Trial], Any]
 
 @dataclass(frozen=True)
 class ResumeCheck:
-    """What differs between a training and the same one paused on its way; true when nothing does."""
+    """Differences between a training and the same training with a pause; true if there are none."""
 
     epochs: int
     pause_at: int
-    compared: tuple[str, ...]  # "weights", "optimizer", ...: what both runs had
+    compared: tuple[str, ...]  # parts that both runs have: "weights", "optimizer", ...
     differences: tuple[str, ...]  # one sentence each
 
     @property
     def ok(self) -> bool:
-        """True when nothing differs."""
+        """Whether nothing differs."""
         return not self.differences
 
     def __bool__(self) -> bool:
         return self.ok
 
     def __str__(self) -> str:
-        runs = f"{plural(self.epochs, 'epoch')} straight, and paused after {self.pause_at}"
+        runs = f"{plural(self.epochs, 'epoch')} without a pause, and with a pause after {self.pause_at}"
         if self.ok:
             return visible(f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}.")
         listing = "\n".join(f"- {d}" for d in self.differences)
@@ -72,28 +72,25 @@ def check_resume(
     pause_at: int | None = None,
     seed: int = 0,
 ) -> ResumeCheck:
-    """Train straight, then again with a pause, and compare the ends bit for bit.
+    """Train without a pause, then again with a pause, and compare the final states bit for bit.
 
-    Compared are weights, optimizer, learning rates and schedules, random state, and the metrics reported; of boosters,
-    which draw from generators of their own, trees and metrics.
+    It compares weights, optimizer, learning rates, schedules, random state and the reported metrics. Boosters have
+    their own random generators; for them it compares trees and metrics.
 
     Args:
-        make_run: Trains the trial it is given as a search would, from trial.checkpoint on, reports to it, and
-            returns what was trained: a Lightning Trainer or module, a torch module, a Keras model, a booster, an
-            estimator of scikit-learn, or any dict, list or tuple of arrays and numbers. Called three times; what it
-            raises is raised.
-        config: What trial.config is. Default: None, nothing.
-        goal: What is reported. Default: None, Minimize("val_loss").
-        epochs: How many are trained. Default: 4.
-        pause_at: The epoch after which one training is paused. Default: None, half-way.
-        seed: Of all global generators before both trainings; the one that goes on begins with another, as a new
-            process would, so that what is not restored shows. Default: 0.
+        make_run: A function that trains the given trial as in a search, from trial.checkpoint, and reports to it. It
+            returns the trained object: a Lightning Trainer or module, a torch module, a Keras model, a booster, a
+            scikit-learn estimator, or any dict, list or tuple of arrays and numbers. It is called three times; its
+            exceptions are raised.
+        config: The trial's configuration, trial.config. Default: None, empty.
+        goal: The reported goal. Default: None, Minimize("val_loss").
+        epochs: Epochs of each training. Default: 4.
+        pause_at: The epoch after which one training pauses. Default: None, half of them.
+        seed: Seed of all global generators before both trainings. The resumed part starts with another seed, as a new
+            process would, so that generators that are not restored are found. Default: 0.
 
     Returns:
-        What differs; true when nothing does.
-
-    Raises:
-        InvalidInput: When `pause_at` is not within the training.
+        The differences; true if there are none.
 
     Example:
         >>> from haltune.callbacks.loop import TrainingLoop
@@ -123,7 +120,7 @@ def check_resume(
 
 @dataclass(frozen=True)
 class _PausesOnce(Policy[None]):
-    """One trial, paused after some epoch, then trained to its end."""
+    """Policy with one trial, which pauses after an epoch and then trains to its end."""
 
     at: int | None
     endless = False
@@ -140,7 +137,7 @@ class _PausesOnce(Policy[None]):
 
     def propose(self, state: None, history: History, rng: Generator) -> Move:
         for t in history.with_status(Status.PAUSED):
-            return Resume(t.id, reason="to see whether it continues as it would have")
+            return Resume(t.id, reason="to compare it with the training without a pause")
         if len(history):
             return Finish("one training is enough")
         return Start({"run": 0}, until=self.at)
@@ -148,19 +145,19 @@ class _PausesOnce(Policy[None]):
     def judge(self, state: None, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         if trial.attempt == 1 and self.at is not None and trial.epoch >= self.at:
             return Verdict(Action.PAUSE, f"paused after epoch {trial.epoch:g}")
-        return go_on("on to the end")
+        return go_on("trains to its end")
 
 
 class _CheckedTraining:
-    """One training, whole or in two parts, and its state at the end."""
+    """One training, with or without a pause, and its final state."""
 
     def __init__(self, goal: Goal, epochs: int, pause_at: int | None, config: Any) -> None:
         self._config = dict(config or {})
         self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0, verbose=0)
         self.state: dict[str, Any] = {}
         self.randomness: dict[str, Any] = {}
-        self.kind: str | None = None  # of what was returned
-        self.warnings: list[str] = []  # haltune's: they often name the cause
+        self.kind: str | None = None  # type of the returned object
+        self.warnings: list[str] = []  # of haltune, which often name the cause
 
     def train(self, make_run: MakeRun, seed: int) -> None:
         random.seed(seed)
@@ -181,12 +178,12 @@ class _CheckedTraining:
         self.kind = None if trained is None else type(trained).__name__
 
     def not_paused(self) -> str | None:
-        """Return why the run did not pause as it should have; None when it did."""
+        """Return why the run did not pause; None if it did."""
         record = self.study.history.trial(0)
         if record.status is not Status.PAUSED:
             return (
-                f"The run was not paused but {record.status}, after epoch {record.epoch:g}. Put HaltuneCallback(trial) "
-                "into its callbacks, or end its loop when trial.report(...).stops."
+                f"The run did not pause; it is {record.status} after epoch {record.epoch:g}. Add "
+                "HaltuneCallback(trial) to its callbacks, or end its loop when trial.report(...).stops."
             )
         if record.checkpoint is None:
             return "The run was paused but saved nothing. In a loop of your own, call trial.save(write)."
@@ -202,7 +199,7 @@ def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, 
     parts = {"metrics": (straight.metrics(), broken.metrics())}
     for part in straight.state | broken.state:
         parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))
-    if "trees" not in straight.state:  # boosters draw from generators of their own
+    if "trees" not in straight.state:  # boosters have their own generators
         parts["random state"] = (straight.randomness, broken.randomness)
     if not (straight.state and broken.state):
         kind = "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
@@ -214,15 +211,15 @@ def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, 
     return ResumeCheck(epochs, middle, tuple(parts), tuple(found))
 
 
-# the state after a training, as plain arrays by name, and how two of them differ
+# the state after a training, as plain arrays by name, and the comparison of two states
 
 
 def _training_state(trained: Any) -> dict[str, Any]:
-    """Return the parts of what a training returned: names -> nested mappings, lists, arrays and numbers.
+    """Return the parts of the trained object: names -> nested mappings, lists, arrays and numbers.
 
-    A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and schedules; a Keras
-    model the first three; a torch module weights; a booster, or its estimator, trees; an estimator of scikit-learn its
-    attributes; arrays, numbers and containers of them are "returned". Anything else has none.
+    A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and schedules. A Keras
+    model has the first three, a torch module weights, a booster or its estimator trees, a scikit-learn estimator its
+    attributes. Arrays, numbers and containers of them are the part "returned". Other objects have no parts.
     """
     if getattr(trained, "_trainer", None) is not None and hasattr(trained, "state_dict"):
         trained = trained._trainer
@@ -252,13 +249,13 @@ def _training_state(trained: Any) -> dict[str, Any]:
 
 
 def _trees(trained: Any) -> Any:
-    """Return the trees of XGBoost, LightGBM or CatBoost, of a booster or an estimator; None for anything else."""
+    """Return the trees of a booster or an estimator of XGBoost, LightGBM or CatBoost; None for other objects."""
     if hasattr(trained, "get_booster"):
         trained = trained.get_booster()
     booster = getattr(trained, "booster_", trained)
     if hasattr(booster, "save_raw"):
         return np.frombuffer(booster.save_raw(), np.uint8)
-    if hasattr(booster, "model_to_string"):  # behind the trees it has the arguments of its last training
+    if hasattr(booster, "model_to_string"):  # after the trees, the text has the arguments of the last training
         return booster.model_to_string(num_iteration=-1).partition("end of trees")[0].split("\n")
     if hasattr(booster, "get_tree_leaf_counts"):
         borders = map(np.asarray, booster.get_borders().values())
@@ -267,12 +264,12 @@ def _trees(trained: Any) -> Any:
 
 
 def _differing(first: Any, second: Any) -> str | None:
-    """Return where two states differ, and by how much at most; None when every bit agrees."""
+    """Return where two states differ, and the largest difference; None if all bits agree."""
     one, two = dict(_leaves(first, "")), dict(_leaves(second, ""))
     alone = sorted(one.keys() ^ two.keys())
     if alone:
         where = "straight" if alone[0] in one else "resumed"
-        return f"{alone[0]} is there only in the {where} run (and {len(alone) - 1} more)"
+        return f"only the {where} run has {alone[0]} (and {len(alone) - 1} more)"
     wrong = [name for name in one if not _same(one[name], two[name])]
     if not wrong:
         return None
@@ -298,7 +295,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _array(value: Any) -> Any:
-    """Return a tensor of any framework as an array, also of bfloat16."""
+    """Return a tensor of any framework as an array, including bfloat16."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         return value.float().numpy() if value.is_floating_point() else value.numpy()

@@ -1,7 +1,7 @@
-"""Learning-rate schedules that end with the training: whether the rate of a trial that was cut was still to fall.
+"""Learning-rate schedules that end with the training: detect whether the rate had still to decay at a stop or pause.
 
-A value before the decay of the rate compares trials, which all have the same schedule at the same position, but is far
-from the final value. `Reporter` says so once a study, at the first trial that is paused or stopped by comparison.
+Values before the decay compare trials, because all trials are at the same position of the same schedule. But they are
+far from the final values. `Reporter` warns once a study, at the first trial that pauses or stops by comparison.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 Rate = Callable[[float], float]  # steps of a schedule -> learning rate
-_POINTS = 200  # at which a schedule is looked at
-_HALF = 0.5  # a rate falls if half of it, or more, is lost in the second half of what is left
-_FLAT = 0.999  # of the highest rate: a constant part
-_TRUNK = 0.1  # of a training: a constant part as long is one on purpose
+_POINTS = 200  # points at which a schedule is evaluated
+_HALF = 0.5  # a rate decays if it loses at least half of its value in the second half of the remaining steps
+_FLAT = 0.999  # share of the highest rate above which the schedule is constant
+_TRUNK = 0.1  # share of a training; a constant part of this length is intended
 
 
 def falls(rate: Rate, now: float, end: float) -> bool:
-    """True if a rate falls from step `now` to the `end` of the training, and has left its constant part, if it has one.
+    """Return whether a rate decays from step `now` to the `end`, and any constant part is over.
 
-    Schedules that know no end, such as the inverse square root, lose less than half from any step to its double.
+    Schedules without an end, such as the inverse square root, lose less than half from a step to twice that step.
     """
     if not 0.0 <= now < end:
         return False
@@ -34,11 +34,11 @@ def falls(rate: Rate, now: float, end: float) -> bool:
 
 
 def of_torch(scheduler: Any) -> tuple[str, Rate] | None:
-    """The name of a schedule of torch's, and its rate; None if that is not a function of the step."""
+    """Return the name of a torch schedule, and its rate; None if it is not a function of the step."""
     scheduler = getattr(scheduler, "scheduler", scheduler)  # Accelerate's wrapper
     name = type(scheduler).__name__
     if name == "OneCycleLR":
-        return name, lambda step: max(0.0, 1.0 - step / scheduler.total_steps)  # what counts is that it ends at 0
+        return name, lambda step: max(0.0, 1.0 - step / scheduler.total_steps)  # it matters only that it ends at 0
     if name == "SequentialLR":
         parts = [of_torch(part) for part in scheduler._schedulers]
         known = [part for part in parts if part is not None]

@@ -1,8 +1,8 @@
 """The loop for scikit-learn's estimators with `partial_fit`: SGDClassifier, MLPClassifier and others.
 
-An epoch is one pass over the data, newly shuffled, and is scored on the validation data. A state is the whole estimator
-in skops' format, which holds no pickle; the process's random state is saved next to it. Without skops, and for an
-estimator with parts that are not scikit-learn's, nothing is saved: its trials stop for good.
+An epoch is one pass over the shuffled data, followed by a score on the validation data. A checkpoint is the whole
+estimator in skops' format, which has no pickle; the process's random state is saved next to it. If skops is not
+installed, or the estimator has parts that are not scikit-learn's, nothing is saved: trials stop instead of pausing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from haltune.study import Trial
 from .loop import TrainingLoop
 from .reporter import nearest, need_trial, once
 
-_OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by itself
+_OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by default
     f"sklearn.neural_network._stochastic_optimizers.{name}" for name in ("AdamOptimizer", "SGDOptimizer")
 )
 
@@ -40,19 +40,19 @@ def fit(
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        estimator: Not trained yet, with the trial's configuration; it stays as it is.
-        x: What it learns from: an array, a sparse matrix or a data frame.
-        y: Its targets.
+        estimator: An untrained estimator with the trial's configuration; it is not changed.
+        x: The training data: an array, a sparse matrix or a data frame.
+        y: The targets.
         validation: (x, y) to score on after each epoch.
-        scoring: A scorer of scikit-learn's, its name or a function (estimator, x, y) -> number; of several goals a
-            function that returns them by their names. Default: None, the scorers that are called as the goals are.
-        batch_size: Samples of one call of `partial_fit`. Default: None, all of an epoch, which SGDClassifier takes one
-            by one in any case, and MLPClassifier in batches of its own.
-        classes: All that `y` may hold, for a classifier. Default: None, those that it holds.
+        scoring: A scikit-learn scorer, its name, or a function (estimator, x, y) -> number. For several goals, a
+            function that returns {name: number}. Default: None, the scorers with the names of the goals.
+        batch_size: Samples in a call of `partial_fit`. Default: None, all samples of an epoch. (SGDClassifier uses
+            them one by one, MLPClassifier in its own batches.)
+        classes: All classes that can occur in `y`, for a classifier. Default: None, the classes in `y`.
         verbose: Print a line for every report. Default: False.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, for an estimator without `partial_fit`, when no scorer is named, and
+        InvalidInput: If `trial` is not a trial, for an estimator without `partial_fit`, when no scorer is named, and
             for one of scikit-learn's, which are larger where better, under Minimize.
 
     Example:
@@ -76,8 +76,8 @@ def fit(
     need_trial(trial, None)
     if not hasattr(estimator, "partial_fit"):
         raise InvalidInput(
-            f"{type(estimator).__name__} has no partial_fit, so nothing is known of it before its end: take one "
-            "that learns in parts, such as SGDClassifier, or train it whole and report once, with max_epochs=1"
+            f"{type(estimator).__name__} has no partial_fit, so it has no value before its end. Use an estimator with "
+            "partial_fit, such as SGDClassifier, or train this one whole and report once, with max_epochs=1."
         )
     score = _scorer(trial, estimator, scoring)
     model = load(trial.checkpoint) if trial.checkpoint else clone(estimator)
@@ -95,9 +95,9 @@ def fit(
 
 
 def load(path: str) -> Any:
-    """The estimator that `fit` saved at `study.best.checkpoint`; no pickle is loaded.
+    """Load the estimator that `fit` saved at `study.best.checkpoint`. No pickle is loaded.
 
-    Raises skops' UntrustedTypesFoundException for parts that are neither scikit-learn's nor NumPy's.
+    Raises skops' UntrustedTypesFoundException if it has parts of libraries other than scikit-learn and NumPy.
     """
     import skops.io
 
@@ -109,8 +109,8 @@ def _saving(trial: Trial, model: Any) -> Callable[[Path], object] | None:
         return lambda path: _save(model, path)
     once(
         trial._session,
-        "without skops a scikit-learn estimator is saved nowhere: runs stop for good instead of pausing, and the best "
-        f"model is not kept. {installing('sklearn')}",
+        "skops is not installed, so scikit-learn estimators are not saved: trials stop instead of pausing, and the "
+        f"best model is not kept. Run: {installing('sklearn')}",
     )
     return None
 
@@ -121,7 +121,7 @@ def _save(model: Any, path: Path) -> None:
     data = skops.io.dumps(model)
     foreign = set(skops.io.get_untrusted_types(data=data)) - set(_OPTIMIZERS)
     if foreign:
-        raise NotSupported(f"this estimator holds {', '.join(sorted(foreign))}, which skops does not load")
+        raise NotSupported(f"this estimator has {', '.join(sorted(foreign))}, which skops does not load")
     path.write_bytes(data)
 
 
@@ -132,9 +132,9 @@ def _classes(y: Any) -> Any:
 
 
 def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
-    """(estimator, x, y) -> number, or several by their names.
+    """Return a function (estimator, x, y) -> number, or several by name.
 
-    Raises InvalidInput where a scorer is not named, or points the other way.
+    Raises InvalidInput if a scorer does not exist, or has the opposite direction.
     """
     from sklearn.metrics import check_scoring
 
@@ -145,28 +145,28 @@ def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
         return check_scoring(estimator, _named(trial, scoring or metric, True))  # type: ignore[no-any-return]
     if scoring is not None:
         raise InvalidInput(
-            f"scoring={scoring!r} is one number, and a report has {len(others) + 1}, {', '.join((metric, *others))}: "
-            "give fit(..., scoring=) a function (estimator, x, y) -> {name: number}"
+            f"scoring={scoring!r} is one number, but a report needs {len(others) + 1}: {', '.join((metric, *others))}. "
+            "Give fit(..., scoring=) a function (estimator, x, y) -> {name: number}."
         )
     scorers = {name: check_scoring(estimator, _named(trial, name, name == metric)) for name in (metric, *others)}
     return lambda *arguments: {name: scorer(*arguments) for name, scorer in scorers.items()}
 
 
 def _named(trial: Trial, name: Any, first: bool) -> str:
-    """A scorer's name. Raises InvalidInput for what is none, and for one that is larger where the goal is smaller."""
+    """Return a scorer's name. Raises InvalidInput if there is none, or if the goal minimizes a scorer."""
     from sklearn.metrics import get_scorer_names
 
     if name not in get_scorer_names():
         near = nearest(str(name), get_scorer_names())
-        meant = f", {near!r} perhaps" if near else ""
+        meant = f", such as {near!r}" if near else ""
         raise InvalidInput(
-            f"{name!r} is no scorer of scikit-learn's: give fit(..., scoring=) a name of sklearn.metrics."
-            f"get_scorer_names(){meant}, or a function (estimator, x, y) -> number"
+            f"{name!r} is not a scikit-learn scorer. Give fit(..., scoring=) a name from sklearn.metrics."
+            f"get_scorer_names(){meant}, or a function (estimator, x, y) -> number."
         )
     if first and not isinstance(trial._goal, Maximize):
         goal = f"Maximize({trial._goal.metric!r})"
         raise InvalidInput(
-            f"scikit-learn's scorers are larger where better, {name!r} among them: make the goal {goal}, or give "
-            "fit(..., scoring=) a function (estimator, x, y) -> number that is smaller where better"
+            f"For scikit-learn's scorers, {name!r} included, larger is better. Make the goal {goal}, or give "
+            "fit(..., scoring=) a function (estimator, x, y) -> number for which smaller is better."
         )
     return str(name)

@@ -1,12 +1,12 @@
 """The callback for Stable-Baselines3: reinforcement learning, counted in environment steps.
 
-Give it to `EvalCallback(env, callback_after_eval=HaltuneCallback(trial), eval_freq=...)`: it reports the mean reward
-of each evaluation. Given to `learn` itself it reports the mean reward of the training's last episodes.
+Give it to `EvalCallback(env, callback_after_eval=HaltuneCallback(trial), eval_freq=...)`. Then it reports the mean
+reward of each evaluation. If you give it to `learn` itself, it reports the mean reward of the last training episodes.
 
-On-policy algorithms (PPO, A2C) pause: policy, optimizer, normalization and random state are saved without pickle, and
-the callback loads them as `learn` starts again. Environments cannot be saved, so a resumed trial starts new episodes
-and its curve differs from an uninterrupted one by chance. Off-policy algorithms (DQN, SAC, TD3) would lose their replay
-buffer: their trials are stopped instead of paused.
+On-policy algorithms (PPO, A2C) can pause: policy, optimizer, normalization and random state are saved without pickle,
+and the callback loads them when `learn` starts again. Environments cannot be saved, so a resumed trial starts new
+episodes, and its curve differs randomly from an uninterrupted one. Off-policy algorithms (DQN, SAC, TD3) would lose
+their replay buffer, so their trials stop instead of pausing.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _OFF_POLICY = "the replay buffer is not saved, and a trial would continue withou
 
 
 class HaltuneCallback(Reporting):
-    """Reports the mean reward to a trial, and ends `learn` when the policy says so.
+    """Callback that reports the mean reward to a trial, and ends `learn` at a stop or a pause.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`, of a study that counts steps.
-        monitor: "mean_reward". Default: None, the goal's metric, whatever its name.
+        monitor: "mean_reward". Default: None, the goal's metric, which can have any name.
         verbose: Print a line for every report. Default: False.
-        every: Steps between two reports when it is given to `learn` itself. Default: None, a twentieth of a full
+        every: Steps between two reports, if you give the callback to `learn` itself. Default: None, 5% of a full
             training.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, and when the study does not count steps.
+        InvalidInput: If `trial` is not a trial, or if the study does not count steps.
 
     Example:
         ::
@@ -66,7 +66,7 @@ class HaltuneCallback(Reporting):
     _hint = "Call learn(trial.max_steps): the callback sets the step"
     _counts = ("step",)
     _held = frozenset({"model", "parent", "locals", "globals"})
-    model: Any  # these are set by Stable-Baselines3
+    model: Any  # Stable-Baselines3 sets these
     parent: Any
     num_timesteps: int
 
@@ -86,10 +86,10 @@ class HaltuneCallback(Reporting):
         self.trial._before_end(self._end)
 
     def _on_step(self) -> bool:
-        """After an evaluation, or after every step of the environments."""
+        """Handle the end of an evaluation, or of a step of the environments."""
         if getattr(self.parent, "callback_on_new_best", None) is self:
             raise InvalidInput(
-                "HaltuneCallback is given as callback_on_new_best, so it sees few evaluations. Write "
+                "HaltuneCallback was given as callback_on_new_best, so it gets few evaluations. Write "
                 "EvalCallback(env, callback_after_eval=HaltuneCallback(trial))"
             )
         if hasattr(self.parent, "last_mean_reward"):
@@ -100,7 +100,7 @@ class HaltuneCallback(Reporting):
 
     @property
     def _step(self) -> int:
-        """The step, at most that of a full training: a rollout goes beyond it."""
+        """Return the step, at most that of a full training, because a rollout exceeds it."""
         done = int(self.model.num_timesteps)
         return done if self.trial._horizon is None else min(done, self.trial._horizon)
 
@@ -138,7 +138,7 @@ class HaltuneCallback(Reporting):
 
 
 def _running(normalized: Any) -> dict[str, Any]:
-    """The running means of VecNormalize: of observations, a dict of them for some spaces, and of returns."""
+    """Return VecNormalize's running means of observations (a dict of them for some spaces) and of returns."""
     seen = normalized.obs_rms if normalized.norm_obs else {}
     several = seen if isinstance(seen, dict) else {"": seen}
     return {f"obs/{name}": running for name, running in several.items()} | {"returns": normalized.ret_rms}

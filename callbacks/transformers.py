@@ -1,13 +1,13 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-It reports after every evaluation of a training, not after `trainer.evaluate()` alone or eval_on_start; a metric of
-training, at every log of the Trainer (logging_steps). The position is state.epoch, which is fractional within an epoch,
-the steps of the optimizer, or the tokens seen, as the study counts. Stops and pauses within an epoch are carried out
-there. After an exception the Trainer calls no callback: keep the training inside `with trial:`. A pause asks the
-Trainer for one of its checkpoints, random state included, and moves it to the trial.
+It reports after every evaluation during training, but not after `trainer.evaluate()` alone or eval_on_start. A training
+metric is reported at every log of the Trainer (logging_steps). The position is in the study's unit: state.epoch (with
+fractions), the optimizer's steps, or the tokens seen. The training can stop and pause within an epoch. After an
+exception the Trainer calls no callback, so keep the training inside `with trial:`. At a pause, the Trainer writes one
+of its checkpoints, with the random state, and haltune moves it to the trial.
 
-In one process Ctrl-C and SIGTERM wait for the next report, whose state is saved. In a distributed training every rank
-makes a callback, the first reports, and all obey; there signals do not wait.
+In one process, Ctrl-C and SIGTERM wait for the next report, and the state is saved there. In a distributed training
+every rank makes a callback. Rank 0 reports, and all ranks follow its decisions; signals do not wait there.
 """
 
 from __future__ import annotations
@@ -43,33 +43,34 @@ else:
 
 __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
-_EPOCHS_WITHOUT_VALUE = 2  # epochs without an evaluation of a Trainer that does not evaluate by itself
-_LOGS_WITHOUT_VALUE = 3  # logs of training without the goal's metric
-_STARTED = "_haltune"  # attribute of a state: a callback of haltune has started its training
-GO_ON, END, SAVE = "go on", "end", "save"  # what rank 0 decides for all
+_EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Trainer does not evaluate by itself
+_LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
+_STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
+GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
-    """Reports the goal's metric to a trial after every evaluation, and ends the training when the policy says so.
+    """Callback that reports the goal's metric after every evaluation, and ends the training at a stop or a pause.
 
-    A metric of training is reported at every log: "train_loss", which the Trainer logs as "loss"; and each metric of a
-    goal with `rank_by` or `smooth`, or of a Trainer that does not evaluate, under the name in the Trainer's log, such
-    as "loss" or "reward". Minimize("loss", smooth=100, rank_by="eval_loss") decides by the training loss and ranks full
-    trainings by evaluations, which can be rare. Each evaluation and the last step are then logged, too.
+    A training metric is reported at every log. Training metrics are "train_loss", which the Trainer logs as "loss", and
+    the metric of a goal with `rank_by` or `smooth`, or of a Trainer that does not evaluate, by its name in the
+    Trainer's log, such as "loss" or "reward". Minimize("loss", smooth=100, rank_by="eval_loss") judges by the training
+    loss and ranks full trainings by evaluations, which can be rare. The Trainer then also logs at each evaluation and
+    at the last step.
 
-    A pause is declined, with one warning, for save_only_model, save_strategy="best", FSDP and DeepSpeed.
+    With save_only_model, save_strategy="best", FSDP and DeepSpeed a pause is declined, with one warning.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        monitor: The metric as the Trainer logs it, with or without "eval_" or "train_". Default: None, the goal's
+        monitor: The metric's name in the Trainer's log, with or without "eval_" or "train_". Default: None, the goal's
             metric.
         verbose: Print a line for every report. Default: False.
-        record: "all" scalars logged since the last report are stored with one, or the "monitor" only. Default: "all".
+        record: "all" stores all scalars logged since the last report, "monitor" only this one. Default: "all".
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and for two
-            HaltuneCallbacks in one training; in a study that counts tokens for a Trainer that does not; for
-            `rank_by` without evaluations.
+        InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, if the training has two
+            HaltuneCallbacks, if the study counts tokens and the Trainer does not, or if `rank_by` is set without
+            evaluations.
 
     Example:
         ::
@@ -118,10 +119,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._training = False
         self._start()
 
-    # the hooks, in the order the Trainer calls them
+    # the hooks, in the Trainer's order
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if vars(state).get(_STARTED):  # each training has a state of its own
+        if vars(state).get(_STARTED):  # each training has its own state
             raise two_callbacks("the Trainer")
         vars(state)[_STARTED] = True
         self._training = True
@@ -158,7 +159,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         horizon = self.trial._horizon
         ends = horizon is not None and self._position(args, state) >= horizon
-        # what is drawn for an evaluation at the end of the epoch belongs to the state that a pause there saves
+        # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
         self._later = self._by_log and args.eval_strategy == "epoch" and self._has_length and state.epoch % 1 == 0
         if ends and not self._later and args.eval_strategy in (("steps", "epoch") if self._by_log else ("steps",)):
             control.should_evaluate = True  # which ends the training
@@ -169,7 +170,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.clock.validating()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if state.global_step > self._pass_began:  # not one that was skipped on the way to a checkpoint
+        if state.global_step > self._pass_began:  # not in an epoch that was skipped to reach a checkpoint
             self._first_pass = self._first_pass or state.global_step - self._pass_began
             self._passes, self._pass_began = self._passes + 1, state.global_step
         if self._by_log:
@@ -181,7 +182,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
         self._logged.update(numbers)
-        # the Trainer's own log of training, after which the state can be saved; a user's may come within a step
+        # only the Trainer's own training log, after which the state can be saved; a user's log may come within a step
         frame = caller("_maybe_log_save_evaluate", "transformers.") if "loss" in numbers and self._training else None
         if frame is None:
             return
@@ -192,7 +193,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return
         value = math.nan if name == "loss" and _diverged(frame) else self._logged[name]
         self._unreported = value, self._position(args, state)
-        if not control.should_evaluate:  # else its metrics are reported, too
+        if not control.should_evaluate:  # otherwise report with the metrics of the evaluation
             self._decide(args, state, control, others, {})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
@@ -203,14 +204,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._evaluated = state.global_step
         name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
         if self._unreported is None and name is not None and not (self._by_log and self._names & {*self._in_training}):
-            self._by_log = False  # no log had it
+            self._by_log = False  # the metric was in no log
             self._unreported = metrics[name], self._position(args, state)
-        # with several data sets each has an evaluation of its own
+        # with several data sets, each has its own evaluation
         if self._unreported is not None and (not self._by_log or not self._unranked(metrics)):
             self._decide(args, state, control, others, metrics)
 
     def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
-        """Report what is held, and do what the policy says. metrics: of an evaluation."""
+        """Report the pending values and carry out the decision. metrics: of an evaluation."""
         ends = self._ends(state, control)
         what = torch_ranks().decide(lambda: self._report(metrics, args, others, ends))
         self._unreported = None
@@ -223,7 +224,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._takes:
             self._takes = False
             torch_ranks().gather(None)  # each has written its part
-            ends = self._ends(state, control)  # a callback behind this one
+            ends = self._ends(state, control)  # by a later callback
             self._end(control, torch_ranks().decide(lambda: self._take(args, state, ends)))
 
     def _end(self, control: Any, whether: bool) -> None:
@@ -238,33 +239,36 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.leave()
 
     def _start(self, step: int = 0) -> None:
-        self._first_step: int = step  # of the optimizer, trained before this training
-        self._has_length = True  # of the training data, so that the Trainer knows how many steps an epoch has
-        self._pass_began = step  # the steps trained before the present pass over the data
-        self._passes = 0  # of this training
-        self._first_pass = 0  # steps of the first; 0 until it ends
-        self._epochs = 0  # started in this training
+        self._first_step: int = step  # optimizer steps before this training
+        self._has_length = True  # the training data have a length, so the Trainer knows the steps of an epoch
+        self._pass_began = step  # steps before the present pass over the data
+        self._passes = 0  # passes of this training
+        self._first_pass = 0  # steps of the first pass; 0 until it ends
+        self._epochs = 0  # epochs started in this training
         self._logged: dict[str, float] = {}  # since the last report
-        self._by_log = False  # the goal's metric is one of training, reported at logs
-        self._unreported = None  # (value, position) to be reported with an evaluation
-        self._logs = 0  # of training, by the Trainer
-        self._names: set[str] = set()  # in them
-        self._later = False  # a step is logged at the end of its epoch, with the evaluation there
-        self._evaluated = 0  # the step evaluated last
+        self._by_log = False  # the goal's metric is a training metric, reported at logs
+        self._unreported = None  # (value, position) to report with an evaluation
+        self._logs = 0  # training logs of the Trainer
+        self._names: set[str] = set()  # names in them
+        self._later = False  # the step is logged at the end of its epoch, with the evaluation there
+        self._evaluated = 0  # the last evaluated step
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
-        self._keeps_epoch = False  # the last value is that of the trial's best epoch, and is to be kept
-        self._takes = self._asked = False  # the next checkpoint is the trial's; it was made for the trial
+        self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
+        self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
 
-    # what the first rank does
+    # on rank 0
 
     def _ends(self, state: Any, control: Any) -> bool:
-        """True when another callback ends this training before its last step."""
+        """Return whether another callback ends this training before its last step."""
         return bool(control.should_training_stop and state.global_step < state.max_steps)
 
     def _epoch(self, args: Any, state: Any) -> float:
-        """Epochs trained. Of data without a length the Trainer takes max_steps for the steps of an epoch, though a pass
-        ends sooner, or never: there an epoch is what lies between two evaluations, or a pass."""
+        """Return the trained epochs.
+
+        If the data have no length, the Trainer assumes max_steps for an epoch, but a pass ends earlier or never. Then
+        an epoch is the part between two evaluations, or a pass.
+        """
         if self._has_length:
             return float(state.epoch)
         if args.eval_strategy == "steps":
@@ -274,12 +278,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return float(before + self._passes + inside / (inside + 1))
 
     def _position(self, args: Any, state: Any) -> float:
-        """Where the training is, in the study's unit."""
+        """Return the position of the training in the study's unit."""
         epoch, tokens = self._epoch(args, state), getattr(state, "num_input_tokens_seen", 0)
         return self._reporter.position(epoch=epoch, step=state.global_step, token=tokens)
 
     def _of_training(self, args: Any) -> bool:
-        """True if the goal's metric is one that the Trainer logs in training, as far as its name tells."""
+        """Return whether the goal's metric is a training metric, by its name."""
         goal, name = self.trial._goal, self.monitor
         if name.startswith("eval_") or self._reporter.measures.goals:
             return False
@@ -288,11 +292,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     @property
     def _in_training(self) -> tuple[str, str]:
-        """The names that the metric may have in the logs of training."""
+        """The names that the metric can have in the training logs."""
         return self.monitor.removeprefix("train_"), self.monitor
 
     def _check_logs(self, args: Any, state: Any) -> None:
-        """Raise InvalidInput for rank_by= without evaluations; advise more logs where one is all that trials get."""
+        """Raise InvalidInput if rank_by= is set without evaluations; warn if a trial has one log only."""
         rank_by = self.trial._goal.rank_by or ""
         if rank_by.startswith("eval_") and args.eval_strategy == "no":
             raise InvalidInput(
@@ -302,18 +306,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rare = args.logging_strategy == "steps" and state.logging_steps >= state.max_steps
         if rare and "loss" in self._in_training:
             self._reporter.advise(
-                f"This Trainer logs {self.monitor!r} every {state.logging_steps} steps and trains {state.max_steps}: a "
-                "trial is judged at its end and at evaluations alone. Set TrainingArguments(logging_steps=) to less.",
+                f"This Trainer logs {self.monitor!r} every {state.logging_steps} steps and trains {state.max_steps}. "
+                "So a trial is judged only at its end and at evaluations. Reduce TrainingArguments(logging_steps=).",
                 "logs",
             )
 
     def _unranked(self, metrics: Any) -> bool:
-        """True when the metric of rank_by= is neither in `metrics` nor in the logs of training."""
+        """Return whether the metric of rank_by= is missing both in `metrics` and in the training logs."""
         rank_by = self.trial._goal.rank_by
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, others: Any, ends: bool) -> str:
-        """Report what is held, and say what all ranks do next."""
+        """Report the pending values; return the decision for all ranks."""
         assert self._unreported is not None
 
         def need() -> int:
@@ -339,7 +343,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return END if self._reporter.over else GO_ON
 
     def _take(self, args: Any, state: Any, ends: bool) -> bool:
-        """Take over the checkpoint that the Trainer has just written; True when the training ends now."""
+        """Move the checkpoint that the Trainer has just written to the trial; return whether the training ends now."""
         if ends:
             self._reporter.ends_by_itself()
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
@@ -351,11 +355,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._reporter.saves or (self._reporter.stopping and self._reporter.keeps):
             self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
         if moves:
-            shutil.rmtree(source, ignore_errors=True)  # it is there still when that failed, or was not needed
+            shutil.rmtree(source, ignore_errors=True)  # it still exists if moving failed or was not needed
         return self._reporter.over
 
     def _finish(self, args: Any, others: Any) -> None:
-        """The end; a training that ended where the Trainer saved nothing keeps its model without the optimizer."""
+        """End the fit. If the Trainer saved nothing at the end, keep the model without the optimizer."""
         parts = [others.get("model"), others.get("processing_class")]
 
         def write(path: Path) -> None:  # a folder that from_pretrained takes
@@ -367,9 +371,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.end_of_fit(write if able else None, "")
 
     def _need_a_value(self, late: bool) -> None:
-        """Raises InvalidInput, on all ranks: evaluations or logs came without the metric, or it is late and none came.
+        """Raise InvalidInput on all ranks if evaluations or logs lack the metric, or if it is late and none came.
 
-        What waited for an evaluation that did not bring the metric of rank_by= is reported without a verdict.
+        If a value waited for an evaluation that lacks the metric of rank_by=, report it without a verdict.
         """
         rank_by = self.trial._goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
@@ -386,7 +390,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if not (found or late) or not torch_ranks().decide(lambda: self._reporter.silent):
             return
         if self._by_log:
-            when = "in the logs of training" + (" and the first evaluation" if found else "")
+            when = "in the training logs" + (" and the first evaluation" if found else "")
             raise missing(self.monitor, names or self._logged, when, f"Log it, trainer.log({{{self.monitor!r}: ...}})")
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
@@ -394,25 +398,23 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 kind = type(self.trial._goal).__name__
                 how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
-        how = (
-            "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the loss of training, Minimize('train_loss')"
-        )
-        raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # training's loss is not meant
+        how = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
+        raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # never suggest the training loss
 
 
 def _diverged(frame: Any) -> bool:
-    """True if the loss of the last batch is not finite. frame: of the Trainer's function that logs.
+    """Return whether the loss of the last batch is not finite. frame: of the Trainer's function that logs.
 
-    Under logging_nan_inf_filter, its default, the Trainer logs 0 for it, the best of all losses.
+    With logging_nan_inf_filter, which is on by default, the Trainer logs 0 instead, the best possible loss.
     """
     loss = frame.f_back.f_locals.get("tr_loss_step") if frame.f_back is not None else None
     return loss is not None and not math.isfinite(float(loss))
 
 
 def _continue_callbacks(state: Any) -> None:
-    """Give callbacks such as EarlyStoppingCallback their state in the checkpoint that this training continues from.
+    """Restore the state of callbacks such as EarlyStoppingCallback from the checkpoint of this training.
 
-    By default the Trainer does not, and a patience would count from 0 again.
+    By default the Trainer does not restore it, and a patience would count from 0 again.
     """
     loop = caller("_inner_training_loop", "transformers.") if state.global_step else None
     callbacks = [] if loop is None else loop.f_locals["self"].callback_handler.callbacks
@@ -423,7 +425,7 @@ def _continue_callbacks(state: Any) -> None:
 
 
 def _steps_in_epoch(args: Any, loader: Any) -> int | None:
-    """Steps of the optimizer; None for a loader without a length."""
+    """Return the optimizer's steps in an epoch; None if the loader has no length."""
     try:
         steps: int = math.ceil(len(loader) / args.gradient_accumulation_steps)
     except TypeError:
@@ -432,7 +434,7 @@ def _steps_in_epoch(args: Any, loader: Any) -> int | None:
 
 
 def _planned(args: Any, state: Any, steps: int | None) -> float | None:
-    """Return the number of epochs that a training plans; None if unknown. steps: of an epoch, see `_epoch`."""
+    """Return the planned epochs of a training; None if unknown. steps: of an epoch, see `_epoch`."""
     if args.max_steps <= 0:
         return float(args.num_train_epochs)
     if steps is None and args.eval_strategy == "steps":
@@ -441,7 +443,7 @@ def _planned(args: Any, state: Any, steps: int | None) -> float | None:
 
 
 def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
-    """Return the name of a schedule whose learning rate is to fall until the end; None if there is none."""
+    """Return the name of a schedule whose learning rate decays until the end; None if there is none."""
     scheduler = held()
     found = of_torch(scheduler)
     if found is None or not falls(found[1], scheduler.last_epoch, end):
@@ -450,31 +452,31 @@ def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
 
 
 def _no_checkpoint(args: Any) -> str | None:
-    """Return why the Trainer writes no checkpoint to resume from; None if it does."""
+    """Return why the Trainer writes no checkpoint for resuming; None if it does."""
     if args.save_only_model:
         return "with save_only_model=True the Trainer saves no optimizer to continue with"
-    if args.save_strategy == "best":  # the Trainer then overrules the wish to save
-        return "with save_strategy='best' the Trainer saves at no other time: use 'epoch' or 'no'"
+    if args.save_strategy == "best":  # then the Trainer ignores requests to save
+        return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
     if args.fsdp or args.deepspeed:
         return "its checkpoints are sharded (FSDP, DeepSpeed), which haltune cannot take over"
     return None
 
 
 def _room(folder: str, model: Any, optimizer: Any) -> int:
-    """About the bytes that a checkpoint takes. Raises OSError when the Trainer's own folder has no room for them."""
+    """Return the approximate bytes of a checkpoint. Raises OSError if the Trainer's folder has no space for them."""
     state = [value for values in optimizer.state.values() for value in values.values()]
     tensors = [*model.parameters(), *model.buffers(), *state]
     size: int = sum(t.nbytes for t in tensors if hasattr(t, "nbytes"))
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:  # a disk that is full must not end the training
+    with tempfile.TemporaryFile(dir=folder) as file:  # a full disk must not end the training
         file.write(bytes(4096))
     if shutil.disk_usage(folder).free < size:
-        raise OSError(errno.ENOSPC, f"no room for a checkpoint of {size / 1e6:.0f} MB", folder)
+        raise OSError(errno.ENOSPC, f"no space for a checkpoint of {size / 1e6:.0f} MB", folder)
     return size
 
 
-# Trainer.hyperparameter_search takes no further backend: its names are a closed enumeration, and it asks for them where
-# it sets a trial's parameters, names its folder and reports. So this is a function of the same arguments.
+# Trainer.hyperparameter_search cannot be extended by a backend: the backends are a closed enumeration, which it checks
+# when it sets a trial's parameters, names its folder and reports. So this is a function with the same arguments.
 
 OBJECTIVE = "objective"
 _KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "maximize": Maximize}
@@ -492,21 +494,22 @@ def hyperparameter_search(
     timeout: float | str | None = None,
     **study: Any,
 ) -> Any:
-    """The best run of a search over the arguments of a Trainer: stands in for `trainer.hyperparameter_search(...)`.
+    """Search over the arguments of a Trainer; return the best run. It replaces `trainer.hyperparameter_search(...)`.
 
-    Trials stop early, or pause and resume from the Trainer's checkpoints. A trial trains as if its parameters had been
-    given to TrainingArguments, which are restored afterwards. `num_train_epochs` is a full training, or `max_steps`.
+    Trials stop early, or pause and resume from the Trainer's checkpoints. Each trial sets its parameters in
+    TrainingArguments, which are restored afterwards. A full training is `num_train_epochs` or `max_steps`.
 
     Args:
-        trainer: The Trainer, made with `model_init=`, which evaluates every epoch.
-        hp_space: Parameter -> Float, Int, Choice or constant. Those that are no field of TrainingArguments are for
-            `model_init(trial)`, in `trial.config`; it is called with None, too, when the Trainer is made.
-        compute_objective: What a dict of metrics is worth. Default: None, as the Trainer has it: the evaluation loss,
-            or the sum of all further metrics.
-        n_trials: Number of trials, those of earlier calls on the same store included; None, no limit.
+        trainer: A Trainer with `model_init=` that evaluates every epoch.
+        hp_space: Parameter -> Float, Int, Choice or constant. Parameters that are not fields of TrainingArguments are
+            for `model_init(trial)`, in `trial.config`. When the Trainer is made, it calls model_init with None.
+        compute_objective: A function from a dict of metrics to a number. Default: None, that of the Trainer: the
+            evaluation loss, or the sum of all other metrics.
+        n_trials: Number of trials, including those of earlier calls on the same store; None, no limit.
             Default: 20.
         direction: "minimize" or "maximize". Default: "minimize".
-        hp_name: What a run's folder is called, hp_name(trial). Default: None, "run-" and its number.
+        hp_name: A function hp_name(trial) that returns the name of the trial's folder. Default: None, "run-" and its
+            number.
         timeout: Seconds after which the search ends, or a text such as "2h". Default: None, no limit.
         study: Further arguments of haltune.Study: store="search.db", seed=0, policy=..., min_epochs=...
 
@@ -515,10 +518,10 @@ def hyperparameter_search(
         `best.checkpoint` is the model.
 
     Raises:
-        InvalidInput: For a Trainer without model_init, epochs or evaluations, for a parameter that is not read, and
-            if no trial has a value.
-        NotSupported: For several directions, and with DeepSpeed.
-        Exception: What a training raises before any succeeded, or max_failures times in a row.
+        InvalidInput: If the Trainer has no model_init, epochs or evaluations, if a parameter is not read, or if no
+            trial has a value.
+        NotSupported: If there are several directions, or with DeepSpeed.
+        Exception: The error of a training, if none has succeeded before, or after max_failures errors in a row.
 
     Example:
         ::
@@ -557,7 +560,7 @@ def hyperparameter_search(
     search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
     compute = compute_objective or default_compute_objective
     folder = Path(trainer.args.output_dir)
-    sets = len(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else 1  # each evaluated by itself
+    sets = len(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else 1  # each is evaluated separately
     for trial in search:
         with trial:
             name = f"run-{trial.id}" if hp_name is None else hp_name(trial)
@@ -569,12 +572,12 @@ def hyperparameter_search(
 
 
 class _ObjectiveCallback(HaltuneCallback):
-    """Reports what compute_objective makes of the metrics of all evaluation sets."""
+    """Callback that reports compute_objective of the metrics of all evaluation sets."""
 
     def __init__(self, trial: Trial, compute: Objective, sets: int) -> None:
         super().__init__(trial, OBJECTIVE)
         self._compute, self._sets = compute, sets
-        self._found: list[dict[str, float]] = []  # of this evaluation, a set each
+        self._found: list[dict[str, float]] = []  # metrics of each set in this evaluation
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         self._found.append(dict(metrics))
@@ -588,7 +591,7 @@ class _ObjectiveCallback(HaltuneCallback):
 
 @contextmanager
 def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback) -> Iterator[None]:
-    """The Trainer as if it had been made for a trial; as it was afterwards."""
+    """Configure the Trainer for a trial, and restore it afterwards."""
     arguments, init = trainer.args, trainer.model_init
     known = {name: value for name, value in trial.config.items() if hasattr(arguments, name)}
     given = {**known, "output_dir": folder}
@@ -608,7 +611,7 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
 
 
 def _set(trainer: Any, arguments: Mapping[str, Any]) -> None:
-    """Set training arguments, and what the Trainer derived from them when it was made."""
+    """Set training arguments, and the values that the Trainer derived from them when it was made."""
     for name, value in arguments.items():
         setattr(trainer.args, name, value)
     trainer._train_batch_size = trainer.args.train_batch_size  # there is no public way
@@ -624,45 +627,45 @@ def _takes_a_trial(init: Callable[..., Any]) -> bool:
 def _check(trainer: Any, space: Any, direction: Any) -> None:
     if isinstance(direction, list | tuple):
         raise NotSupported(
-            f"direction={direction!r}: this search has one goal; let compute_objective weigh several into one"
+            f"direction={direction!r} has several goals, but this search has one. Combine them in compute_objective."
         )
     if direction not in _KINDS:
-        raise InvalidInput(f"direction={direction!r}: 'minimize' or 'maximize'")
+        raise InvalidInput(f"Cannot read direction={direction!r}. Use 'minimize' or 'maximize'.")
     if callable(space) or not isinstance(space, Space | Mapping):
         raise InvalidInput(
-            f"hp_space={space!r}: here it is the space itself, known before the first run, such as "
-            "{'learning_rate': Float(1e-5, 1e-3, log=True)}, instead of a function of a trial"
+            f"hp_space={space!r} is not a space. Give the space itself instead of a function of a trial, such as "
+            "{'learning_rate': Float(1e-5, 1e-3, log=True)}."
         )
     if getattr(trainer, "args", None) is None or getattr(trainer, "model_init", None) is None:
         raise InvalidInput(
-            "hyperparameter_search(trainer, ...) takes a Trainer made with model_init=, a function that makes the "
-            f"model anew for each run, not {trainer!r}"
+            f"hyperparameter_search(trainer, ...) cannot use {trainer!r}. Give a Trainer made with model_init=, a "
+            "function that makes a new model for each trial."
         )
     if trainer.args.eval_strategy == "no":
-        raise InvalidInput("runs are compared by what they evaluate: TrainingArguments(eval_strategy='epoch')")
+        raise InvalidInput("This Trainer does not evaluate. Set TrainingArguments(eval_strategy='epoch').")
     if trainer.args.deepspeed:
         raise NotSupported(
-            "with DeepSpeed a Trainer cannot be set anew for each run here: make one for each, in a loop over a "
-            "Study, with HaltuneCallback(trial)"
+            "With DeepSpeed, one Trainer cannot train several trials. Make a Trainer for each trial, in a loop over a "
+            "Study, with HaltuneCallback(trial)."
         )
 
 
 def _check_read(trainer: Any, space: Space) -> None:
-    """Raise InvalidInput for parameters that are not read, and for those that are the same for all trials."""
+    """Raise InvalidInput for parameters that are not read, and for arguments that all trials must share."""
     for name in ("num_train_epochs", "max_steps", "output_dir"):
         if name in space.names:
-            raise InvalidInput(f"{name!r} is no parameter of a search: it is one for all runs, which it compares")
+            raise InvalidInput(f"{name!r} cannot be searched, because all trials must share it. Remove it.")
     others = [name for name in space.names if not hasattr(trainer.args, name)]
     if others and not _takes_a_trial(trainer.model_init):
         raise InvalidInput(
-            f"{', '.join(map(repr, others))}: no field of TrainingArguments, and model_init takes no argument that "
-            "could tell it; write def model_init(trial), which reads trial.config (trial is None where the Trainer "
-            "is made)"
+            f"Nothing reads {', '.join(map(repr, others))}: TrainingArguments has no such field, and model_init has "
+            "no argument. Write def model_init(trial), which reads trial.config (trial is None when the Trainer is "
+            "made)."
         )
 
 
 def _horizon(arguments: Any) -> tuple[int, str]:
-    """A full training, and its unit."""
+    """Return the length of a full training, and its unit."""
     epochs = float(arguments.num_train_epochs)
     if arguments.max_steps > 0:
         return arguments.max_steps, "step"

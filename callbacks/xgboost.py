@@ -1,13 +1,14 @@
-"""The callback for XGBoost: `xgb.train`, `xgb.cv` and its estimators in scikit-learn's manner.
+"""The callback for XGBoost: `xgb.train`, `xgb.cv` and its estimators with scikit-learn's interface.
 
-A boosting round is an epoch. Put the callback first: in a round in which one stops, XGBoost calls no later callback.
-After an exception it calls none: keep the training inside `with trial:`. `xgb.cv` cannot continue boosters, so there a
-trial does not pause and Ctrl-C ends it at once.
+A boosting round is an epoch. Put this callback first: if a callback stops the training, XGBoost does not call later
+callbacks in that round. After an exception it calls none, so keep the training inside `with trial:`. `xgb.cv` cannot
+continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
 
-A pause saves the booster (.ubj). XGBoost's random generator is in no file and starts again at `seed`: with subsample,
-colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds differ. Pass `seed=trial.attempt`, so
-that they do not repeat the first draws; seed_per_iteration does not help. XGBoost's own callbacks start again, too: for
-a LearningRateScheduler write `lambda round: rate(round + trial.epoch)` and params["eta"] = rate(trial.epoch - 1).
+A pause saves the booster (.ubj). XGBoost does not save its random generator, which starts again at `seed`. With
+subsample, colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds differ. Pass
+`seed=trial.attempt`, so that they do not repeat the first random numbers; seed_per_iteration does not help. XGBoost's
+own callbacks also start again: for a LearningRateScheduler write `lambda round: rate(round + trial.epoch)` and
+params["eta"] = rate(trial.epoch - 1).
 
 The best trial's booster is kept with all of its rounds. If the goal counts a trial's best epoch, the model of that
 epoch is booster[: int(study.best.epoch)].
@@ -36,19 +37,19 @@ _EVALS = (
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
-    """Reports the goal's metric to a trial after every boosting round, and stops when the policy says so.
+    """Callback that reports the goal's metric after every boosting round, and stops when the policy decides so.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        monitor: "<name in evals>-<metric>", such as "validation-logloss", or the metric alone where one data set has
-            it. In `xgb.cv` "test-logloss" is the mean over the folds. Default: None, the goal's metric.
+        monitor: "<name in evals>-<metric>", such as "validation-logloss". If one data set has the metric, its name
+            alone is enough. In `xgb.cv`, "test-logloss" is the mean over the folds. Default: None, the goal's metric.
         verbose: Print a line for every report. Default: False.
-        record: "all" metrics of the round are stored with the report, or the "monitor" only. Default: "all".
+        record: "all" stores all metrics of the round with the report, "monitor" only this one. Default: "all".
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when no data set has the metric, or several have, and for two
-            HaltuneCallbacks in one training.
-        NotSupported: For distributed training.
+        InvalidInput: If `trial` is not a trial, if no data set or more than one has the metric, or if the training has
+            two HaltuneCallbacks.
+        NotSupported: If the training is distributed.
 
     Example:
         ::
@@ -75,15 +76,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
 
-    # the hooks, in the order XGBoost calls them
+    # the hooks, in XGBoost's order
 
     def before_training(self, model: Any) -> Any:
         from xgboost import collective
 
         if (workers := collective.get_world_size()) > 1:
             raise NotSupported(
-                f"this training runs on {workers} workers, and each would report on its own: "
-                "haltune reports from xgb.train in one process. Give it nthread instead of workers"
+                f"This training runs on {workers} workers, and each would report separately. With XGBoost, haltune "
+                "supports one process only. Give it nthread instead of workers."
             )
         begin(model)
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
@@ -93,7 +94,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        return self._reporter.verdict is not None  # it came in a training before this one
+        return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
@@ -106,7 +107,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         elif self._reporter.saves:
             self._reporter.save(model.save_model, ".ubj")
         if self._reporter.stopping and _folds(model) and model.attr("best_iteration") is None:
-            # xgb.cv cuts its results after best_iteration when it is stopped, and crashes where there is none
+            # at a stop, xgb.cv cuts its results after best_iteration, and crashes without one
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
         return self._reporter.over
 
@@ -118,5 +119,5 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
 
 def _folds(model: Any) -> bool:
-    """True for the boosters of xgb.cv, one a fold."""
+    """Return whether these are the boosters of xgb.cv, one for each fold."""
     return hasattr(model, "cvfolds")

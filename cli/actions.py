@@ -1,4 +1,4 @@
-"""Commands that act: run a search, stop and resume it, enqueue, watch it in a browser, track it, build value maps."""
+"""Commands that act: run, resume, stop, enqueue, watch in a browser, track, and build value maps."""
 
 from __future__ import annotations
 

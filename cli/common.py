@@ -27,7 +27,7 @@ DONE, BUG, USAGE, STORE, STOPPED, RUNS, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130  # e
 
 
 class Format(StrEnum):
-    """How a listing is printed."""
+    """The format of a listing."""
 
     table = "table"
     json = "json"

@@ -336,7 +336,7 @@ def beat(lines: Path) -> threading.Event:
     return enough
 
 
-class Entrance:
+class Rendezvous:
     """A follower's search for the folder of its rank 0."""
 
     def __init__(self, me: ThisProcess) -> None:
@@ -445,7 +445,7 @@ def _is_over(lines: Path) -> bool:
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
 _POLLS = (0.0005, 0.05)  # seconds between looks: from, to
-_LARGEST = 64 << 20  # bytes written while nobody is known to read
+_LARGEST = 64 << 20  # bytes written while no rank is known to read
 _LINES_KEPT = 10_000  # lines kept in memory
 
 
@@ -547,7 +547,7 @@ class Reader:
     """Reads rank 0's lines, on another rank."""
 
     def __init__(self, me: ThisProcess) -> None:
-        self._place, self._me, self._entrance = me.place, me, Entrance(me)
+        self._place, self._me, self._rendezvous = me.place, me, Rendezvous(me)
         self._patience = _timeout()  # seconds
         with usable(me.place.folder):
             make_own_or_shared(me.place.folder.parent)  # rank 0 may have failed to make it, without an error
@@ -629,7 +629,7 @@ class Reader:
 
     def _open(self) -> bool:
         with usable(self._place.folder):
-            found = self._entrance.enter()
+            found = self._rendezvous.enter()
         if found is None:
             return False
         folder, self._file = found
@@ -646,7 +646,7 @@ class Reader:
     def _says(self, topic: str, what: str) -> str:
         text = f"Rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "
         if self._file is None:
-            others = plural(self._entrance.others, "folder")
+            others = plural(self._rendezvous.others, "folder")
             text += (
                 f"It never found rank 0's folder, only {others} of other starts. If ranks start one by one, or each "
                 f"through another program, set {FOLDER} to one folder for all of them. "
@@ -662,7 +662,6 @@ def _converted(held: Callable[[], Any]) -> Any:
 
 
 def error_to_json(error: BaseException) -> list[str]:
-    """Return an exception's type and text."""
     return [type(error).__name__, str(error)]
 
 
@@ -676,7 +675,6 @@ def error_from_json(name: str, text: str) -> Exception:
 
 
 def _timeout() -> float:
-    """Return how long another rank waits without a line from rank 0, seconds."""
     text = os.environ.get(TIMEOUT) or "1800"
     with suppress(ValueError):
         if 0.0 < (seconds := float(text)) < math.inf:
@@ -701,7 +699,6 @@ _alone = contextvars.ContextVar("alone", default=False)
 
 
 def same(value: Any) -> Any:
-    """Return a value that JSON can hold."""
     return value
 
 
@@ -751,7 +748,7 @@ class Follower:
 
     def __init__(self, reader: Reader, subject: str) -> None:
         self._reader, self._subject = reader, subject
-        self.position = 0  # of the log, at the last answer heard
+        self.position = 0  # of the log, at the last answer
 
     def decide(
         self,

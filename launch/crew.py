@@ -37,7 +37,7 @@ from .limits import VISIBLE, Limits, devices_of, threads_of
 
 @dataclass(frozen=True)
 class Ending:
-    """How the process of a trial ended."""
+    """The end of a trial's process."""
 
     raised: str | None = None  # the traceback of an error that ends the search
     died: str | None = None  # how the process ended without a message
@@ -208,7 +208,7 @@ class Crew:
             try:
                 answer = self._study.ask()
             except StoreError as error:
-                self._bear(error)
+                self._wait_for_store(error)
                 return
             self._away = None
             if isinstance(answer, Finish):
@@ -239,7 +239,7 @@ class Crew:
                 self._look_at(slot, slot.child, slot.trial)
         self._renew()
 
-    def _bear(self, error: StoreError) -> None:
+    def _wait_for_store(self, error: StoreError) -> None:
         """Wait for a store that cannot be reached, while trials train. Raises `error` after a long time."""
         now = time.monotonic()
         if self._away is None:
@@ -259,7 +259,7 @@ class Crew:
             if slot.ending is not None:
                 self._ended(slot, trial, slot.ending)
         except StoreError as error:
-            self._bear(error)  # tried again later
+            self._wait_for_store(error)  # tried again later
 
     def _ended(self, slot: Slot, trial: Trial, ending: Ending) -> None:
         self._study.sync()
@@ -272,7 +272,7 @@ class Crew:
         elif held and ending.died is not None:
             log = self._logs / f"trial-{trial.id}.log"
             seen = f"; see {log}" if log.exists() else ""
-            self._study._session.lose(trial, f"its process {ending.died}{seen}")
+            self._study._session.mark_lost(trial, f"its process {ending.died}{seen}")
         elif held:
             trial.interrupt()
         if ending.raised is not None:
@@ -298,7 +298,7 @@ class Crew:
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):
-                    self._study._session.wake(slot.trial)
+                    self._study._session.log_sleep(slot.trial)
         if time.monotonic() < self._next_renewal:
             return
         self._next_renewal = time.monotonic() + self._study._session.lease_seconds / 4.0

@@ -140,7 +140,6 @@ def threads_of(workers: int) -> dict[str, str]:
 
 @contextmanager
 def set_while(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables in the block, for a process that starts in it."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -62,10 +62,10 @@ class Worker(Child):
     def poll(self) -> Ending | None:
         try:
             while self._pipe.poll():
-                if isinstance(told := self._pipe.recv(), Ending):
-                    return told
+                if isinstance(message := self._pipe.recv(), Ending):
+                    return message
                 self._started = True
-                self.began = time.monotonic() if told == _BEGUN else None
+                self.began = time.monotonic() if message == _BEGUN else None
         except (EOFError, OSError):
             pass
         else:
@@ -138,9 +138,9 @@ def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str
             try:
                 train(trial)
             except retry_on as error:
-                study._session.lose(trial, one_line(error))
+                study._session.mark_lost(trial, one_line(error))
             except SystemExit as error:
-                study._session.lose(trial, f"the training called sys.exit({error.code!r})")
+                study._session.mark_lost(trial, f"the training called sys.exit({error.code!r})")
     except BaseException:
         return traceback.format_exc()
     return None

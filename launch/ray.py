@@ -203,7 +203,7 @@ class Room(Child):
     def close(self, kill: bool = False) -> None:
         if kill and self._run is not None:
             ray.cancel(self._run, force=True)
-        remove_placement_group(self._group)  # Ray ends what still runs in it
+        remove_placement_group(self._group)  # Ray kills the tasks in it
 
 
 def _ending(outcome: Callable[[], str | None]) -> Ending:

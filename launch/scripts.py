@@ -13,7 +13,7 @@ from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
-from haltune.study.loading import VARIABLE, told
+from haltune.study.loading import VARIABLE, handover_text
 
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot
@@ -95,7 +95,7 @@ class Script(Child):
     def begin(self, trial: Trial, log: Path) -> None:
         self._trial, self._log = trial, log
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self._slot.extra, VARIABLE: told(self._study, trial, self._marker)}
+        environment = {**os.environ, **self._slot.extra, VARIABLE: handover_text(self._study, trial, self._marker)}
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(

@@ -1,7 +1,6 @@
-"""haltune.report: look at a search. Figures, one self-contained page, a table while it runs, and what if.
+"""haltune.report: figures, a self-contained page, a live table, and replay under other policies.
 
-A figure, and what it rests on, is imported when somebody asks for it: Plotly and Rich never before; the page needs
-neither.
+Figures and their dependencies (Plotly, Rich) are imported when you use them. The page needs neither.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ _MODULES = {
     "figures.results": ("budget", "edf", "front", "metrics", "progress", "timeline"),
     "page": ("write",),
 }
-if not TYPE_CHECKING:  # a type checker reports a name that is not there
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
     __getattr__, __dir__ = shows(__name__, _MODULES)
 
 __all__ = [

@@ -21,7 +21,7 @@ from .page.words import copied
 from .story import Cost, Story
 from .summary import MEANS, saved_share
 
-_COLOURS = (ACCENT, COOL, "#009e73", "#cc79a7", INK, MUTED)  # of Okabe and Ito, as far as they stand out on both themes
+_COLOURS = (ACCENT, COOL, "#009e73", "#cc79a7", INK, MUTED)  # Okabe and Ito's that are visible on both themes
 _DASHES = ("solid", "dash", "dot")
 
 
@@ -31,7 +31,7 @@ class _Study:
     facts: Digest
     story: Story
     policy: str
-    line: dict[str, object]  # how it is drawn
+    line: dict[str, object]  # Plotly line style
 
 
 def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "comparison.html") -> Path:
@@ -42,7 +42,7 @@ def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "compar
         path: The file to write, in a folder that exists. Default: "comparison.html".
 
     Returns:
-        Its full path.
+        The full path of the page.
 
     Raises:
         InvalidInput: If there are fewer than two studies, if one has several goals, if their metrics differ, or if the
@@ -62,7 +62,7 @@ def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "compar
 
 
 def comparison(studies: Sequence[StudyView]) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     found = _read(studies)
     goal = found[0].facts.problem.goal
     ranked = [s for s in found if s.facts.best is not None]
@@ -85,12 +85,12 @@ def comparison(studies: Sequence[StudyView]) -> str:
 
 
 def _read(studies: Sequence[StudyView]) -> list[_Study]:
-    """The studies, each with a label of its own. Raises InvalidInput for studies that cannot be compared."""
+    """Read the studies and give each a distinct label. Raises InvalidInput if they cannot be compared."""
     if len(studies) < 2:
         raise InvalidInput(f"A comparison needs two or more studies. You gave {len(studies)}.")
     labels = [need_study(study).name for study in studies]
     if max(Counter(labels).values()) > 1:
-        urls = [study.store.url for study in studies]  # of a server's no part is shown: it may hold a password
+        urls = [study.store.url for study in studies]  # a server's URL is never shown: it may contain a password
         files = [Path(url).stem if url.startswith("sqlite:///") else "" for url in urls]
         labels = [name if labels.count(name) == 1 else file or name for name, file in zip(labels, files, strict=True)]
     labels = [
@@ -115,7 +115,7 @@ def _read(studies: Sequence[StudyView]) -> list[_Study]:
 
 
 def _differences(found: list[_Study]) -> str:
-    """What makes the best values of studies hard to compare, in a sentence; "" if nothing does."""
+    """Return a sentence on the differences that make best values hard to compare; "" without differences."""
     problems = [s.facts.problem for s in found]
     told = []
     if len({p.unit for p in problems}) > 1:
@@ -125,11 +125,11 @@ def _differences(found: list[_Study]) -> str:
     if len({repr(dict(p.space.parameters)) for p in problems}) > 1:
         told.append("the search space")
     if len({p.goal.of for p in problems}) > 1:
-        told.append("the value of a trial that counts (last or best)")
+        told.append("the value that counts for a trial (last or best)")
     return f"The studies differ in {' and in '.join(told)}." if told else ""
 
 
-_Cells = list[tuple[str, str]]  # (its column, HTML)
+_Cells = list[tuple[str, str]]  # (column, HTML)
 
 
 def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
@@ -160,7 +160,7 @@ def _configurations(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
 
 
 def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) -> str:
-    """A row for each study. On a narrow screen each cell shows the name of its column, and an empty one is left out."""
+    """Return a table with a row for each study. On a narrow screen each cell names its column; empty cells hide."""
     if not rows:
         return ""
     heads = "".join(f"<th>{escaped(name)}</th>" for name in ("study", *(name for name, _ in rows[0][1])))
@@ -176,7 +176,7 @@ def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) 
 
 
 def _progress(found: list[_Study]) -> Spec:
-    """The best value of each study so far, against what all can be measured by."""
+    """Return the figure of each study's best value so far, against the quantities that all studies have."""
     units, goal = {s.facts.problem.units for s in found}, found[0].facts.problem.goal
     shown = [s for s in found if s.story.steps]
     unit, name = time_unit(max((s.story.now - s.story.begun for s in shown), default=0.0))
@@ -208,8 +208,8 @@ def _progress(found: list[_Study]) -> Spec:
         "data": lines,
         "layout": layout(
             "Best so far", f"The best {goal.metric} of {len(lines)} studies against {views[0][1]}.",
-            note="Each line is the best value of a study at that time; once a trial is complete, only complete trials "
-            "count.",
+            note="Each line is the best value of a study at that time. As soon as a trial is complete, only complete "
+            "trials count.",
             order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0][1], rangemode="tozero"),
             yaxis=axis(f"{plotly_text(goal.metric)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
                        range=first_view(values, goal.sign)),
@@ -219,12 +219,12 @@ def _progress(found: list[_Study]) -> Spec:
 
 
 def _values(found: list[_Study]) -> Spec:
-    """The distribution of final values of each study."""
+    """Return the figure of each study's final values."""
     specs = [(s, edf_spec(s.facts)) for s in found]
     lines = []
     for s, spec in specs:
         for trace in spec["data"][:1]:
-            kept = {name: value for name, value in trace.items() if name != "ids"}  # trials of several studies
+            kept = {name: value for name, value in trace.items() if name != "ids"}  # ids would clash between studies
             colour = {"line": {**trace["line"], **s.line}, "marker": {"size": 4, "color": s.line["color"]}}
             title = f"<b>{plotly_text(s.label)}</b><br>"
             lines.append(

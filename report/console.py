@@ -1,10 +1,10 @@
-"""The trials while they train, by any worker: a table that renews itself, or the page in a notebook's cell.
+"""Live view of the trials of all workers: a table in a terminal, or the page in a notebook's cell.
 
-It reads the study's log, like any other process could, from a thread of its own; it never touches the study that is
-being searched. In a notebook the page stands in a frame of its own, from which no script reaches the notebook. What
-changed is handed to it by a script of the cell's second output, as notebooks run them (Jupyter, VS Code, Colab). There
-is no server and no address, so that it is seen wherever the notebook is; at the end the cell holds the page as it is
-then, for whoever opens the notebook later. A front end that shows no HTML has the summary in words.
+A separate thread reads the study's log, as any other process could. It does not access the study object that searches.
+In a notebook the page is in a sandboxed frame, so no script in it can access the notebook. A script in the cell's
+second output passes changes to the frame; Jupyter, VS Code and Colab run such scripts. There is no server and no
+address, so the view works wherever the notebook works. At the end the cell keeps the final page for later readers.
+Front ends without HTML show the summary as text.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ from .watch.watched import Watched
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-_REFRESH = 0.5  # seconds between looks
-_READING_SHARE = 0.05  # of the time may go into reading the log
+_REFRESH = 0.5  # seconds between readings
+_READING_SHARE = 0.05  # the largest share of the time spent on reading the log
 _CURVE = 30  # characters
-_OTHER_LINES = 7  # lines of the screen that are not trials
+_OTHER_LINES = 7  # lines of the screen without a trial
 _HEIGHT = 640  # pixels of a notebook's cell
-_WHOLE = 20  # of so many renewals one tells all: a frame that the notebook made anew has the first page
+_WHOLE = 20  # every 20th update sends the whole page: a frame that the notebook created again shows the first page
 
 
 @contextmanager
 def live(study: Study, console: Console | None = None) -> Iterator[None]:
-    """Show the trials as they train, and all of them at the end; in a file or a pipe, a line a trial that is over.
+    """Show the trials while they train, and all trials at the end.
 
-    In a notebook the cell shows the search's page, which follows it, and keeps the page as it was at the end.
+    In a file or a pipe, print one line for each trial that has ended. In a notebook, the cell shows the live page of
+    the search, and keeps the final page.
 
     Args:
-        study: What is searched, here or by other workers.
-        console: Rich's, to draw on. Default: None, the terminal, or the cell of a notebook.
+        study: The study that is searched, by this process or by other workers.
+        console: A Rich console. Default: None, the terminal or the notebook's cell.
 
     Raises:
-        ImportError: When Rich is missing, saying how to get it.
+        ImportError: If Rich is not installed.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -83,12 +84,12 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
     def follow() -> None:
         while not over.wait(max(_REFRESH, watch.cost / _READING_SHARE)):
-            with suppress(StoreError):  # busy or gone: whoever trains is told; a picture can wait
+            with suppress(StoreError):  # the workers report it; the view tries again
                 screen.show(watch.look())
 
     thread = threading.Thread(target=follow, name="haltune-live", daemon=True)
     thread.start()
-    with study._session.logger.silenced():  # all that it would say is in the table
+    with study._session.logger.silenced():  # the table shows the same
         try:
             yield
         finally:
@@ -98,12 +99,12 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
 
 class _WatchedLog:
-    """A history of its own, folded from the study's log."""
+    """A separate history, folded from the study's log."""
 
     def __init__(self, study: Study) -> None:
         self._study, self._history = study, History(study.problem)
         self._latest: dict[int, str] = {}  # trial -> the reason of its last verdict
-        self.cost = 0.0  # seconds the last look took
+        self.cost = 0.0  # seconds that the last reading took
 
     def look(self) -> tuple[Digest, dict[int, str]]:
         began = time.perf_counter()
@@ -117,7 +118,7 @@ class _WatchedLog:
 
 
 class _Screen:
-    """A terminal: one table, drawn again and again."""
+    """A terminal: one table that is redrawn."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -136,7 +137,7 @@ class _Screen:
 
 
 class _Paper:
-    """A file or a pipe: a line for each trial, once it is over."""
+    """A file or a pipe: a line for each trial when it ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -164,7 +165,7 @@ def _value(row: Row) -> str:
 
 
 def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int | None) -> Group:
-    """The last `most` trials, a line each, and where the search stands; or all, with their reasons in full."""
+    """Return a table of the last `most` trials and the search's state; if None, all trials with full reasons."""
     from rich.console import Group
     from rich.table import Table
 
@@ -191,7 +192,7 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     if most is None:
         return Group(table)
     if facts.problem.further:
-        best = f"{lead_of(facts.history) or 'no run has a value in every goal yet'}; "
+        best = f"{lead_of(facts.history) or 'no trial has a value in every goal yet'}; "
     else:
         best = f"best {short(facts.best.value)} by trial {facts.best.trial}; " if facts.best else ""
     return Group(table, cell(f"{best}{spending(facts)}"))
@@ -201,12 +202,12 @@ def _console() -> Console:
     try:
         from rich.console import Console
     except ImportError:
-        raise ImportError("haltune.report.live draws with Rich: pip install rich") from None
+        raise ImportError("haltune.report.live needs Rich, which is not installed. Run: pip install rich") from None
     return Console()
 
 
 class Cell:
-    """The cell of a notebook. shows: IPython.display."""
+    """The cell of a notebook. `shows` is IPython.display."""
 
     def __init__(self, shows: Any, study: Study) -> None:
         self._study, self._watched = study, Watched(follow_study(study.store, study.name))
@@ -226,7 +227,7 @@ class Cell:
 
     def show(self, told: str) -> None:
         if told:
-            text = visible(told).replace("<", "\\u003c")  # a literal of JavaScript within a script element
+            text = visible(told).replace("<", "\\u003c")  # a JavaScript literal within a script element
             handed = f'document.getElementById("{self._id}").contentWindow.postMessage({text}, "*")'
             self._news.update({"text/html": f"<script>{handed}</script>", "text/plain": ""}, raw=True)
 

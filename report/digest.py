@@ -1,9 +1,9 @@
-"""What a search did, as plain facts: one `Row` a trial, and the totals. Everything shown is made from these.
+"""Facts of a search: one `Row` for each trial, and the totals. All figures and pages are made from them.
 
-Of more than MOST_TRIALS trials a picture shows a sample: half are the best, in the order of haltune.log.scores, and
-half are spread over the others by their numbers, so that another trial changes few of them. Totals are of all. A curve
-is whole up to FINEST points, and POINTS of all curves; beyond, it has its ends, and of parts of equal length the
-highest and the lowest point each, so that no peak is lost.
+If a search has more than MOST_TRIALS trials, figures show a sample. Half of it are the best trials, in the order of
+haltune.log.scores. The other half is evenly spaced over the numbers of the other trials, so that a new trial changes
+few of them. Totals count all trials. A curve has at most FINEST points, all curves together at most POINTS. A longer
+curve keeps its ends, and the highest and the lowest point of each part of equal length, so that no peak is lost.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ from haltune.study.view import StudyView
 
 from .story import Story
 
-MOST_TRIALS = 2000  # trials: more are slow to draw, and nobody looks at them all
+MOST_TRIALS = 2000  # trials: more are slow to draw and too many to look at
 POINTS = 60_000  # of all curves
-FINEST = 2000  # of a curve: more than a screen has pixels
+FINEST = 2000  # points of a curve: more than a screen has pixels
 _GOLDEN = (5.0**0.5 - 1.0) / 2.0
 _FEWEST_POINTS = 20  # points of a curve
 
 
 @dataclass(frozen=True)
 class Row:
-    """One trial as it is shown. Texts are as the user typed them: whoever prints them escapes them."""
+    """A trial as it is shown. Texts are as the user typed them, so the caller must escape them."""
 
     record: TrialRecord
-    leads: bool  # it holds the best configuration found, or is on the front of several goals
-    kind: str  # what became of it, one of haltune.log.outcomes.OUTCOMES
-    outcome: str  # the same in a few words
-    value: float | None  # that it counts for, NaN when it has none; None before its first report
-    reason: str  # one sentence, "" when there is nothing to say
+    leads: bool  # it has the best configuration, or is on the Pareto front
+    kind: str  # its outcome, one of haltune.log.outcomes.OUTCOMES
+    outcome: str  # the outcome in words
+    value: float | None  # the value that counts; NaN if it has none, None before its first report
+    reason: str  # one sentence, or ""
     evidence: Mapping[str, str]  # the verdict's main numbers, in words
-    saved: float  # epochs of a full training it did not need
-    now: str = ""  # where it was cut at a rung: its rank there, as of now
-    several: bool = False  # goals
+    saved: float  # epochs of a full training that it did not train
+    now: str = ""  # if it was stopped or paused at a rung: its present rank there
+    several: bool = False  # the study has several goals
 
     @property
     def praise(self) -> str:
-        """To be added to what became of it."""
+        """Text to append to its outcome."""
         return (", on the front" if self.several else ", the best") * self.leads
 
     @property
     def group(self) -> str:
-        """How it is drawn: "best", or what became of it."""
+        """Its style, a key of GROUP_STYLES: "best", or its outcome."""
         return "best" if self.leads else self.kind
 
     @cached_property
     def ending(self) -> tuple[float, float] | None:
-        """(epoch, value) of the last finite value of the curve; None when there is none."""
+        """(epoch, value) of the last finite value of the curve; None if there is none."""
         found = np.flatnonzero(np.isfinite(self.record.values))
         if not len(found):
             return None
@@ -83,39 +83,39 @@ class KeptCheckpoints:
 
 @dataclass(frozen=True)
 class Digest:
-    """A whole search."""
+    """Facts of a whole search."""
 
     problem: Problem
     history: History
     name: str
-    rows: tuple[Row, ...]  # of all trials, or of those that are shown
+    rows: tuple[Row, ...]  # of all trials, or of the shown ones
     comparisons: Comparisons  # of all trials
-    counts: Mapping[str, int]  # of all trials: of each of haltune.log.outcomes.OUTCOMES how many
-    best: Best | None  # by the first goal, of several
-    trained: float  # epochs, each once
-    again: float  # more epochs, that were lost and trained again
+    counts: Mapping[str, int]  # outcome -> number of all trials with it
+    best: Best | None  # in the first goal
+    trained: float  # epochs, each counted once
+    again: float  # further epochs, which were lost and trained again
     savings: Savings  # of full trainings
-    seconds: float  # wall-clock while any trial was held
-    outcome: str  # one sentence, "" when only a history is known
+    seconds: float  # wall-clock time while a worker held any trial
+    outcome: str  # one sentence; "" if only a history is known
     over: bool
-    held: bool = False  # over for a while: somebody stopped it
-    idle: bool = False  # not over, and nobody trains now
+    held: bool = False  # stopped for now by a user
+    idle: bool = False  # not over, but no process trains
     # first and last epoch of trials that were paused and not continued
     left: tuple[float, float] | None = None
     lifted: bool = False  # a larger budget may continue them
-    kept: KeptCheckpoints | None = None  # where more than a history is known, and there is one
-    front: tuple[OnFront, ...] = ()  # of several goals
+    kept: KeptCheckpoints | None = None  # None if only a history is known, or if there are none
+    front: tuple[OnFront, ...] = ()  # if the study has several goals
     in_points: Callable[[], History | None] = lambda: None  # see `judged`
-    audit: Audit | None = None  # where a share of the runs is audited, and more than a history is known
+    audit: Audit | None = None  # None if no trials are audited, or if only a history is known
 
     @cached_property
     def judged(self) -> History | None:
-        """The history in points, as models need it; None where only a history in another unit is known."""
+        """The history in points, as models need it; None if only a history in another unit is known."""
         return self.in_points()
 
     @cached_property
     def levels(self) -> bool:
-        """True when trials were measured at levels of noise."""
+        """Whether trials were measured at levels of noise."""
         return any("level" in row.record.tags for row in self.rows)
 
     @property
@@ -128,7 +128,7 @@ class Digest:
 
     @property
     def states(self) -> str:
-        """How many trials are in which state: "6 trained in full, 13 stopped early"."""
+        """The number of trials in each state: "6 trained in full, 13 stopped early"."""
         found = ((self.counts.get(kind, 0), words) for kind, words in OUTCOMES.items())
         return ", ".join(f"{counted(n)} {words[n > 1]}" for n, words in found if n)
 
@@ -137,16 +137,16 @@ class Digest:
         return sum(self.counts.values())
 
 
-Source = StudyView | History  # a study, opened to search or to look at, or what was folded of its log
+Source = StudyView | History  # a study, opened to search or for reading; or the history folded from its log
 
 
 def digest(source: Source, most: int | None = None) -> Digest:
-    """The facts of a study, read up to its newest event, or of a history. most: the trials that get a row, if not all.
+    """Return the facts of a study, read up to its newest event, or of a history.
 
-    Raises InvalidInput for anything else.
+    `most` limits the trials with a row. Raises InvalidInput for other sources.
     """
     if not isinstance(source, StudyView | History):
-        raise InvalidInput(f"a report is made of a Study or its history, not of {source!r}")
+        raise InvalidInput(f"A report needs a Study or its history. You gave {source!r}.")
     study = source if isinstance(source, StudyView) else None
     if study is not None:
         study.sync()
@@ -189,21 +189,21 @@ def digest(source: Source, most: int | None = None) -> Digest:
 
 
 def need_study(source: object) -> StudyView:
-    """The source, which has a log to read. Raises InvalidInput for others."""
+    """Return the source if it has a log. Raises InvalidInput otherwise."""
     if not isinstance(source, StudyView):
-        raise InvalidInput(f"this is drawn from the log of a Study, not from {source!r}")
+        raise InvalidInput(f"This report reads the log of a Study. You gave {source!r}. Give the Study.")
     return source
 
 
 def story_of(source: object) -> Story:
-    """What happened in a study, which is read up to its newest event. Raises InvalidInput as `need_study`."""
+    """Read a study up to its newest event and return its story. Raises InvalidInput as `need_study`."""
     study = need_study(source)
     study.sync()
     return Story(study.history.problem).fold(study.events())
 
 
 def _kept(source: StudyView) -> KeptCheckpoints | None:
-    """Of trials that may continue, and of the best one: as the log has them, so that all ranks tell the same."""
+    """Return the checkpoints of trials that may continue and of the best: from the log, so that all ranks agree."""
     waiting = source.history.with_status(Status.PAUSED, Status.INTERRUPTED)
     paths = [t.checkpoint for t in waiting if t.checkpoint is not None]
     some = bool(paths)
@@ -216,7 +216,7 @@ def _kept(source: StudyView) -> KeptCheckpoints | None:
 
 def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], lost: Set[int]) -> Row:
     history, over = comparisons.history, comparisons.over
-    ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # else a pause that was declined
+    ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # otherwise the trial declined the pause
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
     fate, values = outcome_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     evidence = verdict.evidence if verdict else {}
@@ -241,24 +241,24 @@ def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
         return list(range(len(history)))
     best = [id for group in history.ranked() for id in group][: most // 2]
     others = np.setdiff1d(np.arange(len(history)), best)
-    # lowest fractions of multiples of the golden ratio: spread over the numbers, and one trial more changes one of them
+    # the lowest fractional parts of multiples of the golden ratio: evenly spaced, and a new trial changes one of them
     spread = others[np.argsort(others * _GOLDEN % 1.0, kind="stable")[: most - len(best)]]
     return sorted([*best, *spread.tolist()])
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """At most `most` of `count` indices, in the middles of parts of equal length."""
+    """Return at most `most` of `count` indices: the middles of parts of equal length."""
     most = min(count, most)
     return (2 * np.arange(most) + 1) * count // (2 * most) if most else np.arange(0)
 
 
 def most_points(curves: int) -> int:
-    """How many points of each curve are drawn, where there are so many curves."""
+    """Return the most points drawn for each curve if there are this many curves."""
     return min(FINEST, max(_FEWEST_POINTS, POINTS // max(1, curves)))
 
 
 def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
-    """The indices of a record's reports that are drawn, where there are so many curves."""
+    """Return the indices of a trial's reports to draw if there are this many curves."""
     values = record.values
     count, most = len(values), most_points(curves)
     if count <= most:
@@ -267,7 +267,7 @@ def points(record: TrialRecord, curves: int) -> NDArray[np.int64]:
     parts = np.full(-(-count // width) * width, np.nan)
     parts[:count] = np.where(np.isfinite(values), values, np.nan)
     table, first = parts.reshape(-1, width), np.arange(0, count, width)
-    known = np.isfinite(table)  # of a part without a value the first is drawn: a gap
+    known = np.isfinite(table)  # a part without a finite value keeps its first point, which is a gap
     lowest = first + np.where(known, table, np.inf).argmin(axis=1)
     highest = first + np.where(known, table, -np.inf).argmax(axis=1)
     finite = np.flatnonzero(np.isfinite(values))

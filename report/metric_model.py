@@ -1,8 +1,8 @@
-"""What a page says of parameters: importance, slices, maps and how sure the best is, from draws of final values.
+"""Model of the metric: importance of parameters, slices, maps, and the certainty of the best, by posterior samples.
 
-The model is `haltune.policies.multifidelity.final_values`: every report, at the epoch at which it was made. Predictions
-are for a full training. Intervals are stated at 90%; benchmarks/search/slices.py measures how often they
-hold. Studies in `learn_from=` are not used.
+The model is `haltune.policies.multifidelity.final_values`, fitted to every report at its epoch. Predictions are for a
+full training. Intervals are stated at 90%; benchmarks/search/slices.py measures their coverage. Studies in
+`learn_from=` are not used.
 """
 
 from __future__ import annotations
@@ -18,67 +18,67 @@ from haltune.log.history import History
 from haltune.policies.multifidelity.final_values import FinalValues
 from haltune.space import Space
 
-_TRIES = 200  # points at which a parameter's conditions may be met
+_TRIES = 200  # random points tried to meet a parameter's conditions
 _BASE = 96  # points at which importance is measured
-_DRAWS = 128  # of final values
-_MAP_DRAWS = 48  # the same for a map, which has ten times the points
-_RIVALS = 100  # trials that the best is compared with
-_WIDE = 512  # configurations among which those with a value for a parameter are looked for
-_OTHERS = 24  # settings of the others, for a slice
+_DRAWS = 128  # posterior samples of final values
+_MAP_DRAWS = 48  # the same for a map, which has ten times as many points
+_RIVALS = 100  # trials that are compared with the best
+_WIDE = 512  # configurations searched for those with a value for a parameter
+_OTHERS = 24  # settings of the other parameters over which a slice is averaged
 _RANGE = (0.05, 0.95)
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Total effects (Sobol', by Jansen's estimator) of the parameters, under functions drawn from the posterior."""
+    """Total effects of the parameters (Sobol', Jansen's estimator), for functions sampled from the posterior."""
 
     names: tuple[str, ...]  # the most important first
-    mean: Array  # (n,) share of the variance over the space that is left when all others are known
-    low: Array  # (n,) one draw in ten is below
-    high: Array  # (n,) one in ten is above
+    mean: Array  # (n,) share of the variance over the space that remains if all other parameters are known
+    low: Array  # (n,) 10% quantile of the samples
+    high: Array  # (n,) 90% quantile
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The metric expected along one parameter, the others averaged over the space where it has a value."""
+    """Expected metric along one parameter, averaged over the others where the parameter has a value."""
 
     values: tuple[object, ...]
     mean: Array
-    low: Array  # of the average: it is below in one case of twenty
-    high: Array  # above in one case of twenty
+    low: Array  # 5% quantile of the average
+    high: Array  # 95% quantile
 
 
 @dataclass(frozen=True)
 class Map:
-    """The metric expected over two parameters; arrays (along, across), NaN where one of the two has no value."""
+    """Expected metric over two parameters; arrays (along, across), NaN where one of the two has no value."""
 
     across: tuple[object, ...]
     along: tuple[object, ...]
     mean: Array
-    low: Array  # as of a slice
+    low: Array  # as in Slice
     high: Array
 
     @property
     def known(self) -> Mask:
-        """(along, across) False where the interval covers all that the map shows: no cell is told apart from it."""
+        """(along, across) False where the interval covers the whole range of the map, so the cell shows nothing."""
         least, most = np.nanmin(self.mean), np.nanmax(self.mean)
         return np.asarray((self.low > least) | (self.high < most))
 
 
 @dataclass(frozen=True)
 class MetricModel:
-    """The model; None from `of` where there is too little to learn from."""
+    """Gaussian process of final values, and the numbers that figures compute from it."""
 
     space: Space
     final: FinalValues
     seed: int
-    trials: int  # learnt from
+    trials: int  # that it is fitted to
 
     @classmethod
     def of(cls, history: History | None) -> MetricModel | None:
-        """Of all trials with a value; None for too few, or where nothing varies. history: in points; None if not known.
+        """Fit the model to all trials with a value. None if they are too few, or if nothing varies.
 
-        See haltune.log.points.
+        history is in points, see haltune.log.points; None if it is not known.
         """
         if history is None:
             return None
@@ -88,7 +88,7 @@ class MetricModel:
 
     @property
     def floor(self) -> float | None:
-        """The value that worse ones were taken for; None where no trial's is worse."""
+        """Worse values count as this value; None if no trial has a worse value."""
         return self.final.floor
 
     def importance(self) -> Importance:
@@ -125,12 +125,12 @@ class MetricModel:
         points[..., self.space.columns[along]] = v[:, None, None]
         met = self._have(points.reshape(-1, self.space.dim), across, along).reshape(points.shape[:-1])
         share = np.where(met, 1.0, 0.0) / np.where(met.any(axis=2), met.sum(axis=2), np.nan)[..., None]
-        averaged = (self._drawn(points, rng, _MAP_DRAWS) * share).sum(axis=3)  # NaN stays
+        averaged = (self._drawn(points, rng, _MAP_DRAWS) * share).sum(axis=3)  # keeps NaN
         low, high = np.quantile(averaged, _RANGE, axis=0)
         return Map(xs, ys, averaged.mean(axis=0), low, high)
 
     def behind(self, history: History, best: int) -> float:
-        """How sure trial `best` is: in nine cases of ten no other tried is better by more, in units of the metric."""
+        """Return the amount by which, with 90% probability, no other trial is better than `best`. In metric units."""
         ranked = [id for group in history.ranked() for id in group][:_RIVALS]
         tried = [best, *(id for id in ranked if id != best)]
         rng = np.random.default_rng([self.seed, 4])
@@ -139,36 +139,36 @@ class MetricModel:
         return float(np.quantile(known.max(axis=1) - known[:, 0], 0.9))
 
     def _drawn(self, points: Array, rng: np.random.Generator, draws: int = _DRAWS) -> Array:
-        """(draws, ...) the metric expected of configurations (..., dim)."""
+        """Sample the final metric of configurations (..., dim): (draws, ...)."""
         with undisturbed, one_thread, undisturbed.heard:
             found = self.final.of_configurations(points.reshape(-1, self.space.dim), draws, rng)
         return found.reshape(draws, *points.shape[:-1])
 
     def _sampled(self, count: int, rng: np.random.Generator) -> Array:
-        """(count, dim) points of configurations from all over the space; repeated where there are fewer."""
+        """Sample configurations from the whole space: points (count, dim), repeated if there are fewer."""
         found = self.space.encode_many(self.space.sample_up_to(count, rng, "sobol"))
         return np.resize(found, (count, self.space.dim)) if len(found) < count else found
 
     def _with(self, rng: np.random.Generator, *names: str) -> Array:
-        """(_OTHERS, dim) points of configurations in which these parameters have values; any where none is found."""
+        """Sample configurations in which these parameters have values: points (_OTHERS, dim); any if none is found."""
         sampled = self.space.sample_up_to(_WIDE, rng, "sobol")
         having = [c for c in sampled if all(c.get(name) is not None for name in names)]
         return np.resize(self.space.encode_many((having or sampled)[:_OTHERS]), (_OTHERS, self.space.dim))
 
     def _have(self, points: Array, *names: str) -> Mask:
-        """(n,) whether these parameters have values at points (n, dim)."""
+        """Return whether these parameters have values at points (n, dim): (n,)."""
         if all(self.space.parameters[name].when is None for name in names):
             return np.ones(len(points), dtype=bool)
         configs = self.space.decode_many(points)
         return np.array([all(config.get(name) is not None for name in names) for config in configs])
 
     def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
-        """Values of one parameter, and their coordinates (n, width)."""
+        """Return values of one parameter and their coordinates (n, width)."""
         values, cube = line_through(self.space, name, levels, self._where(name))
         return values, cube[:, self.space.columns[name]]
 
     def _where(self, name: str) -> Array:
-        """A point at which a parameter has a value, its conditions being met; the middle where that is one."""
+        """Return a point at which the parameter's conditions are met: the middle of the space if they are met there."""
         middle = np.full((1, self.space.dim), 0.5)
         others = np.random.default_rng([self.seed, 5]).random((_TRIES, self.space.dim))
         points = np.vstack([middle, others])
@@ -177,7 +177,7 @@ class MetricModel:
 
 
 def line_through(space: Space, name: str, levels: int, point: Array) -> tuple[tuple[object, ...], Array]:
-    """Values of one parameter from its lower end to its upper, each once, and `point` with each of them (n, dim)."""
+    """Return distinct values of one parameter in ascending order, and `point` with each of them (n, dim)."""
     at = space.columns[name]
     width = at.stop - at.start
     cube = np.tile(point, (width if width > 1 else levels, 1))

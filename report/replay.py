@@ -1,4 +1,4 @@
-"""What if: a study's recorded curves decided again under other stopping rules, without training anything."""
+"""Replay under another policy: judge a study's recorded curves by other stopping rules, without training."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ _TITLES = ("rule", "stopped", "trained", "saved", "wrong stops", "unknown")
 
 @dataclass(frozen=True)
 class RunUnderRule:
-    """One run under a rule."""
+    """A trial under a rule."""
 
     trial: int
     trained: float  # epochs under the rule, repeated ones included
-    recorded: float  # epochs in the log, likewise
-    ended: float | None  # the epoch at which the rule stopped it, or paused it for good; None: it did neither
-    reason: str  # of that, in the rule's words; "" without it
-    incumbent: float  # the best of the other runs at its last report here, as the rule left them; NaN: there was none
-    wins: bool | None  # its end in the log beats that, which there must be; None: the log holds no end of it
-    beyond: float  # epochs at most that it had still before it where the log ends it and the rule does not
+    recorded: float  # epochs in the log, repeated ones included
+    ended: float | None  # epoch at which the rule stopped it, or paused it and never resumed it; None: neither
+    reason: str  # the rule's reason for this; "" if there is none
+    incumbent: float  # best of the other trials, under the rule, at its last report here; NaN: there was none
+    wins: bool | None  # its recorded final value beats the incumbent; None: the log has no final value
+    beyond: float  # if the log ends it and the rule does not: the most epochs that it could still train
     saved: float  # recorded epochs that the rule does not train
-    wrong: bool | None  # a winner was stopped; None: that is not known
+    wrong: bool | None  # the rule stopped a winner; None: not known
 
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """What a rule comes to on the recorded runs."""
+    """Result of a rule on the recorded trials."""
 
     name: str
     runs: tuple[RunUnderRule, ...]
-    best: Best | None  # that it leaves, by the rule of `study.best`
-    regret: float  # how far that lies behind the log's best, the metric's units; NaN if one is missing
-    stopped: int  # runs that it ended
+    best: Best | None  # best trial under the rule, chosen as `study.best`
+    regret: float  # difference between the log's best and this one, in metric units; NaN if one is missing
+    stopped: int  # trials that it ended
     recorded: float  # epochs of the log
-    trained: float  # those of them that it trains
-    saved: float  # and those that it does not
-    winners: int  # runs that are known to beat the incumbent of their time
+    trained: float  # recorded epochs that it trains
+    saved: float  # recorded epochs that it does not train
+    winners: int  # trials known to beat the incumbent of their time
     wrong: int  # winners that it stopped
-    unknown: int  # runs of which the log does not hold the end
-    unjudged: int  # stops of those: nobody knows whether they were wrong
-    beyond: float  # epochs at most that it would have trained where the log ended a run and the rule did not
+    unknown: int  # trials without a final value in the log
+    unjudged: int  # those of them that it stopped: whether rightly is unknown
+    beyond: float  # the most epochs that it would train in addition, in trials that the log ended and the rule did not
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A study's log under several stopping rules; print it. `replayed["a name"]` is one of them."""
+    """A study's log under several stopping rules. Print it, or get one rule's result by `replayed["a name"]`."""
 
     metric: str
     problem: Problem
@@ -75,7 +75,8 @@ class Replay:
         for rule in self.rules:
             if rule.name == name:
                 return rule
-        raise KeyError(f"there are {', '.join(repr(rule.name) for rule in self.rules)}, not {name!r}")
+        known = ", ".join(repr(rule.name) for rule in self.rules)
+        raise KeyError(f"No rule is named {name!r}. Use one of {known}.")
 
     def __str__(self) -> str:
         log, whole, rules = self.log, len(self.log.runs) - self.log.unknown, (self.log, *self.rules)
@@ -86,21 +87,21 @@ class Replay:
             right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
             table.append("  ".join([name.ljust(widths[0]), *right]))
         beyond = any(r.beyond for r in self.rules)
-        bound = "; at most so many where a rule would train on beyond them" * beyond
-        cut = bool(log.unknown) * f" ({plural(log.unknown, 'run does', 'runs do')} not go to the end)"
+        bound = "; an upper bound if the rule would continue a trial that the log ended" * beyond
+        cut = bool(log.unknown) * f" ({plural(log.unknown, 'trial was', 'trials were')} not trained in full)"
         lines = [
-            f"{plural(len(log.runs), 'run')} and {self.problem.amount(log.recorded)} recorded, "
-            f"{whole} to the end",
+            f"{plural(len(log.runs), 'trial')} and {self.problem.amount(log.recorded)} recorded, "
+            f"{plural(whole, 'trial')} in full",
             "", *table, "",
-            f"saved: of the {self.problem.units} recorded{cut}{bound}",
-            "wrong stops: of runs that beat the best of their time, where there was one",
-            f"regret: how far the best {self.metric} that is left lies behind the best of the log",
+            f"saved: recorded {self.problem.units} that the rule does not train{cut}{bound}",
+            "wrong stops: stopped trials whose final value beats the best at the time of the stop",
+            f"regret: difference between the best {self.metric} in the log and under the rule",
             *(note for rule in self.rules if (note := _unknown(rule, self.problem))),
         ]  # fmt: skip
         return visible("\n".join(lines))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's types; what is not a finite number is None."""
+        """Return all results in JSON types; numbers that are not finite become None."""
         log, *rules = (
             asdict(rule) | {"best": b and {"trial": b.trial, "value": b.value, "epoch": b.epoch}}
             for rule in (self.log, *self.rules)
@@ -123,22 +124,22 @@ def _cells(rule: RuleOutcome) -> tuple[str, ...]:
         f"{least}{numeral(rule.trained)}",
         f"{most}{numeral(rule.saved)}{share}",
         f"{rule.wrong} of {plural(rule.winners, 'winner')}",
-        plural(rule.unknown, "run") if rule.unknown else "none",
+        plural(rule.unknown, "trial") if rule.unknown else "none",
         "none" if rule.best is None else short(rule.best.value),
         short(rule.regret, 3) if math.isfinite(rule.regret) else "",
     )
 
 
 def _unknown(rule: RuleOutcome, problem: Problem) -> str:
-    """What the log does not show of a rule, and why."""
+    """Return a note on what the log does not show about a rule; "" if nothing is missing."""
     stops, left, found = rule.unjudged, rule.unknown - rule.unjudged, []
     if stops:
-        was, whose = plural(stops, "stop was", "stops were"), "that run" if stops == 1 else "those runs"
-        found.append(f"whether {was} right is unknown, for the log does not hold the end of {whose}")
+        was, whose = plural(stops, "stop was", "stops were"), "that trial" if stops == 1 else "those trials"
+        found.append(f"whether {was} right is unknown, because the log has no final value of {whose}")
     if left:
-        end, whom = plural(left, "run ends", "runs end"), "it" if left == 1 else "them"
-        more = f", with at most {problem.amount(rule.beyond)} still to train" if rule.beyond else ""
-        found.append(f"{end} in the log where this rule does not end {whom}{more}")
+        end, whom = plural(left, "trial ends", "trials end"), "it" if left == 1 else "them"
+        more = f" and would train at most {problem.amount(rule.beyond)} more" if rule.beyond else ""
+        found.append(f"{end} early in the log, but this rule does not stop {whom}{more}")
     return f"{rule.name}: {'; '.join(found)}" if found else ""
 
 
@@ -151,34 +152,33 @@ def _finite(value: Any) -> Any:
 
 
 def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | Mapping[str, Policy[Any]]) -> Replay:
-    """A study's recorded curves decided again under other stopping rules: what they would have saved, and got wrong.
+    """Replay a study's recorded curves under other stopping rules: their saved epochs and their wrong stops.
 
-    Nothing is trained, proposed or written. Configurations and their order are the log's; each report that was
-    judged is judged by the rule, on the history as the rule itself would have left it at that moment. A run that it
-    stops ends there: nobody sees its later epochs, and it is an incumbent for its values up to there alone. A pause
-    (Hyperband's) counts as a stop, unless the log paused the run at the same epoch: then it went on where it did in
-    the log. A stop was wrong if the run's end, as recorded, beats the incumbent of that moment; while there is none,
-    as for the first run, it is neither right nor wrong.
+    Nothing is trained, proposed or written. Configurations and their order come from the log. The rule judges each
+    report that was judged, on the history that the rule itself would have produced up to then. If it stops a trial, the
+    trial ends there: its later epochs are hidden, and it can be the incumbent only with its values up to there. A pause
+    (as in Hyperband) counts as a stop, unless the log paused the trial at the same epoch; then the trial resumes as in
+    the log. A stop was wrong if the trial's recorded final value beats the incumbent at the time of the stop. If there
+    was no incumbent, as for the first trial, the stop is neither right nor wrong.
 
-    Only a run that the log holds to its end can tell that: the others are counted as unknown. Where the log ended a
-    run before the rule would, nothing is known of what the rule would have made of it; the run stands as it stood in
-    the log, and what it had before it is told as epochs `beyond` the log: what is saved of the recorded ones is then a
-    bound. So a study trained in full tells all, and
-    one that stopped most of its runs little of rules that are more patient.
+    This needs the final value. Trials that were not trained in full count as unknown. If the log ended a trial before
+    the rule would, the trial keeps its recorded values. The epochs that it could still have trained count as `beyond`,
+    and the saved epochs are then an upper bound. So a study trained in full answers everything; a study that stopped
+    most trials says little about rules that stop less.
 
     Args:
-        study: A Study, finished or running, or a store's path or URL that holds one, which is opened to be read.
-        policies: Those whose `judge` is asked; of `Halting(RandomSearch(), OptimalStopping(K1=2000))` that is the
-            stopping alone. Or mappings of names to them. One that places each trial as it proposes it, such as
-            Hyperband, can only be asked about trials of its own.
+        study: A Study, finished or running; or the path or URL of its store, which is opened for reading.
+        policies: Policies whose `judge` decides, or mappings of names to policies. Only the stopping part of a policy
+            such as `Halting(RandomSearch(), OptimalStopping(K1=2000))` matters. A policy that assigns each trial a
+            bracket when it proposes it, such as Hyperband, can only judge its own trials.
 
     Returns:
-        A Replay, to be printed: for each rule the runs stopped, the epochs saved of those recorded, the winners
-        stopped, what is unknown, and the best that it leaves; `.rules` has them run by run, with reasons.
+        A Replay to print: for each rule the stopped trials, the saved epochs, the stopped winners, the unknown cases
+        and the best trial. `.rules` has the results of each trial, with reasons.
 
     Raises:
-        InvalidInput: For what is no study or no policy, none at all, and a policy that cannot take up these trials.
-        StoreError: When there is no such study.
+        InvalidInput: If `study` is not a study, if there is no policy, or if a policy cannot judge these trials.
+        StoreError: If there is no such study.
 
     Example:
         >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -198,12 +198,13 @@ def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | M
     if isinstance(study, str | os.PathLike):
         study = read_study(study)
     if not isinstance(study, StudyView):
-        raise InvalidInput(f"replay(study, ...): a Study, or the path of its store, not {study!r}")
+        raise InvalidInput(f"replay(study, ...) needs a Study or the path of its store. You gave {study!r}.")
     study.sync()
     problem, events = study.history.problem, list(study.events())
     if not problem.plain:
         raise InvalidInput(
-            "replay(study, ...) compares rules for one goal without constraints, and this study has more"
+            "replay(study, ...) compares rules for one goal without constraints. This study has several goals or "
+            "constraints."
         )
     log = Replayed(problem, events)
     rules = [_rule(name, log, Replayed(problem, events, policy)) for name, policy in named.items()]
@@ -216,7 +217,7 @@ def _rule(name: str, log: Replayed, lived: Replayed) -> RuleOutcome:
     recorded, trained = (math.fsum(getattr(r, name) for r in runs) for name in ("recorded", "trained"))
     return RuleOutcome(
         name, runs, best,
-        regret=goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan,  # 0, not -0
+        regret=goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan,  # + 0.0: no -0
         stopped=sum(r.ended is not None for r in runs), recorded=recorded, trained=trained, saved=recorded - trained,
         winners=sum(r.wins is True for r in runs), wrong=sum(r.wrong is True for r in runs),
         unknown=sum(r.wins is None for r in runs),
@@ -225,9 +226,9 @@ def _rule(name: str, log: Replayed, lived: Replayed) -> RuleOutcome:
 
 
 def _run(t: TrialRecord, log: Replayed, lived: Replayed) -> RunUnderRule:
-    """`t` is the run as the log holds it."""
+    """Return the trial under the rule; `t` is the recorded trial."""
     problem, verdict = log.history.problem, lived.ended.get(t.id)
-    incumbent = lived.incumbents.get(t.id, math.nan)  # without one, as for the first run, it is no case
+    incumbent = lived.incumbents.get(t.id, math.nan)  # NaN, as for the first trial: neither right nor wrong
     wins = not math.isnan(incumbent) and t.complete and problem.goal.better(t.result(problem.goal), than=incumbent)
     ended = verdict or t.complete or t.partial or t.status is Status.FAILED or problem.max_epochs is None
     trained, recorded = lived.trained.get(t.id, 0.0), log.trained.get(t.id, 0.0)
@@ -243,16 +244,16 @@ def _run(t: TrialRecord, log: Replayed, lived: Replayed) -> RunUnderRule:
 
 
 def _named(policies: Sequence[Any]) -> dict[str, Policy[Any]]:
-    """The rules by name: as given, or the policy in words; with a number where a name is taken."""
+    """Return the rules by name: the given name or the policy in words, with a number if it is taken."""
     found: dict[str, Policy[Any]] = {}
     for given in policies:
         for name, policy in given.items() if isinstance(given, Mapping) else [("", given)]:
             if not isinstance(name, str):
-                raise InvalidInput(f"replay: a rule's name is a text, not {name!r}")
-            rule = check_policy("replay asks policies such as Halting(RandomSearch())", policy)
+                raise InvalidInput(f"replay: the name of a rule must be a text. You gave {name!r}.")
+            rule = check_policy("replay needs policies such as Halting(RandomSearch())", policy)
             title = name or (in_words(policy) if is_dataclass(policy) else type(policy).__name__)
             names = [title, *(f"{title} ({n})" for n in range(2, len(found) + 2))]
             found[next(n for n in names if n not in found and n != LOG)] = rule
     if not found:
-        raise InvalidInput("replay(study, policy): give the stopping rules to be tried, one policy or several")
+        raise InvalidInput("replay(study, policy) got no policy. Give one or more stopping rules.")
     return found

@@ -1,4 +1,4 @@
-"""What happened when: the best so far, who trained what, and the rungs, folded from the log event by event."""
+"""The story of a search: best so far, attempts of the workers and rungs, folded from the log event by event."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Stretch:
     attempt: int
     worker: str
     start: float  # since the epoch
-    end: float  # the last sign of life, until it is let go of
-    choosing: float = 0.0  # before it began
-    judging: float = 0.0  # in it
+    end: float  # the last heartbeat; later the release
+    choosing: float = 0.0  # before its start
+    judging: float = 0.0  # within it
     training: float = 0.0  # in epochs, validation excluded
     validation: float = 0.0
     checkpoint: float = 0.0
     slept: float = 0.0  # the machine was asleep
     epochs: float = 0.0
-    fate: str = "running"  # the status it ended with, or "lost"
+    fate: str = "running"  # its final status, or "lost"
 
     @property
     def other(self) -> float:
@@ -39,16 +39,16 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a search had cost at some time."""
+    """Cost of a search up to some time."""
 
-    epochs: float  # trained by all until then
-    seconds: float  # since the first trial began
-    cost: float  # as trials reported it
+    epochs: float  # trained by all trials
+    seconds: float  # since the first trial started
+    cost: float  # as reported by trials
 
 
 @dataclass(frozen=True, slots=True)
 class NewBest(Cost):
-    """The best run was another, or came to another value."""
+    """A change of the best trial or of its value."""
 
     trial: int
     value: float
@@ -56,7 +56,7 @@ class NewBest(Cost):
 
 @dataclass
 class Story:
-    """The fold; `fold` takes the events in their order, as many at a time as there are."""
+    """The fold of the log. Call `fold` with the events in their order, any number at a time."""
 
     problem: Problem
     position: int = 0  # events folded
@@ -66,18 +66,18 @@ class Story:
     cost: float = 0.0
     steps: list[NewBest] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
-    rungs: set[float] = field(default_factory=set)  # epochs at which runs were to be compared, and the last
-    # trial -> epoch at which it came to a rung -> what was decided
+    rungs: set[float] = field(default_factory=set)  # epochs at which trials are compared, and max_epochs
+    # trial -> epoch at which it reached a rung -> verdict
     compared: dict[int, dict[float, Verdict]] = field(default_factory=dict)
-    stop: ev.Reported | None = None  # the last by the chance to win
-    # audited trial -> the chances to win that were stated of it, each with what it had to beat
+    stop: ev.Reported | None = None  # the last stop by the probability to win
+    # audited trial -> its stated probabilities to win, each with the value to beat
     stated: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
-    tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> of its last failure
-    ends: dict[int, Cost] = field(default_factory=dict)  # trial -> what all had cost when it last reported
+    tracebacks: dict[int, str] = field(default_factory=dict)  # trial -> traceback of its last failure
+    ends: dict[int, Cost] = field(default_factory=dict)  # trial -> cost of the search at its last report
     _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
-    _until: dict[int, float] = field(default_factory=dict)  # trial -> the rung it trains towards
-    _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch it goes on from
+    _until: dict[int, float] = field(default_factory=dict)  # trial -> its next rung
+    _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch from which it resumes
     _runs: list[TrialBuilder] = field(default_factory=list)
     _top: TopTrial = field(default_factory=TopTrial)
 
@@ -114,7 +114,7 @@ class Story:
         return self
 
     def _led(self, event: ev.Event) -> None:
-        """Note where the best, by the one rule of haltune.log.scores, is another run or has another value."""
+        """Record a change of the best trial, by the rule of haltune.log.scores, or of its value."""
         match event:
             case ev.Started():
                 self._runs.append(TrialBuilder.of(event, None, self.problem))
@@ -160,7 +160,7 @@ class Story:
         if held is None or epochs <= 0:
             return
         if e.copied:
-            self._at[e.trial] = e.epoch  # an earlier attempt paid for it
+            self._at[e.trial] = e.epoch  # counted in an earlier attempt
             return
         seconds = e.seconds if math.isfinite(e.seconds) else 0.0
         validation = min(e.validation or 0.0, seconds)
@@ -174,11 +174,11 @@ class Story:
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
         self.ends[e.trial] = Cost(epochs=self.epochs, seconds=e.at - self.begun, cost=self.cost)
         grid, until = self.problem.in_points().grid, self._until.get(e.trial, math.inf)
-        early = grid.slack * grid.every if grid else 0.0  # so much a report may come before its point
+        early = grid.slack * grid.every if grid else 0.0  # a report may come before its point by this much
         if not until and grid and "rank" in e.verdict.evidence:
             self.rungs.add(until := grid.position(math.floor(grid.points(e.epoch) + grid.slack)))
         if until and e.epoch + early >= until and e.verdict.action is not Action.UNJUDGED:
-            self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict  # it came to a rung
+            self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict  # it reached a rung
             if e.verdict.action is Action.CONTINUE:
                 self._towards(e.trial, e.verdict.until)
         self.stop = e if tells(e) and e.verdict.stops else self.stop
@@ -196,6 +196,6 @@ class Story:
 
 
 def tells(event: ev.Event) -> TypeGuard[ev.Reported]:
-    """Whether a report was judged by the chance to win, and has one."""
+    """Return whether a report was judged by its probability to win."""
     evidence = event.verdict.evidence if isinstance(event, ev.Reported) else {}
     return isinstance(evidence.get("p_win"), float) and evidence.get("basis") == "solved"

@@ -1,4 +1,4 @@
-"""A search in a few lines of plain text: the best configuration, and what stopping saved."""
+"""Summary of a search in a few lines of plain text: the best configuration and the saved epochs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from haltune.study.messages import lead_of, shared_error
 
 from .digest import Digest, KeptCheckpoints, Source, digest
 
-_LISTED = 20  # runs of a front
+_LISTED = 20  # trials of a front
 IDLE = "no process trains now, but the search is not over: start its program again to continue it"
-MEANS = 0.05  # seconds: less would be written "0.0 s"
+MEANS = 0.05  # seconds; a shorter time would be written as "0.0 s"
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def summary(study: Source) -> str:
-    """A search in a few lines: the best configuration, the trials, what stopping early saved, and how it stands.
+    """Return a summary of a search: best configuration, trials, epochs saved by early stopping, and its state.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Returns:
-        The lines, harmless to a terminal.
+        A few lines, without control characters.
 
     Raises:
-        InvalidInput: For anything else.
+        InvalidInput: If `study` is neither.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -76,7 +76,7 @@ def _found(facts: Digest) -> list[str]:
 
 
 def how_it_stands(facts: Digest) -> str:
-    """Whether the search is over, and what to do where nobody trains though it is not."""
+    """Return the state of the search, and what to do if it is not over but no process trains."""
     if facts.idle:
         return IDLE
     if facts.held:
@@ -112,25 +112,29 @@ def spending(facts: Digest) -> str:
 
 
 def within(seconds: float) -> str:
-    """ " in 4 min"; "" for a time that is too short to mean anything."""
+    """Return " in 4 min"; "" if the time is too short to matter."""
     return f" in {duration(seconds)}" if seconds >= MEANS else ""
 
 
 def saved_share(facts: Digest) -> str:
-    """The share of full training that was saved: 14%, below 1%."""
+    """Return the saved share of full training: 14%, below 1%."""
     return f"{facts.saved_share:.0%}" if facts.saved_share >= 0.01 else "below 1%"
 
 
 def trained_again_line(facts: Digest) -> str:
-    """What was trained twice, to follow what was trained; "" if nothing was."""
+    """Return the text on epochs that were trained twice, to append; "" if there are none."""
     return f"; {facts.problem.amount(facts.again)} lost and trained again" if facts.again else ""
 
 
 def sparkline(trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS) -> str:
-    """The curve as one line of text, at most `width` characters: column k holds the last report of its epochs.
+    """Return the curve as one line of text; column k holds the last report of its epochs.
 
-    span: the scores drawn lowest and highest. last: the epoch at the right end. Columns without a
-    finite value are blank.
+    Args:
+        trial: The trial.
+        span: The scores at the bottom and at the top.
+        last: The epoch at the right end.
+        width: The most characters.
+        bars: The characters, from low to high. Columns without a finite value are blank.
     """
     width = max(1, min(width, round(last)))
     text = [" "] * width

@@ -270,7 +270,9 @@ def test_what_the_core_asks_for_above_it_is_there() -> None:
         "haltune.launch.processes:run", "haltune.callbacks.keras.saving:load_model",
         "haltune.callbacks.keras.saving:load_best", "haltune.report.page:write",
     }  # fmt: skip
-    with pytest.raises(NotSupported, match=r"study\.sing: .*not installed as a package.*; call haltune\.song\(study\)"):
+    with pytest.raises(
+        NotSupported, match=r"study\.sing needs .*not installed as a package.* Call haltune\.song\(study\)"
+    ):
         above("song", "study.sing", "haltune.song(study)")
 
 

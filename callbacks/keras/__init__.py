@@ -1,21 +1,21 @@
 """The callback for Keras 3, on any of its backends.
 
-It reports after every epoch that measured the metric: the epochs trained, or the steps of the optimizer, as the
-study counts. With `every=` it also reports within an epoch, where it can stop but not pause. A pause saves the whole
-model and the random state at the end of the epoch; a fit that resumes from it, in any process, equals one that never
-paused. Under a strategy of TensorFlow call trial.load_model() within its scope.
+It reports after every epoch that measured the metric. The position is the number of trained epochs or of optimizer
+steps, in the study's unit. With `every=` it also reports within an epoch, where it can stop but not pause. A pause
+saves the whole model and the random state at the end of the epoch. A fit that resumes from it, in any process, equals
+one without a pause. Under a TensorFlow strategy, call trial.load_model() within its scope.
 
-Before the first pause of a kind of model the file is loaded once on the CPU, to
-test it: if Keras cannot load it (a loss of your own, a lambda), the trial does not pause, with one warning. Then use
+Before the first pause of each kind of model, haltune tests the file: it loads it once on the CPU. If Keras cannot load
+it (because of a custom loss or a lambda), the trial does not pause, with one warning. Then use
 trial.load_model(make_model), which builds the model by your function.
 
-These start again in a resumed fit: the state of other callbacks (ReduceLROnPlateau, EarlyStopping), the order of data
-that shuffles itself (tf.data, generators, several workers of a PyDataset), the place in the data with steps_per_epoch,
-and TensorFlow's own tf.random within layers. With TensorFlow, seed with keras.utils.set_random_seed: otherwise it
-shuffles arrays differently in every process.
+In a resumed fit, these start again: the state of other callbacks (ReduceLROnPlateau, EarlyStopping), the order of data
+that shuffle themselves (tf.data, generators, several workers of a PyDataset), the position in the data with
+steps_per_epoch, and TensorFlow's own tf.random within layers. With TensorFlow, set the seed by
+keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
-After an exception Keras calls no callback: keep the fit inside `with trial:`. Without `every=` no hook works on
-batches: one would disable JAX's asynchronous dispatch.
+After an exception Keras calls no callback, so keep the fit inside `with trial:`. Without `every=` no hook runs on
+batches, because such a hook would disable JAX's asynchronous dispatch.
 """
 
 from __future__ import annotations
@@ -44,30 +44,29 @@ else:
 
 __all__ = ["HaltuneCallback", "load_best", "load_model"]
 
-_OURS = 2  # a bit of model.stop_training: as true as the True of other callbacks, and distinct from it
+_OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
-    """Reports the goal's metric to a trial, and stops or pauses the fit when the policy says so.
+    """Callback that reports the goal's metric to a trial, and stops or pauses the fit when the policy decides so.
 
-    Put it behind callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and
-    CSVLogger and the callbacks of tracking services are called after it and log, with the other metrics,
-    haltune_verdict (0 going on, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
+    Put it after callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and CSVLogger and the
+    callbacks of tracking services are called after it. With the other metrics they log haltune_verdict (0 continues,
+    1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The name of the metric in Keras' logs. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
-        record: "all" scalars of the epoch's logs are stored with the report, or the "monitor" only. Default: "all".
-        every: Report also after so many batches of an epoch, and after twice as many, and so on. Default: None, after
-            epochs only.
-        validation: What `every` evaluates: (x, y), a dataset, or whatever model.evaluate takes. Its metrics are called
-            as in an epoch's logs, "val_loss". Default: None, the metrics of training in the epoch so far.
+        record: "all" stores all scalars of the epoch's logs with the report, "monitor" only this one. Default: "all".
+        every: Number of batches between reports within an epoch. Default: None, report after epochs only.
+        validation: The data that `every` evaluates: (x, y), a dataset, or any input of model.evaluate. The metrics have
+            the names of an epoch's logs, "val_loss". Default: None, use the training metrics of the epoch so far.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and when a resumed
-            trial trains another model than trial.load_model() gives.
-        NotSupported: For a fit of several processes.
+        InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if a resumed trial
+            trains another model than that of trial.load_model().
+        NotSupported: If the fit has several processes.
 
     Example:
         ::
@@ -116,7 +115,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _hear_batches(self) -> None:
         if self._every is not None:
-            self.on_train_batch_end = self._batch_ends  # Keras looks whether a callback has one
+            self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in super().__getstate__().items() if k != "on_train_batch_end"}
@@ -128,24 +127,24 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _setup(self) -> None:
         trial = self.trial
         checkpoint = trial.checkpoint if trial.epoch > 0 else None
-        # the file that the trial resumes from, if it is of haltune, until the first epoch starts
+        # the file from which the trial resumes, if haltune wrote it, until the first epoch starts
         self._resumed = checkpoint if checkpoint is not None and checkpoint.endswith(saving.OURS) else None
-        self._proven = self._resumed is not None  # a file of this model was loaded
+        self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._in_epoch = self._validated = False
 
-    # Keras gives every callback its model; held weakly, as no hook lets us drop it after an exception.
+    # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
 
     def set_model(self, model: Any) -> None:
         self._model_ref = weakref.ref(model)
 
     @property
     def model(self) -> Any:
-        """The model in training; None outside a fit."""
+        """The model during a fit; otherwise None."""
         ref = self.__dict__.get("_model_ref")
         return ref() if ref else None
 
-    # the hooks, in the order Keras calls them
+    # the hooks, in Keras' order
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         surroundings.refuse_many_processes()
@@ -162,12 +161,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.epoch == 0:
             for sentence in surroundings.advice(self.trial, self, listed):
                 reporter.advise(sentence)
-        if self._resumed is not None and not _fresh(self.model):  # now, as setting a fit up draws numbers too
+        if self._resumed is not None and not _fresh(self.model):  # here, because the setup of a fit draws numbers
             try:
                 saving.restore_randomness(self.model, self._resumed)
             except (OSError, BadZipFile) as error:  # deleted since the model was loaded
                 why = f"the random state in {self._resumed} cannot be read ({error})"
-                reporter.warn_once("random", f"{why}: dropout and shuffling do not continue as they would have")
+                reporter.warn_once("random", f"{why}, so dropout and shuffling differ from an uninterrupted training")
         schedules = [c.schedule for c in listed if type(c).__name__ == "LearningRateScheduler"]
         reporter.schedule = lambda: surroundings.still_to_fall(self.model, params, schedules)
         reporter.defer(Interruption.within("fit", "keras."))
@@ -180,9 +179,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
         if resumed is not None and starts and _fresh(self.model):
             raise InvalidInput(
-                f"trial {self.trial.id} continues after {self.trial.unit} {self.trial.epoch:g}, but the optimizer of "
-                "this model has not taken a step: begin with model = trial.load_model() or make_model(**trial.config), "
-                "and do not compile what it loads again"
+                f"Trial {self.trial.id} continues after {self.trial.unit} {self.trial.epoch:g}, but the optimizer of "
+                "this model has not made a step. Start with model = trial.load_model() or make_model(**trial.config), "
+                "and do not compile the loaded model again."
             )
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -193,10 +192,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validated = self._in_epoch
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """on_train_batch_end, with every=."""
+        """Hook on_train_batch_end, used with every=."""
         batches, reporter = (self.params or {}).get("steps"), self._reporter
         if (batch + 1) % (self._every or 1) or batch + 1 == batches:
-            return  # the end of the epoch reports
+            return  # the report comes at the end of the epoch
         if batches is None and self.trial.unit == "epoch":
             raise InvalidInput(
                 "every= in a study that counts epochs needs the number of batches, which Keras does not know in the "
@@ -223,15 +222,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trained = self._reporter, self._position(epoch + 1)
         self._in_epoch = False
         if int(self.model.stop_training) & _OURS:
-            return  # it stopped within the epoch
+            return  # the fit was stopped within the epoch
         logs = {} if logs is None else logs
         named = plain_names(self.model, logs, (self.monitor, *reporter.measures.others))
         self._last_logs = list(named)
         if self.monitor in named:
             reporter.report(named[self.monitor], trained, scalars(named))
         elif reporter.silent and (self._validated or not self.monitor.startswith("val_")):
-            # with validation_freq > 1 val_ names are absent in between; other absences are misspellings
-            raise self._missing("in the first epoch that had it to log")
+            # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt
+            raise self._missing("in the first epoch that should log it")
         reporter.heed(trained)
         self._heed_others()
         if self.trial.epoch == min(trained, self.trial._horizon or trained):
@@ -259,7 +258,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter.leave()
 
     def _heed_others(self) -> None:
-        """What EarlyStopping or another callback ends, before this one or behind it, is not paused."""
+        """Do not pause a fit that EarlyStopping or another callback ends, called before or after this one."""
         if int(self.model.stop_training) & True:
             self._reporter.ends_by_itself()
 
@@ -284,7 +283,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
 
 def _iterations(model: Any) -> int | None:
-    """The steps that the optimizer of a model has taken; None without one."""
+    """Return the number of steps of a model's optimizer; None without an optimizer."""
     from keras import ops
 
     _sync(model)
@@ -293,21 +292,21 @@ def _iterations(model: Any) -> int | None:
 
 
 def _fresh(model: Any) -> bool:
-    """True for a model whose optimizer has not taken a step."""
+    """Return whether a model's optimizer has not made a step."""
     return _iterations(model) == 0
 
 
 def _sync(model: Any) -> None:
-    """Put what JAX has trained so far into the model."""
+    """Write the state that JAX has trained so far into the model."""
     getattr(model, "jax_state_sync", lambda: None)()
 
 
 def _no_end() -> int:
-    raise NotSupported("Keras cannot resume within an epoch, and this one is the last")
+    raise NotSupported("Keras cannot resume within an epoch, and this is the last epoch")
 
 
 def evaluated(model: Any, validation: Any) -> dict[str, float]:
-    """Evaluate a model in the middle of an epoch; means of training metrics and random numbers go on as if not."""
+    """Evaluate a model within an epoch, without effect on the means of training metrics or on random numbers."""
     from keras import ops
 
     _sync(model)
@@ -322,15 +321,15 @@ def evaluated(model: Any, validation: Any) -> dict[str, float]:
 
 
 def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
-    """Return the logs of an epoch under names that are the same in every trial.
+    """Return the logs of an epoch with names that are the same in every trial.
 
-    Keras calls a metric without a name after its class: "auc" for the first keras.metrics.AUC() of a process, then
-    "auc_1", "auc_2". Here the metrics of a model are numbered within the model. A name that the study reads stays.
+    Keras names a metric without a name after its class: "auc" for the first keras.metrics.AUC() of a process, then
+    "auc_1", "auc_2". Here the metrics are numbered within each model. A name that the study reads does not change.
 
-    Raises InvalidInput if a name of `wanted` may be either of two metrics.
+    Raises InvalidInput if a name in `wanted` could be either of two metrics.
     """
     metrics = list(_metrics(model))
-    numbers: dict[str, dict[str, int]] = {}  # name that Keras makes of a class -> metric's name -> its number
+    numbers: dict[str, dict[str, int]] = {}  # Keras' name for a class -> metric's name -> its number
     for _, metric in metrics:
         if (found := _numbered(metric)) is not None:
             numbers.setdefault(found[0], {})[metric.name] = found[1]
@@ -344,8 +343,8 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
         either = [m for key, m in metrics if bare in (key, renamed.get(key))]
         if len(either) > 1:
             raise InvalidInput(
-                f"{name!r} may be either of {len(either)} metrics of this model, as Keras numbers metrics without a "
-                f"name. Give each metric a name of its own: {type(either[0]).__name__}(name='my_{bare}')."
+                f"{name!r} could be any of {len(either)} metrics of this model, because Keras numbers metrics without "
+                f"a name. Give each metric a name, {type(either[0]).__name__}(name='my_{bare}')."
             )
     found_logs = {}
     for key, value in logs.items():
@@ -361,13 +360,13 @@ def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
         lists = [*getattr(metric, "_flat_metrics", ()), *getattr(metric, "_flat_weighted_metrics", ())]
         if not lists:
             yield metric.name, metric
-        for one in filter(None, lists):  # of compile(metrics=, weighted_metrics=), a list for each output
+        for one in filter(None, lists):  # from compile(metrics=, weighted_metrics=), a list for each output
             prefix = f"{one.output_name}_" if one.output_name else ""
             yield from ((prefix + m.name, m) for m in one.metrics)
 
 
 def _numbered(metric: Any) -> tuple[str, int] | None:
-    """Return the name that Keras makes of a metric's class, and the number behind it; None for another name."""
+    """Return Keras' name for a metric's class, and its number; None if the metric has another name."""
     from keras.src.utils.naming import to_snake_case
 
     stem = to_snake_case(type(metric).__name__)

@@ -1,13 +1,13 @@
 """The file of a Keras training: written for a pause, loaded again, and tested before the training stops.
 
-- `.keras`: the whole model as Keras writes it. The random state lies in the comment of that zip archive: a member of
-  its own would make keras.saving.load_model unpack the whole archive, weights and all, to a temporary folder.
-- `.weights.h5`: weights and optimizer alone, for a model that the user's own function builds. The random state, and
-  the shapes with which the model was built, lie next to it, in NAME.random.
+- `.keras`: the whole model as Keras writes it. The random state is in the comment of this zip archive, because an
+  additional member would make keras.saving.load_model unpack the whole archive to a temporary folder.
+- `.weights.h5`: weights and optimizer only, for a model that the user's function builds. The random state, and the
+  shapes with which the model was built, are next to it in NAME.random.
 
-A model of one's own classes or functions may be saved and yet not be loaded. So the first file of each structure (the
-classes and functions that a model is made of) is loaded on the CPU and compared with the model. The answer holds for
-all models of this structure.
+A model with custom classes or functions may be saved but not loaded. So the first file of each structure (the set of a
+model's classes and functions) is loaded on the CPU and compared with the model. The result holds for all models of this
+structure.
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ from .. import randomness
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
 _BESIDE = ".random"
-_COMMENT_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch take 14 kB of it
+_COMMENT_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch use 14 kB of it
 _MARK = b"haltune1"
-_SHOWN = 200  # characters of an error of Keras, which prints whole configurations
+_SHOWN = 200  # characters shown of a Keras error, which can contain whole configurations
 _ADVICE = (
-    "begin with model = trial.load_model(make_model), which builds the model by your function and loads its weights "
-    "and its optimizer; or give Keras what it lacks: classes and functions of your own need "
-    "@keras.saving.register_keras_serializable() or trial.load_model(custom_objects={'Net': Net}), "
-    "lambdas trial.load_model(safe_mode=False)"
+    "start with model = trial.load_model(make_model), which builds the model by your function and loads its weights "
+    "and its optimizer; or register your classes and functions by @keras.saving.register_keras_serializable() or "
+    "trial.load_model(custom_objects={'Net': Net}); for lambdas use trial.load_model(safe_mode=False)"
 )
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How a program loads a trial's model, as it asks for it when the trial starts."""
+    """The way in which a program loads a trial's model, recorded when the trial starts."""
 
-    by_function: bool = False  # it builds the model: weights and optimizer alone are saved
-    shapes: bool = False  # the function leaves it to the first batch with which shapes
+    by_function: bool = False  # a function builds the model; only weights and optimizer are saved
+    shapes: bool = False  # the function leaves the shapes to the first batch
     options: Mapping[str, Any] = field(default_factory=dict)  # of keras.saving.load_model
 
 
 _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
-_ANSWERS: dict[Hashable, str | None] = {}  # structure -> why a file of it is not loaded; None: it is
+_ANSWERS: dict[Hashable, str | None] = {}  # structure -> why its file cannot be loaded; None: it can
 
 
 def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """The model of a resumed trial, compiled and as it was when it was paused; None for a trial that starts.
+    """Load the model of a resumed trial, compiled, in its state at the pause. Return None if the trial starts.
 
-    The random state is set as it was, too. Users call it as trial.load_model(). Call it when the trial starts, too:
-    before a pause haltune tries whether what is saved could be loaded this way.
+    It also restores the random state. Users call it as trial.load_model(). Call it also when a trial starts, because
+    haltune tests before a pause whether the saved file can be loaded in this way.
 
     Args:
         trial: The trial to train.
-        make_model: Gives a compiled model, for models whose file Keras cannot load. Then make_model(**trial.config) is
-            returned, for a resumed trial with the weights and the optimizer that it had. Default: None.
-        options: Those of keras.saving.load_model, such as custom_objects.
+        make_model: A function that returns a compiled model, for models whose file Keras cannot load. Then
+            make_model(**trial.config) is returned; for a resumed trial, with its weights and its optimizer. Default:
+            None.
+        options: Arguments of keras.saving.load_model, such as custom_objects.
 
     Raises:
-        InvalidInput: When the trial's checkpoint is no .keras file, or not of the model that make_model gives.
+        InvalidInput: If the trial's checkpoint is not a .keras file, or not of make_model's model.
 
     Example:
         model = trial.load_model() or build(trial.config)
@@ -81,7 +81,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
         _CHOSEN[trial] = Loading(options=dict(options))
         return None if trial.checkpoint is None else _load(trial.checkpoint, "trial", options)
     if options:
-        raise InvalidInput(f"trial.load_model(make_model) loads no file of a whole model: leave out {[*options]}")
+        raise InvalidInput(f"trial.load_model(make_model) does not load a whole model. Remove {[*options]}.")
     model = _made(make_model, trial.config)
     _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
     if trial.checkpoint is not None:
@@ -91,27 +91,27 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
 
 
 def load_best(best: Best, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """The model of the best trial, compiled, after the epoch that it counts for. Users call study.best.load_model().
+    """Load the best trial's model, compiled, after the epoch that counts. Users call study.best.load_model().
 
-    It sets no random state.
+    It does not set the random state.
 
     Args:
-        best: What study.best gives.
-        make_model: Gives a compiled model, as for trial.load_model(make_model): make_model(**best.config) is returned,
-            with the weights and the optimizer of the best trial. Default: None, the model is in the file.
-        options: Those of keras.saving.load_model, such as custom_objects.
+        best: The value of study.best.
+        make_model: A function that returns a compiled model, as in trial.load_model(make_model). Then
+            make_model(**best.config) is returned with the weights and the optimizer of the best trial. Default: None,
+            the file has the model.
+        options: Arguments of keras.saving.load_model, such as custom_objects.
 
     Raises:
-        InvalidInput: When no model was kept, and when the file is no .keras file, or not of the model that make_model
-            gives.
+        InvalidInput: If no model was kept, or if the file is not a .keras file or not of make_model's model.
 
     Example:
         study.best.load_model().predict(x)
     """
     if best.checkpoint is None:
         raise InvalidInput(
-            f"no model of trial {best.trial} was kept: train with HaltuneCallback(trial), which keeps the best one and "
-            "warns if it cannot, unless the study has Checkpointing(keep=0)."
+            f"No model of trial {best.trial} was kept. Train with HaltuneCallback(trial), which keeps the best model "
+            "or warns if it cannot. Checkpointing(keep=0) keeps none."
         )
     if make_model is None:
         return _load(best.checkpoint, "study.best", options)
@@ -123,23 +123,23 @@ def load_best(best: Best, make_model: Callable[..., Any] | None = None, **option
 def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
     if not callable(make_model) or (hasattr(make_model, "fit") and not isinstance(make_model, type)):
         raise InvalidInput(
-            "trial.load_model(make_model) takes the function that makes a compiled model from trial.config, "
-            f"not {type(make_model).__name__}: it calls make_model(**trial.config)"
+            f"make_model is a {type(make_model).__name__}. Give trial.load_model a function that returns a compiled "
+            "model; it is called as make_model(**trial.config)."
         )
     model = make_model(**config)
     if not hasattr(model, "load_weights"):
-        raise InvalidInput(f"make_model(**trial.config) is to return a Keras model, not {model!r}")
+        raise InvalidInput(f"make_model(**trial.config) returned {model!r}. Return a Keras model.")
     return model
 
 
 def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
-    """The model of a file, for a "trial" with its random state. Raises what Keras raises, with advice."""
+    """Load a model from a file; if whose is "trial", restore the random state. Keras' errors get a note with advice."""
     _need(path)
     if path.endswith(WEIGHTS_SUFFIX):
         raise InvalidInput(
-            f"the trial's checkpoint {path!r} holds weights and optimizer alone, as its training began with "
-            "trial.load_model(make_model), or Keras cannot write down how the model is built: give load_model the "
-            "function that builds it, trial.load_model(make_model) or study.best.load_model(make_model)"
+            f"The trial's checkpoint {path!r} has weights and optimizer only, because its training started with "
+            "trial.load_model(make_model), or because Keras cannot serialize the model. Give the function that builds "
+            "the model, trial.load_model(make_model) or study.best.load_model(make_model)."
         )
     from keras import saving
 
@@ -148,8 +148,8 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
     except Exception as error:
         if "Lambda" in str(error) and "safe_mode" in str(error):
             raise InvalidInput(
-                f"the model in {path} holds a lambda, code that Keras runs only where you say that you trust the file: "
-                f"{whose}.load_model(safe_mode=False); or {whose}.load_model(make_model), by your function"
+                f"The model in {path} has a lambda, code that Keras runs only if you trust the file. If you do, call "
+                f"{whose}.load_model(safe_mode=False). Otherwise call {whose}.load_model(make_model)."
             ) from error
         error.add_note(f"haltune: {_ADVICE.replace('trial.', f'{whose}.')}")
         raise
@@ -159,9 +159,9 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
 
 
 def _load_into(model: Any, path: str) -> None:
-    """Set weights and optimizer of a model that was just made. Raises InvalidInput for a file of another model."""
+    """Set weights and optimizer of a new model. Raises InvalidInput if the file is from another model."""
     _need(path)
-    strategy = getattr(model, "distribute_strategy", None)  # of TensorFlow, under which it was made
+    strategy = getattr(model, "distribute_strategy", None)  # the TensorFlow strategy under which it was made
     with nullcontext() if strategy is None else strategy.scope():
         if not model.built:
             if path.endswith(WEIGHTS_SUFFIX):
@@ -169,29 +169,30 @@ def _load_into(model: Any, path: str) -> None:
             else:
                 with zipfile.ZipFile(path) as archive:
                     model.build_from_config(json.loads(archive.read("config.json")).get("build_config"))
-            model.built = True  # Keras builds the layers of a subclass by calling it, and does not say so
+            model.built = True  # Keras builds a subclass's layers by calling it, and does not record it
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and not optimizer.built:
-            optimizer.build(model.trainable_variables)  # else Keras would leave its variables in the file
+            optimizer.build(model.trainable_variables)  # otherwise Keras would not load its variables
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", "Skipping variable loading")
                 model.load_weights(path)
         except (ValueError, UserWarning) as error:
             raise InvalidInput(
-                f"the weights and the optimizer in {path} are not those of the model that make_model gives: it has "
-                "to build the same layers, and to compile the same optimizer, whenever it is called with the same "
-                f"configuration ({error})"
+                f"The weights and the optimizer in {path} do not fit make_model's model ({error}). For the same "
+                "configuration, make_model must always build the same layers and compile the same optimizer."
             ) from error
 
 
 def _need(path: str) -> None:
     if not path.endswith(OURS):
-        raise InvalidInput(f"the trial's checkpoint {path!r} is no .keras file: load it with what wrote it")
+        raise InvalidInput(
+            f"The trial's checkpoint {path!r} is not a .keras file. Load it with the program's own code."
+        )
 
 
 def _beside(path: str) -> dict[str, Any]:
-    """What lies next to a file of weights. Raises InvalidInput when it is damaged."""
+    """Return the contents of NAME.random next to a file of weights. Raises InvalidInput if it is damaged."""
     try:
         found = json.loads(Path(path + _BESIDE).read_bytes())
         return {name: found[name] for name in ("random", "build")}
@@ -203,17 +204,17 @@ def _beside(path: str) -> dict[str, Any]:
 
 
 def suffix(trial: Trial) -> str:
-    """The ending of the file that a trial pauses with."""
+    """Return the suffix of a paused trial's file."""
     return WEIGHTS_SUFFIX if _CHOSEN.get(trial, Loading()).by_function else MODEL_SUFFIX
 
 
 def kept_suffix(trial: Trial, model: Any) -> str:
-    """The ending of the best trial's file: weights alone where Keras cannot write down how the model is built."""
+    """Return the suffix of the best trial's file: weights only, if Keras cannot serialize the model."""
     return suffix(trial) if _unwritten(model) is None else WEIGHTS_SUFFIX
 
 
 def write(model: Any, path: Path) -> None:
-    """Save `model`, or its weights, and the random state. Raises what Keras raises, OSError on a full disk."""
+    """Save `model`, or its weights, and the random state. Raises Keras' errors, and OSError if the disk is full."""
     state = capture_randomness(model)
     if path.name.endswith(WEIGHTS_SUFFIX):
         model.save_weights(str(path))
@@ -223,8 +224,8 @@ def write(model: Any, path: Path) -> None:
     comment = _MARK + zlib.compress(json.dumps(state).encode(), 9)
     if len(comment) > _COMMENT_LIMIT:
         raise ValueError(
-            f"the random state takes {len(comment)} bytes and a .keras file has room for {_COMMENT_LIMIT}: "
-            "are there thousands of dropout layers?"
+            f"the random state has {len(comment)} bytes, more than the {_COMMENT_LIMIT} that a .keras file can hold, "
+            "perhaps because the model has thousands of dropout layers"
         )
     model.save(str(path))
     with zipfile.ZipFile(path, "a") as archive:
@@ -232,17 +233,17 @@ def write(model: Any, path: Path) -> None:
 
 
 def write_tried(model: Any, path: Path, trial: Trial) -> None:
-    """Save the state of a training that is to pause. Raises NotSupported when it could not be loaded again."""
+    """Save the state of a training for a pause. Raises NotSupported if it cannot be loaded again."""
     loading = _CHOSEN.get(trial, Loading())
     if loading.by_function:
         if loading.shapes and not model.get_build_config():
             raise NotSupported(
-                "make_model gives a model that is not built, and Keras does not know its shapes: give it an "
-                "Input, or call its build(shape) in make_model"
+                "make_model returns a model that is not built, and Keras does not know its shapes: add an Input, or "
+                "call build(shape) in make_model"
             )
         return write(model, path)
     if (why := _unwritten(model)) is not None:
-        raise NotSupported(f"Keras cannot write down how this model is built ({why}): {_ADVICE}")
+        raise NotSupported(f"Keras cannot serialize this model ({why}): {_ADVICE}")
     from keras import saving
 
     options = loading.options
@@ -259,7 +260,7 @@ def write_tried(model: Any, path: Path, trial: Trial) -> None:
 
 
 def _unwritten(model: Any) -> str | None:
-    """Why Keras has no words for a model, such as a class of one's own without get_config; None where it has."""
+    """Return why Keras cannot serialize a model, such as a custom class without get_config; None if it can."""
     from keras import saving
 
     try:
@@ -270,10 +271,10 @@ def _unwritten(model: Any) -> str | None:
 
 
 def _parts(config: Any) -> Iterator[tuple[str, ...]]:
-    """The classes and functions that a model is made of."""
+    """Yield the classes and functions of a model."""
     if isinstance(config, Mapping):
         if "class_name" in config:
-            name = config["config"] if isinstance(config.get("config"), str) else ""  # of a function
+            name = config["config"] if isinstance(config.get("config"), str) else ""  # the name of a function
             yield (*(str(config.get(key)) for key in ("module", "class_name", "registered_name")), name)
         config = list(config.values())
     for inner in config if isinstance(config, (list, tuple)) else ():
@@ -281,16 +282,16 @@ def _parts(config: Any) -> Iterator[tuple[str, ...]]:
 
 
 def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
-    """Why the file that `model` was saved to does not give it back; None when it does.
+    """Return why the file of `model` cannot restore it; None if it can.
 
-    Raises OSError and MemoryError, which are no answer. Draws no random number.
+    Raises OSError and MemoryError, which show nothing about the file. It draws no random numbers.
     """
     from keras import device, saving
 
     state = capture_randomness(model)
     cpu: AbstractContextManager[Any] = nullcontext()
-    with suppress(Exception):  # a JAX without a CPU backend
-        # a second model takes no memory of the accelerator. Not "cpu:0": on torch variables lose their kind there
+    with suppress(Exception):  # JAX may have no CPU backend
+        # so that the second model uses no accelerator memory; not "cpu:0", where torch variables lose their kind
         cpu = device("cpu")
     twin = None
     try:
@@ -300,16 +301,16 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
         except Exception:  # a layer that needs the accelerator
             twin = saving.load_model(str(path), **options)
         if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
-            return "it comes back without its optimizer and its loss: compile() is of your own"
+            return "the loaded model has no optimizer and no loss, because compile() is your own"
         mine, theirs = _variables(model), _variables(twin)
-        return None if mine == theirs else "its weights or its optimizer come back other than they were"
+        return None if mine == theirs else "the loaded model has other weights or another optimizer state"
     except (OSError, MemoryError):
         raise
     except Exception as error:
         return one_line(error)[:_SHOWN]
     finally:
         twin = None
-        gc.collect()  # models hold themselves
+        gc.collect()  # models have reference cycles
         set_randomness(model, state)
         if "keras" not in state:
             from keras.src.backend.common import global_state
@@ -326,15 +327,15 @@ def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
     return [(array.shape, array.tobytes()) for array in arrays]
 
 
-# The random state: what dropout and shuffling draw from next. Beyond Python, NumPy and torch these are the seed
-# generators of the model's layers, which Keras leaves out of its files, its global one, and TensorFlow's seed. JAX has
-# no state of its own: Keras hands it keys from these generators. TensorFlow shuffles arrays by a seed that is fixed
-# when the fit is set up: in the same order in every epoch after keras.utils.set_random_seed, and otherwise differently
-# in every process, which nothing can resume.
+# The random state, from which dropout and shuffling draw. In addition to Python, NumPy and torch it has the seed
+# generators of the model's layers (which Keras does not save), Keras' global generator, and TensorFlow's seed. JAX has
+# no state: Keras gives it keys from these generators. TensorFlow shuffles arrays by a seed that is fixed when the fit
+# is set up. After keras.utils.set_random_seed the order is the same in every epoch; otherwise it differs in every
+# process, and cannot be resumed.
 
 
 def capture_randomness(model: Any) -> dict[str, Any]:
-    """The state of all generators that a fit of `model` draws from, as JSON."""
+    """Return the state of all generators that a fit of `model` uses, as JSON-able values."""
     from keras.src.backend.common import global_state
     from keras.src.random import seed_generator
 
@@ -347,15 +348,15 @@ def capture_randomness(model: Any) -> dict[str, Any]:
 
 
 def set_randomness(model: Any, state: dict[str, Any]) -> None:
-    """Set all of them; the generators of other frameworks than these stay as they are."""
+    """Restore these generators. Those of other frameworks do not change."""
     variables = _seeds(model)
     if len(variables) == len(state["layers"]):
         for variable, numbers in zip(variables, state["layers"], strict=True):
             variable.assign(numbers)
     else:
         warn(
-            f"the saved model had {len(state['layers'])} random generators in its layers and this one has "
-            f"{len(variables)}: its dropout will not continue as it would have"
+            f"The saved model had {len(state['layers'])} random generators in its layers, this one has "
+            f"{len(variables)}. So its dropout differs from an uninterrupted training."
         )
     if "keras" in state:
         from keras.src.random import seed_generator
@@ -365,11 +366,11 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
         seed, (version, words, gauss) = state["tensorflow"]
         sys.modules["tensorflow"].random.set_seed(seed)
         context._rng.setstate((version, tuple(words), gauss))
-    randomness.restore(state)  # last: making a generator of Keras draws from Python's
+    randomness.restore(state)  # last, because making a Keras generator draws from Python's
 
 
 def restore_randomness(model: Any, path: str) -> None:
-    """Set the random state as it was when `path` was written; not for a model that another program saved."""
+    """Restore the random state from `path`, unless another program saved the model."""
     if path.endswith(WEIGHTS_SUFFIX):
         return set_randomness(model, randomness.checked(_beside(path)["random"]))
     with zipfile.ZipFile(path) as archive:
@@ -383,7 +384,7 @@ def restore_randomness(model: Any, path: str) -> None:
 
 
 def _seeds(model: Any) -> list[Any]:
-    """The variables of the seed generators of a model's layers, in the order of the layers."""
+    """Return the variables of the seed generators of a model's layers, in the order of the layers."""
     return [v for v in model.variables if v.name == "seed_generator_state"]
 
 
@@ -394,6 +395,6 @@ def _numbers(variable: Any) -> list[int]:
 
 
 def _tensorflow_context() -> Any:
-    """Where TensorFlow keeps its seed and draws those of its operations; None when it is not imported."""
+    """Return TensorFlow's context with its seed; None if TensorFlow is not imported."""
     module = sys.modules.get("tensorflow.python.eager.context")
     return None if module is None else module.context()

@@ -1,4 +1,4 @@
-"""What surrounds HaltuneCallback in a Keras fit: other callbacks, trackers and other processes."""
+"""The environment of HaltuneCallback in a Keras fit: other callbacks, trackers and other processes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..ranks import torch_ranks
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
 
-_DEPTH = 4  # frames: Keras' list calls its callbacks itself, a wrapper or two may lie between
+_DEPTH = 4  # frames: Keras' list calls its callbacks directly, or through one or two wrappers
 _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvclive", "swanlab"}  # packages
 
 
 def calling_list(callback: Any) -> list[Any]:
-    """The list of callbacks that calls one of `callback`'s hooks now; an empty one when it is not found.
+    """Return the list of callbacks that is calling a hook of `callback`; an empty list if it is not found.
 
-    Keras gives a callback no way to the others: the list is found in the frames above. When it is not there, in another
-    Keras, nothing is advised and nothing logged, and the training is the same.
+    Keras gives a callback no access to the others, so the list is searched in the frames above. If another version of
+    Keras has no such list, there are no warnings and no tracker logs; the training does not change.
     """
     frame = sys._getframe(1)
     for _ in range(_DEPTH):
@@ -40,7 +40,7 @@ def calling_list(callback: Any) -> list[Any]:
 
 
 def is_tracker(callback: Any) -> bool:
-    """True for Keras' TensorBoard and CSVLogger and for the callbacks of tracking services."""
+    """Return whether it is Keras' TensorBoard or CSVLogger, or a callback of a tracking service."""
     from keras import callbacks
 
     package = type(callback).__module__.partition(".")[0]
@@ -48,9 +48,9 @@ def is_tracker(callback: Any) -> bool:
 
 
 def put_trackers_behind(listed: list[Any], callback: Any) -> None:
-    """Move the trackers before `callback` in its list to right behind it: there they log what it adds to the logs.
+    """Move trackers that precede `callback` in its list right after it, so that they log the metrics that it adds.
 
-    Safe in the middle of a round of calls: no callback gets a second turn, and none misses one.
+    This is safe during a round of calls: no callback is called twice, and none is skipped.
     """
     mine = next((i for i, c in enumerate(listed) if c is callback), 0)
     others = [c for c in listed[:mine] if not is_tracker(c)]
@@ -60,23 +60,23 @@ def put_trackers_behind(listed: list[Any], callback: Any) -> None:
 
 
 def tracked(reporter: Reporter, epoch: int, trackers: list[Any]) -> dict[str, float]:
-    """Return what the logs of an epoch gain for trackers; write the reason for an end to TensorBoard, as a text."""
+    """Return the metrics to add to an epoch's logs for trackers; at an end, write the reason to TensorBoard as text."""
     metrics, reason = ending_metrics(reporter)
     for tracker in trackers if reporter.verdict else ():
         folder = getattr(tracker, "log_dir", None)
-        with suppress(Exception):  # a reason that cannot be shown must not end a training
+        with suppress(Exception):  # a failure to show the reason must not end a training
             if folder is not None:
                 writer = tracker.summary.create_file_writer(os.path.join(folder, "train"))
                 with writer.as_default():
                     tracker.summary.text("haltune_reason", reason, step=epoch)
                 writer.close()
-    return {"haltune_p_win": math.nan} | metrics  # CSVLogger takes its columns from the first epoch
+    return {"haltune_p_win": math.nan} | metrics  # CSVLogger fixes its columns in the first epoch
 
 
 def refuse_many_processes() -> None:
-    """Raise NotSupported when this training runs in several processes: each would report, and stop, on its own.
+    """Raise NotSupported if this training has several processes, because each would report and stop separately.
 
-    Several devices of one process (MirroredStrategy, keras.distribution) are one training.
+    Several devices in one process (MirroredStrategy, keras.distribution) are one training.
     """
     tasks = 1
     with suppress(ValueError, AttributeError, TypeError):
@@ -92,15 +92,15 @@ def refuse_many_processes() -> None:
     for sentence, processes in found.items():
         if processes > 1:
             raise NotSupported(
-                f"this fit runs in several processes ({sentence.format(processes)}), and under Keras haltune "
-                "reports from one only: train in one, on its devices with MirroredStrategy or keras.distribution"
+                f"This fit runs in several processes ({sentence.format(processes)}). With Keras, haltune supports one "
+                "process only. Train in one process, with MirroredStrategy or keras.distribution for several devices."
             )
 
 
 def still_to_fall(model: Any, params: dict[str, Any], by_epochs: list[Callable[..., float]]) -> str | None:
-    """Return the name of a schedule whose learning rate is to fall until the end of the fit; None if there is none.
+    """Return the name of a schedule whose learning rate decays until the end of the fit; None if there is none.
 
-    by_epochs: what LearningRateScheduler callbacks call, schedule(epoch, lr) or schedule(epoch).
+    by_epochs: the functions of LearningRateScheduler callbacks, schedule(epoch, lr) or schedule(epoch).
     """
     from keras import ops
     from keras.optimizers.schedules import LearningRateSchedule
@@ -124,14 +124,14 @@ def still_to_fall(model: Any, params: dict[str, Any], by_epochs: list[Callable[.
 
 
 def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
-    """Yield a sentence for each other callback that does not fit a trial that starts."""
+    """Yield a warning for each other callback that conflicts with a starting trial."""
     from keras.callbacks import EarlyStopping
 
     until, before = trial.until, True
     for other in listed:
         before = before and other is not callback
         rung = until is not None and (trial._horizon is None or until < trial._horizon)
-        # the first epoch that it looks at always improves; then patience more may not, one at least
+        # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
         if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < until:
             yield (
                 f"EarlyStopping(patience={other.patience}) can end this training before epoch {until:g}, where the "
@@ -140,6 +140,6 @@ def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
             until = None
         if before and type(other).__name__ == "SwapEMAWeights" and getattr(other, "swap_on_epoch", False):
             yield (
-                "SwapEMAWeights(swap_on_epoch=True) stands before HaltuneCallback, so a paused trial would be saved "
-                "with its averaged weights and not resume exactly. Put HaltuneCallback before it."
+                "SwapEMAWeights(swap_on_epoch=True) comes before HaltuneCallback, so a paused trial would be saved "
+                "with averaged weights and would not resume exactly. Put HaltuneCallback before it."
             )

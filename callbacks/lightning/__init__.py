@@ -1,13 +1,15 @@
-"""The callback for Lightning, under both its names: `lightning` and `pytorch_lightning`.
+"""The callback for Lightning, for both packages: `lightning` and `pytorch_lightning`.
 
-It reports after every validation of a fit, several an epoch or one in several epochs; a metric that is logged in
-training only is reported at the end of each training epoch, or every log_every_n_steps where the study counts steps,
-has max_epochs=1, or has a goal with `smooth` or `rank_by`. An epoch is reported at its very end, with every metric that
-was logged in it. It reports nothing in sanity checks, fast_dev_run, the Tuner's own fits, `validate` and `test`.
+It reports after every validation of a fit, with one or several validations an epoch, or one every few epochs. A metric
+that is logged in training only is reported at the end of each training epoch; or every log_every_n_steps, if the study
+counts steps, has max_epochs=1, or has a goal with `smooth` or `rank_by`. The report of an epoch comes at its very end,
+with all metrics that were logged in it. There are no reports in sanity checks, fast_dev_run, the Tuner's own fits,
+`validate` and `test`.
 
-A paused trial is saved where it reports, at the end of an epoch or within one, and resumes exactly in a fit with
-`ckpt_path=trial.checkpoint`. Within an epoch the resumed fit takes the first batches of the epoch again, without
-training on them, unless the loader has a state. With several processes rank 0 reports, and all obey.
+A paused trial is saved where it reports, at the end of an epoch or within one. It resumes exactly in a fit with
+`ckpt_path=trial.checkpoint`. Within an epoch, the resumed fit reads the first batches of the epoch again, without
+training on them, unless the loader has a state. With several processes rank 0 reports, and all ranks follow its
+decisions.
 """
 
 from __future__ import annotations
@@ -39,33 +41,33 @@ else:
 __all__ = ["HaltuneCallback"]
 
 VALIDATION = "validation"
-TRAINING = "training"  # the whole epoch, or the steps since the last report; validations within belong to it
+TRAINING = "training"  # the whole epoch, or the steps since the last report, including validations
 _NO_LENGTH = (
-    "it came within an epoch whose number of batches is not known, as the training loader has no length. "
+    "it was logged within an epoch whose number of batches is not known, because the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
 )
-_EPOCHS_WITHOUT_VALUE = 2  # at first, but for a slip of the pen: one logged every other epoch may be absent
+_EPOCHS_WITHOUT_VALUE = 2  # the most at first, because some metrics are logged every other epoch; 1 for a misspelling
 
 
 class FreshMetrics:
-    """The new values of Lightning's table of metrics, which is never cleared: a value in it may be old.
+    """New values in Lightning's table of metrics, which is never cleared and can contain old values.
 
-    A value is new if its storage is not that of the value seen before the phase started. That value is kept alive
-    meanwhile, so that its address cannot be given to the new one. The phase that first brings a new value of the goal's
-    metric, `name`, is its source from then on: a name logged both in training and in validation is taken once.
+    A value is new if its storage differs from that of the value before the phase. The old value is kept alive until
+    then, so that a new value cannot get its address. The first phase with a new value of the goal's metric, `name`, is
+    the source from then on. So a name logged both in training and in validation is reported once.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.source: str | None = None  # the phase it is taken from
-        self._seen: dict[str, dict[str, Any]] = {}  # phase -> the table when it started
+        self.source: str | None = None  # the phase of the goal's metric
+        self._seen: dict[str, dict[str, Any]] = {}  # phase -> the table at its start
 
     def before(self, phase: str, logged: Mapping[str, Any]) -> None:
-        """A phase starts."""
+        """Record the table at the start of a phase."""
         self._seen[phase] = dict(logged)
 
     def take(self, phase: str, logged: Mapping[str, Any]) -> Any:
-        """Return the value of the goal's metric that a phase brought; None if none, or if it is not the source."""
+        """Return the phase's new value of the goal's metric; None if there is none, or if it is not the source."""
         value = self.all(phase, logged).get(self.name)
         if value is None or self.source not in (None, phase):
             return None
@@ -73,7 +75,7 @@ class FreshMetrics:
         return value
 
     def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:
-        """Return everything that a phase brought."""
+        """Return all new values of a phase."""
         seen = self._seen.get(phase, {})
         # a detached tensor shares the storage of its original
         return {
@@ -83,28 +85,28 @@ class FreshMetrics:
         }
 
     def forget(self) -> None:
-        """A fit starts or is over: drop the values."""
+        """Drop the values, because a fit starts or ends."""
         self._seen = {}
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A new value of the goal's metric, not reported yet."""
+    """New value of the goal's metric that is not reported yet."""
 
     value: Any  # a scalar tensor
-    epoch: float | None  # epochs trained; None: unknown
-    lap: tuple[float, float]  # seconds since the report before, and of them in validation
-    others: Mapping[str, Any]  # of other goals and constraints, as logged last
+    epoch: float | None  # trained epochs; None: unknown
+    lap: tuple[float, float]  # seconds since the last report, and the part in validation
+    others: Mapping[str, Any]  # last logged values of other goals and constraints
 
 
 class _Last:
-    """Called after all other callbacks and after the module: then every metric of an epoch is there.
+    """Callback that is called after all others and after the module, when all metrics of an epoch are logged.
 
-    Lightning calls only early stopping and checkpoint callbacks that late, by an isinstance test: so it is a
-    Checkpoint. It is in the Trainer's list from `setup` to `teardown`, behind the user's ModelCheckpoint.
+    Lightning calls only early stopping and checkpoint callbacks that late (by an isinstance test), so this is a
+    Checkpoint. It is in the Trainer's list from `setup` to `teardown`, after the user's ModelCheckpoint.
     """
 
-    best_model_path = ""  # read of any checkpoint callback
+    best_model_path = ""  # Lightning reads it from any checkpoint callback
 
     def __init__(self, owner: HaltuneCallback) -> None:
         self.owner = owner
@@ -120,26 +122,26 @@ class _Last:
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
-    """Reports the goal's metric to a trial, stops the fit when the policy says so, and saves it for a pause.
+    """Callback that reports the goal's metric to a trial, stops the fit when the policy decides so, and saves pauses.
 
-    A metric of training, self.log("train_loss", loss), is reported every Trainer(log_every_n_steps=) where the study
-    counts steps, has max_epochs=1, or has a goal with `smooth` or `rank_by`; else at the end of each epoch, as a metric
-    with on_step=False always is. Minimize("train_loss", smooth=100, rank_by="val_loss") decides by it and ranks full
-    trainings by validations, which can be rare.
+    A training metric, self.log("train_loss", loss), is reported every Trainer(log_every_n_steps=) steps if the study
+    counts steps, has max_epochs=1, or has a goal with `smooth` or `rank_by`. Otherwise, and always with on_step=False,
+    it is reported at the end of each epoch. Minimize("train_loss", smooth=100, rank_by="val_loss") judges by it and
+    ranks full trainings by validations, which can be rare.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The name under which the metric is logged. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
-        record: "all" scalars logged in an epoch are stored with its report, or the "monitor" only. Default: "all".
-        tokens: In a study that counts tokens, how many a batch of training has, `lambda b: b["input_ids"].numel()`;
-            of several processes the sum is taken. Default: None.
+        record: "all" stores all scalars logged in an epoch with its report, "monitor" only this one. Default: "all".
+        tokens: In a study that counts tokens, a function that returns the number in a training batch,
+            `lambda b: b["input_ids"].numel()`. Several processes add up. Default: None.
 
     Raises:
-        InvalidInput: When `trial` is not a trial, when the metric is a vector or was never logged, and in a study that
-            counts tokens without `tokens`.
-        NotSupported: For Fabric, for a max_steps or max_time below the trial's horizon, and for a trial to be paused
-            under a sharded strategy.
+        InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if the study counts
+            tokens and `tokens` is not set.
+        NotSupported: If you use Fabric, if max_steps or max_time ends the fit before the trial's max_epochs, or if a
+            trial under a sharded strategy is to pause.
 
     Example:
         ::
@@ -178,7 +180,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     ) -> None:
         if getattr(trial, "unit", None) == "token" and not callable(tokens):
             raise InvalidInput(
-                f"The study counts tokens, and tokens={tokens!r} does not count those of a batch. Write "
+                f"The study counts tokens, but tokens={tokens!r} is not a function that counts those of a batch. Write "
                 'HaltuneCallback(trial, tokens=lambda batch: batch["input_ids"].numel()), or make the study with '
                 "max_steps=."
             )
@@ -187,13 +189,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _setup(self) -> None:
         self._fresh = FreshMetrics(self.monitor)
-        self._loaded: list[Any] = []  # random states of all ranks, from a checkpoint, until they are put back
+        self._loaded: list[Any] = []  # random states of all ranks from a checkpoint, until they are restored
         self._to_save: list[Any] = []  # the same, while this callback saves
-        self._quiet: list[tuple[Any, bool]] = []  # (EarlyStopping, what it was set to)
-        self._tokens = 0  # trained, in a study that counts them
+        self._quiet: list[tuple[Any, bool]] = []  # (EarlyStopping, its setting before)
+        self._tokens = 0  # trained tokens, in a study that counts them
         self._validates = False  # the check before training logged the metric
         self._of: int | None = None  # the trial whose checkpoint was loaded
-        # random states when the loader of the epoch under way was started, and if later when it gave its first batch
+        # random states at the start of the present epoch's loader and, if later, at its first batch
         self._epoch_start: list[Any] = []
         self._start()
 
@@ -201,36 +203,36 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._fresh.forget()
         self._found: _Found | None = None
         self._epochs = 0  # training epochs that ended in this fit
-        self._trained: float | None = None  # epochs trained when the last one ended
+        self._trained: float | None = None  # trained epochs when the last one ended
         self._validations = 0
-        self._by_step = False  # a metric of training was reported within an epoch
+        self._by_step = False  # a training metric was reported within an epoch
         self._ends = False  # this callback stopped the Trainer
-        self._saved = False  # the state to resume from, within an epoch
+        self._saved = False  # the state within an epoch was saved for a pause
 
-    # the hooks, in the order Lightning calls them
+    # the hooks, in Lightning's order
 
     def on_after_setup(self, fabric: Any, module: Any) -> None:
         raise checks.fabric()
 
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
-        raise checks.fabric()  # the one hook of Fabric's after setup_module and setup_optimizers
+        raise checks.fabric()  # Fabric's only hook after setup_module and setup_optimizers
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
         leave_group_at_exit()
         checks.leave_requeue(trainer, self.trial)
-        self._loaded, self._of, self._tokens = [], None, 0  # what a `validate` loaded is not this fit's
+        self._loaded, self._of, self._tokens = [], None, 0  # drop what an earlier `validate` loaded
         epochs = trainer.max_epochs
-        # before callbacks add an epoch for their own use
+        # before other callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
         self._leave_list(trainer)
         if any(isinstance(c, HaltuneCallback) and c is not self for c in trainer.callbacks):
             raise two_callbacks("Trainer(callbacks=[...])")
         homes = tuple(f"{home}.callbacks" for home in self._homes)
         last = over(_Last, framework_bases(homes, "Checkpoint", self._install))(self)
-        # first: random state is put back before anybody draws, and the final state is saved before weights are averaged
-        # into the model. Lightning iterates over the list, so it is replaced, never changed.
+        # first in the list: the random state is restored before other callbacks draw, and the final state is saved
+        # before weights are averaged into the model. Lightning iterates over the list, so it is replaced, not changed.
         self._place = trainer.callbacks.index(self)
         trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), last]
         if self.trial.checkpoint:
@@ -253,7 +255,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
-            if trainer.reload_dataloaders_every_n_epochs:  # which draw before the epoch starts
+            if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
                 self._restore(trainer)
             loop = trainer.fit_loop.epoch_loop
             run = loop.run
@@ -284,7 +286,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._fresh.before(TRAINING, trainer.callback_metrics)
 
     def _batches_start(self, trainer: Any) -> None:
-        """An epoch takes its first batch, after all hooks of its start; or the next one in a fit that resumes."""
+        """Handle the first batch of an epoch, after all hooks of its start; or the next batch of a resumed fit."""
         if self._loaded:
             self._restore(trainer)
         else:
@@ -297,7 +299,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
         if horizon is not None and not silent(trainer) and (self._position(trainer) or 0) >= horizon:
-            self._ends = trainer.should_stop = True  # so that Lightning validates now
+            self._ends = trainer.should_stop = True  # makes Lightning validate now
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -310,16 +312,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._validations += 1
             if self._found is None:
                 self._find(trainer, VALIDATION)
-            else:  # of the step that is validated
+            else:  # the metrics of the validated step
                 self._found = replace(self._found, lap=self._reporter.clock.lap())
 
     def validation_ends(self, trainer: Any) -> None:
-        """on_validation_end, after all others."""
-        if not silent(trainer) and not at_boundary(trainer):  # else the epoch's last metrics are still to come
+        """Handle on_validation_end after all other callbacks."""
+        if not silent(trainer) and not at_boundary(trainer):  # otherwise the epoch's last metrics come later
             self._report(trainer, VALIDATION, within=True)
 
     def epoch_ends(self, trainer: Any) -> None:
-        """on_train_epoch_end, after all others."""
+        """Handle on_train_epoch_end after all other callbacks."""
         if not silent(trainer):
             self._epochs += 1
             self._trained = self._position(trainer)
@@ -342,7 +344,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
             found, self._found = self._found, None
             if found is not None and found.epoch is not None:
-                with suppress(Exception):  # it would replace the user's
+                with suppress(Exception):  # it would replace the user's exception
                     others = scalars(found.others)
                     self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
             self._reporter.fail(exception)
@@ -353,16 +355,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._let_go(trainer)
 
     def all_torn_down(self, trainer: Any) -> None:
-        """Raise Ctrl-C or SIGTERM, if one waited: the loggers and the other callbacks have ended."""
+        """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
         self._reporter.leave()
-        if trainer.received_sigterm:  # which Lightning heeds within its epochs alone
-            raise SystemExit(128 + signal.SIGTERM)  # as a shell counts
+        if trainer.received_sigterm:  # Lightning handles it only within its epochs
+            raise SystemExit(128 + signal.SIGTERM)  # a shell's exit code
 
-    # what a checkpoint holds: primitives, and whose they are
+    # the callback's part of a checkpoint: primitives, and the trial's number
 
     @property
     def state_key(self) -> str:
-        """Its key in a checkpoint, the same under both names of Lightning."""
+        """The callback's key in a checkpoint, the same for both packages."""
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
@@ -375,7 +377,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
-            self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads in between
+            self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
 
     def __getstate__(self) -> dict[str, Any]:
         self._fresh.forget()  # tensors
@@ -389,7 +391,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._leave_list(trainer)
 
     def _leave_list(self, trainer: Any) -> None:
-        """Put the Trainer's callbacks back in the user's order."""
+        """Restore the user's order of the Trainer's callbacks."""
         for early, checked in self._quiet:
             early._check_on_train_epoch_end = checked
         self._quiet = []
@@ -409,7 +411,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._to_save = []
 
     def _restore(self, trainer: Any) -> None:
-        """Continue with the random numbers of a checkpoint, once."""
+        """Restore the random state of a checkpoint, once."""
         states, self._loaded = self._loaded, []
         if trainer.global_rank < len(states):
             state = states[trainer.global_rank]
@@ -419,7 +421,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checkpoint.restore(trainer, state)
 
     def _begin(self, trainer: Any) -> bool:
-        """True when the fit has nothing to do."""
+        """Start the fit; return whether it has nothing to do."""
         reporter, trial = self._reporter, self.trial
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
@@ -439,13 +441,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return reporter.verdict is not None
 
     def _position(self, trainer: Any) -> float | None:
-        """Where the fit is in the study's unit; see `checks.position`."""
+        """Return the position in the study's unit; see `checks.position`."""
         return float(self._tokens) if self.trial.unit == "token" else checks.position(trainer, self.trial.unit)
 
     def _logs(self, trainer: Any) -> bool | None:
-        """Whether this step's metric of training is to be reported: Lightning logs it, or it is the study's last.
+        """Return whether to report this step: Lightning logs its training metric, or it is the last step of the study.
 
-        None where steps report nothing; False at the end of an epoch, which shows if the metric is logged by steps.
+        None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
         goal, horizon, loop = self.trial._goal, self.trial._horizon, trainer.fit_loop.epoch_loop
         noisy = goal.smooth is not None or goal.rank_by is not None
@@ -469,17 +471,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._found = _Found(value, where, self._reporter.clock.lap(), self._others(logged))
 
     def _others(self, logged: Mapping[str, Any]) -> dict[str, Any]:
-        """The other metrics that reports need; by steps that of rank_by= is in those after a validation alone."""
+        """Return the other metrics that reports need; by steps, that of rank_by= comes only after a validation."""
         measures = self._reporter.measures
         return {n: logged[n] for n in measures.others if n in logged and not (self._by_step and n in measures.ranked)}
 
     def _report(self, trainer: Any, phase: str, over: float | None = None, within: bool = False) -> None:
-        """Report what was found on rank 0, and stop on all ranks; every rank comes here.
+        """Report the found value on rank 0, and stop on all ranks. Every rank calls this.
 
-        over: see `Reporter.heed`. within: The epoch goes on, and a pause is saved now.
+        over: see `Reporter.heed`. within: the epoch continues, and a pause is saved now.
         """
         found, self._found = self._found, None
-        logged = dict(trainer.callback_metrics)  # the reading may be a collective, so all ranks read
+        logged = dict(trainer.callback_metrics)  # reading may be a collective, so all ranks read
         ranks, reporter = _ranks(trainer), self._reporter
 
         exact = at_boundary(trainer) or checks.resumes_within(trainer)
@@ -487,9 +489,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             over = found.epoch
 
         def question() -> tuple[bool, bool]:
-            """Whether the fit should end, and whether its state is to be saved first."""
+            """Return whether the fit should end, and whether to save its state first."""
             if found is not None and found.epoch is None:
-                reporter.warn_once("length", f"a value of {self.monitor!r} is not reported: {_NO_LENGTH}")
+                reporter.warn_once("length", f"A value of {self.monitor!r} is not reported: {_NO_LENGTH}")
             elif found is not None and found.epoch is not None:
                 news = self._fresh.all(TRAINING if self._by_step else phase, logged)
                 fresh = news if reporter.record == "all" or self._by_step else {}
@@ -504,8 +506,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._need_a_value(trainer, logged, f"in {epochs}", patience)
             if reporter.pausing and not exact:
                 reporter.advise(
-                    "This fit cannot resume exactly from where trials pause: before min_epochs, within accumulated "
-                    "batches, or with ReduceLROnPlateau by steps. They pause where they can next, at the latest at the "
+                    "This fit cannot resume exactly from here: it is before min_epochs, within accumulated batches, or "
+                    "uses ReduceLROnPlateau by steps. Trials pause at the next possible point, at the latest at the "
                     "end of the epoch.",
                     "within",
                 )
@@ -516,11 +518,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._fresh.before(TRAINING, logged)
         if stops and saves and exact and within:
             self._save(trainer, ranks)
-            stops, self._saved = ranks.decide(lambda: (reporter.over, reporter.saves))  # unless it could not be saved
+            stops, self._saved = ranks.decide(lambda: (reporter.over, reporter.saves))  # saving may have failed
             saves = False
         if stops and (not saves or exact):
             self._ends = trainer.should_stop = True
-            if within and not self._quiet:  # it looks for a metric of the validation at the end of the epoch
+            if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, c._check_on_train_epoch_end) for c in stopping]
                 for early in stopping:
@@ -531,8 +533,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
         if self._by_step and self._reporter.silent:
             raise InvalidInput(
-                f"{self.monitor!r} was logged but never reported: Lightning logs every {trainer.log_every_n_steps} "
-                "steps, more than this fit has. Set Trainer(log_every_n_steps=) to less."
+                f"{self.monitor!r} was logged but never reported, because Lightning logs every "
+                f"{trainer.log_every_n_steps} steps, more than this fit has. Reduce Trainer(log_every_n_steps=)."
             )
         self._need_a_value(trainer, logged, "in this fit")
         if not self._reporter.stopping:
@@ -546,7 +548,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"
-            how = f"No validation ran: give trainer.fit its data, or log it in training, {log}"
+            how = f"Give trainer.fit validation data, because no validation ran, or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 
@@ -556,16 +558,16 @@ def _ranks(trainer: Any) -> Agreement:
 
 
 def _need(trainer: Any) -> int:
-    """Bytes of a checkpoint. Raises where none can be made, or it could not be loaded again."""
+    """Return the bytes of a checkpoint. Raises an error if none can be made, or if it could not be loaded again."""
     if checks.sharded(trainer):
         raise checks.cannot_save(trainer)
     return checkpoint.bytes_needed(trainer, _ranks(trainer))
 
 
 def _tell_loggers(trainer: Any, reporter: Reporter) -> None:
-    """Log the end of the trial with each logger of the Trainer; one that fails breaks no training.
+    """Log the end of the trial with each logger of the Trainer. A failing logger does not break the training.
 
-    Lightning itself logs a stopped training as a success, as it is stopped by the Trainer's flag.
+    Lightning itself logs a stopped training as a success, because it is stopped by the Trainer's flag.
     """
     metrics, reason = ending_metrics(reporter)
     for logger in trainer.loggers:
@@ -577,7 +579,7 @@ def _tell_loggers(trainer: Any, reporter: Reporter) -> None:
             if hasattr(summary, "__setitem__"):
                 summary["haltune_reason"] = reason
             elif hasattr(experiment, "add_text"):
-                # TensorBoard shows a run's last table of hyperparameters alone: another would hide the user's
+                # TensorBoard shows only a run's last table of hyperparameters: another one would hide the user's
                 experiment.add_text("haltune_reason", reason, trainer.global_step)
                 logger.hparams["haltune_reason"] = reason
             else:

@@ -1,8 +1,8 @@
-"""The state of a Lightning training: a file that all ranks write together, and the random state in it.
+"""The state of a Lightning training: a file that all ranks write together, including the random state.
 
-The random state is put back at the first on_train_epoch_start, before any other hook; Lightning then draws the epoch's
-shuffling as it would have. Generators that the user gave to loaders and samplers are saved by where they are. Those in
-persistent worker processes cannot be.
+The random state is restored at the first on_train_epoch_start, before any other hook. Then Lightning shuffles the epoch
+as in an uninterrupted training. Generators that the user gave to loaders and samplers are saved by their position.
+Those in persistent worker processes cannot be saved.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from ..ranks import Agreement
 from ..reporter import Reporter
 from .checks import at_boundary, sharded
 
-_MARGIN = 2**16  # bytes: the random state, the names of tensors in the file
+_MARGIN = 2**16  # bytes for the random state and for the names of tensors in the file
 
 
 def save(
     trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[[], None], best_epoch: bool = False
 ) -> None:
-    """Save the final state if the trial may be resumed or is kept; every rank comes here.
+    """Save the final state if the trial may resume or is kept. Every rank calls this.
 
     remember: called on every rank before the final state is collected.
-    best_epoch: Save weights and hyperparameters alone, for the user, if the trial counts for the epoch just reported.
+    best_epoch: save only weights and hyperparameters, for the user, if the epoch just reported is the trial's best.
     """
 
     def place() -> tuple[bool, Path | None]:
-        """Whether it is for the user alone, and where to write; None for nowhere."""
+        """Return whether the file is only for the user, and its path; None if nothing is to be saved."""
         keeps = best_epoch or not reporter.saves
         found: list[Path] = []
 
         def begin() -> None:
             if keeps and sharded(trainer):
-                raise NotSupported(f"its state under {type(trainer.strategy).__name__} is spread over the processes")
+                raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
             found.append(reporter.trial._begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
@@ -68,29 +68,29 @@ def save(
             refused = None if error else _refused(path)
             saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
         finally:
-            discard(path)  # it is there still only if something failed
+            discard(path)  # it still exists only after a failure
         if saved and refused:
             how = "load it with" if keeps else "continue with"
             call = "load_from_checkpoint(path" if keeps else "trainer.fit(..., ckpt_path=trial.checkpoint"
             reporter.warn_once(
                 "weights_only",
-                f"the checkpoint of trial {reporter.trial.id} holds {refused}, from the module's hyperparameters or a "
-                f"callback's state, which torch loads only on request: {how} {call}, weights_only=False)",
+                f"The checkpoint of trial {reporter.trial.id} has {refused}, from the module's hyperparameters or a "
+                f"callback's state. By default, torch does not load it, so {how} {call}, weights_only=False)",
             )
 
     ranks.decide(publish)
 
 
 def bytes_needed(trainer: Any, ranks: Agreement) -> int:
-    """Return about the bytes of a checkpoint, in a single process by making one in memory without its tensors.
+    """Return the approximate bytes of a checkpoint. A single process makes it in memory without its tensors.
 
-    Raises what keeps it from being made, and NotSupported when it could not be loaded again: before the training is
-    stopped, because afterwards it cannot continue.
+    Raises the error that prevents a checkpoint, or NotSupported if it could not be loaded again. This is checked before
+    the training stops, because afterwards it cannot continue.
     """
     import torch
 
     sizes: dict[int, int] = {}  # tensors that share a storage count once
-    if ranks.size > 1:  # collecting the state may be a collective, and rank 0 is alone here
+    if ranks.size > 1:  # collecting the state may be a collective, but only rank 0 runs this
         modules = [trainer.lightning_module]
         for callback in trainer.callbacks:  # averaged weights
             modules += [v for v in vars(callback).values() if isinstance(v, torch.nn.Module)]
@@ -104,26 +104,26 @@ def bytes_needed(trainer: Any, ranks: Agreement) -> int:
     torch.save(state, buffer)
     length = buffer.tell()
     buffer.seek(0)
-    # the Trainer keeps nowhere whether fit was called with weights_only=False; before 2.6 there is no such thing
+    # the Trainer does not record whether fit was called with weights_only=False; before 2.6 there is no such argument
     run = caller("_run", trainer.__module__.partition(".")[0])
     loads_anything = run is not None and run.f_locals.get("weights_only", False) is False
     if not loads_anything and (found := _refused(buffer)) is not None:
         raise NotSupported(
-            f"its checkpoint would hold {found}, from the module's hyperparameters or a callback's state, which torch "
-            "does not load by default: keep numbers, texts and lists there, str(path) for a path, or call "
+            f"its checkpoint would have {found}, from the module's hyperparameters or a callback's state, which torch "
+            "does not load by default: use numbers, texts and lists there (str(path) for a path), or call "
             "trainer.fit(..., weights_only=False)"
         )
     return sum(sizes.values()) + length + _MARGIN
 
 
 def prepare(trainer: Any, module: Any) -> None:
-    """Lightning loads weights before it converts the module, which would round doubles to single precision."""
+    """Convert the module first. Lightning loads weights before that, which would round doubles to single precision."""
     if trainer.precision == "64-true":
         module.double()
 
 
 def _stripped(value: Any, sizes: dict[int, int]) -> Any:
-    """The same without tensors, whose bytes are counted by storage."""
+    """Return the value without tensors, and count their bytes by storage."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -138,7 +138,7 @@ def _stripped(value: Any, sizes: dict[int, int]) -> Any:
 
 
 def _refused(file: Path | io.BytesIO) -> str | None:
-    """What in a checkpoint torch.load refuses under weights_only, its default; None when it refuses nothing."""
+    """Return the object in a checkpoint that torch.load refuses with weights_only, its default; None without one."""
     import torch
 
     where: Any = str(file) if isinstance(file, Path) else file
@@ -147,15 +147,15 @@ def _refused(file: Path | io.BytesIO) -> str | None:
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         return found[1] if found else "an object"
-    except Exception:  # a format of the user's own
+    except Exception:  # the user's own format
         return None
     return None
 
 
 class _Guarded:
-    """The Trainer's way of writing files, made synchronous, with what it raises on rank 0 kept aside.
+    """The Trainer's plugin for writing files, made synchronous. It stores errors on rank 0 instead of raising them.
 
-    A rank that raised would leave the others waiting for it.
+    If one rank raised an error, the others would wait for it forever.
     """
 
     def __init__(self, plugin: Any) -> None:
@@ -167,7 +167,7 @@ class _Guarded:
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
-        while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file is there
+        while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file exists
             plugin = plugin.checkpoint_io
         try:
             plugin.save_checkpoint(checkpoint, path, storage_options=storage_options)
@@ -176,13 +176,13 @@ class _Guarded:
 
 
 def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
-    """Save on every rank; what went wrong is returned."""
+    """Save on every rank; return the error, or None."""
     strategy = trainer.strategy
     before = strategy.checkpoint_io
     guarded = strategy.checkpoint_io = _Guarded(before)
     try:
         trainer.save_checkpoint(path, weights_only=weights_only)
-    except Exception as error:  # a state that cannot even be collected
+    except Exception as error:  # the state cannot be collected
         return error
     finally:
         strategy.checkpoint_io = before
@@ -193,31 +193,31 @@ def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
 
 
 def capture(trainer: Any) -> dict[str, Any]:
-    """This process's random state, of primitives only."""
+    """Return this process's random state, as primitives."""
     loaders = {name: randomness.of_tensor(g.get_state()) for name, g in _generators(trainer)}
     reloaded = getattr(trainer.fit_loop, "_last_train_dl_reload_epoch", 0)  # for reload_dataloaders_every_n_epochs
     return randomness.capture() | {"loaders": loaders, "reloaded": reloaded}
 
 
 def restore(trainer: Any, state: dict[str, Any]) -> None:
-    """Continue with `state` in the epoch that is about to start."""
+    """Restore `state` for the epoch that is about to start."""
     randomness.restore(state)
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
             generator.set_state(randomness.tensor_of(state["loaders"][name]))
     if at_boundary(trainer):
-        # let Lightning make a new iterator and step the schedules at the epoch's end: since 2.6 a resuming loop keeps
-        # an iterator made before its state was complete, and max_steps makes every checkpoint one within an epoch
+        # make Lightning create a new iterator and step the schedules at the epoch's end: since 2.6 a resuming loop
+        # keeps an iterator made before its state was complete, and with max_steps all checkpoints are within an epoch
         loop = trainer.fit_loop
         loop._last_train_dl_reload_epoch = state["reloaded"]
         loop._resuming_from_checkpoint = loop._restarting = loop.epoch_loop.restarting = False
 
 
 def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
-    """Bring the loader to the batch after the checkpoint, within an epoch: take those before it as the epoch did.
+    """Advance the loader to the batch after the checkpoint, within an epoch, by reading the earlier batches again.
 
-    starts: the random states when the loader was started, and if later at its first batch. Lightning itself restores
-    loaders that have a state.
+    starts: the random states at the start of the loader and, if later, at its first batch. Lightning itself restores
+    loaders with a state.
     """
     loop, done = trainer.fit_loop, trainer.fit_loop.epoch_loop.batch_progress.current.ready
     if loop._combined_loader is None or loop._combined_loader._state_dicts():
@@ -229,7 +229,7 @@ def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
             if name in start["loaders"]:
                 generator.set_state(randomness.tensor_of(start["loaders"][name]))
             else:
-                generator.manual_seed(generator.initial_seed())  # made by the module, after the state was captured
+                generator.manual_seed(generator.initial_seed())  # the module made it after the state was captured
         if i == 0:
             iter(fetcher)
     for _ in range(done):
@@ -238,11 +238,11 @@ def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
 
 
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """(where, generator) of the loaders and samplers that have their own, each generator once."""
+    """Yield (position, generator) of the loaders and samplers with their own generators, each generator once."""
     seen: set[int] = set()
     source = trainer.fit_loop._data_source
     train = trainer.train_dataloader
-    if train is None and not source.is_module():  # before the fit makes its loaders
+    if train is None and not source.is_module():  # the fit has not made its loaders yet
         train = source.instance
     for phase, loaders in (("train", train), ("val", trainer.val_dataloaders)):
         for i, loader in enumerate(_leaves(loaders)):
@@ -261,7 +261,7 @@ def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(loaders: Any) -> Iterator[Any]:
-    """The loaders in whatever collection the user gave."""
+    """Yield the loaders in any collection."""
     if isinstance(loaders, dict):
         loaders = list(loaders.values())
     loaders = getattr(loaders, "flattened", loaders)

@@ -1,4 +1,4 @@
-"""Where a Lightning fit stands, and what in it does not fit the trial: errors before an epoch is lost, and advice."""
+"""The state of a Lightning fit, and its conflicts with the trial: early errors and warnings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParall
 
 
 def silent(trainer: Any) -> bool:
-    """True where the same hooks fire but no training epoch is validated."""
+    """Return whether hooks fire without the validation of a training epoch."""
     return trainer.state.fn != "fit" or trainer.sanity_checking or bool(trainer.fast_dev_run)
 
 
 def at_boundary(trainer: Any) -> bool:
-    """True after the last batch of an epoch."""
+    """Return whether the fit is after the last batch of an epoch."""
     return bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
 
 
 def epochs_done(trainer: Any) -> float | None:
-    """Epochs trained so far, fractional within one: current_epoch + batches done / batches of an epoch.
+    """Return the trained epochs, with fractions: current_epoch + batches done / batches of an epoch.
 
-    None within an epoch of unknown length, and in one without a batch (the stop came at its start).
+    None within an epoch of unknown length, and in an epoch without a batch (if the stop came at its start).
     """
     progress = trainer.fit_loop.epoch_loop.batch_progress
     if progress.is_last_batch:
@@ -43,12 +43,12 @@ def epochs_done(trainer: Any) -> float | None:
 
 
 def position(trainer: Any, unit: str) -> float | None:
-    """Where the fit is in a study's unit: epochs, see `epochs_done`, or steps of the optimizer."""
+    """Return the position in the study's unit: epochs (see `epochs_done`) or optimizer steps."""
     return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
 
 
 def of_all_ranks(trainer: Any, count: int) -> int:
-    """The sum of a count over the processes, each of which calls this."""
+    """Return the sum of a count over the processes; every process calls this."""
     if trainer.world_size == 1:
         return count
     import torch
@@ -57,7 +57,7 @@ def of_all_ranks(trainer: Any, count: int) -> int:
 
 
 def planned_steps(trainer: Any) -> float | None:
-    """Steps of the optimizer that the fit plans; None if unknown."""
+    """Return the planned optimizer steps of the fit; None if unknown."""
     if trainer.max_steps > -1:
         return float(trainer.max_steps)
     steps = math.inf if trainer.max_epochs in (None, -1) else trainer.estimated_stepping_batches
@@ -65,7 +65,7 @@ def planned_steps(trainer: Any) -> float | None:
 
 
 def still_to_fall(held: Callable[[], Any]) -> str | None:
-    """Return the name of a schedule whose learning rate is to fall until the end of the fit; None if there is none."""
+    """Return the name of a schedule whose learning rate decays until the end of the fit; None if there is none."""
     trainer = held()
     for config in trainer.lr_scheduler_configs:
         steps = planned_steps(trainer) if config.interval == "step" else float(trainer.max_epochs or -1)
@@ -76,10 +76,10 @@ def still_to_fall(held: Callable[[], Any]) -> str | None:
 
 
 def resumes_within(trainer: Any) -> bool:
-    """True if a fit that is saved at this validation, within an epoch, resumes exactly.
+    """Return whether a fit that is saved at this validation, within an epoch, resumes exactly.
 
-    Not before the gradients of accumulated batches are used, not with a schedule that steps after the validation, not
-    if the module takes batches from the loader by itself, not before min_epochs, and not before Lightning 2.5.
+    It does not if accumulated gradients are not yet used, if a schedule steps after the validation, if the module reads
+    batches from the loader itself, before min_epochs, or before Lightning 2.5.
     """
     loop = trainer.fit_loop
     if not hasattr(loop, "restarted_mid_epoch") or not loop._can_stop_early:
@@ -90,39 +90,40 @@ def resumes_within(trainer: Any) -> bool:
 
 
 def sharded(trainer: Any) -> bool:
-    """True when no process holds the whole state."""
+    """Return whether no process has the whole state."""
     return any(kind.__name__ in _SHARDED for kind in type(trainer.strategy).__mro__)
 
 
 def cannot_save(trainer: Any) -> NotSupported:
-    """Why a trial under this strategy is not paused."""
+    """Return the error for a pause under this strategy."""
     return NotSupported(
-        f"a trial under {type(trainer.strategy).__name__} cannot be paused, as its state is spread over the "
-        "processes: use strategy='ddp', or a policy that only stops trials"
+        f"A trial under {type(trainer.strategy).__name__} cannot be paused, because its state is sharded over the "
+        "processes. Use strategy='ddp', or a policy that only stops trials."
     )
 
 
 def fabric() -> NotSupported:
-    """Fabric takes any object as a callback and calls what its user's loop names."""
+    """Return the error for Fabric, which accepts any object as a callback and calls only hooks that the user names."""
     return NotSupported(
-        "Fabric runs the loop that you write and calls no hook by itself: report in that loop, with "
-        "haltune.callbacks.loop.TrainingLoop, instead of Fabric(callbacks=[HaltuneCallback(trial)])"
+        "HaltuneCallback does not work with Fabric, which calls no training hooks by itself. Report in your loop with "
+        "haltune.callbacks.loop.TrainingLoop instead."
     )
 
 
 def same_trial(ranks: Agreement, trial: Trial) -> None:
-    """Raise NotSupported, on every rank, when the ranks train different trials."""
+    """Raise NotSupported on every rank if the ranks train different trials."""
     held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
     if any(other != held[0] for other in held):
         listed = ", ".join(f"rank {rank} trial {id}" for rank, (id, _, _) in enumerate(held))
         raise NotSupported(
-            f"the ranks of this fit train different trials ({listed}): haltune does not know how they were started. "
-            "Set HALTUNE_RUN_FOLDER to a folder that all of them can see, and import haltune before the first fit"
+            f"The ranks of this fit train different trials ({listed}), because haltune does not know how they were "
+            "started. Set HALTUNE_RUN_FOLDER to a folder that all ranks can read, and import haltune before the first "
+            "fit."
         )
 
 
 def check_start(trainer: Any, trial: Trial) -> None:
-    """Raise NotSupported for limits below the trial's horizon and for sharded states that must be saved."""
+    """Raise NotSupported for limits below the trial's max_epochs, and for sharded states that must be saved."""
     horizon = trial._horizon
     if horizon is None:
         return
@@ -141,7 +142,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
-    """Raise NotSupported when max_steps or max_time, and nobody's decision, ended the fit early."""
+    """Raise NotSupported if max_steps or max_time ended the fit early, without a decision."""
     horizon = trial._horizon
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon or trial.unit != "epoch":
@@ -156,8 +157,8 @@ def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
 
 def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
     return NotSupported(
-        f"{what} ends this fit after {amount(epochs, 'epochs', 3)}, but trials are compared at {horizon}: give the "
-        "Trainer max_epochs=trial.max_epochs alone, and limit the search, Study(..., budget=Budget(time='2h'))"
+        f"{what} ends this fit after {amount(epochs, 'epochs', 3)}, but trials are compared at {horizon}. Give the "
+        "Trainer max_epochs=trial.max_epochs only, and limit the search, Study(..., budget=Budget(time='2h'))."
     )
 
 
@@ -167,35 +168,35 @@ def requeues(trainer: Any) -> str | None:
     if not getattr(environment, "auto_requeue", False):
         return None
     return (
-        "At SIGUSR1 Lightning requeues this SLURM job by itself, and the trial is not given back. Later it loads its "
-        f"file hpc_ckpt into each fit without a ckpt_path whose default_root_dir is the same. {_NO_REQUEUE}."
+        "At SIGUSR1 Lightning requeues this SLURM job itself, and does not release the trial. Later it loads its file "
+        f"hpc_ckpt into each fit with the same default_root_dir and without a ckpt_path. {_NO_REQUEUE}."
     )
 
 
 def leave_requeue(trainer: Any, trial: Trial) -> None:
-    """Leave the signal to Lightning by which it requeues the SLURM job: it takes it only if nobody has."""
+    """Leave the requeue signal of the SLURM job to Lightning, which handles it only if no other handler is set."""
     if isinstance(trial, Trial) and requeues(trainer):
         environment = trainer._accelerator_connector.cluster_environment
         trial._signals.release(environment.requeue_signal)
 
 
 def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
-    """Raise NotSupported where Lightning loaded what it saved for a requeue in another trial, `of`."""
+    """Raise NotSupported if Lightning loaded a file that it saved for a requeue in another trial, `of`."""
     path = os.path.basename(str(trainer.ckpt_path or ""))
     if of not in (None, trial.id) and path.startswith("hpc_ckpt"):
         raise NotSupported(
-            f"Lightning loaded {path}, which it saved in trial {of} to requeue its SLURM job, into trial {trial.id}. "
+            f"Lightning loaded {path} into trial {trial.id}, but saved it in trial {of} to requeue its SLURM job. "
             f"Delete it. {_NO_REQUEUE}."
         )
 
 
 def advice(trainer: Any, trial: Trial) -> str | None:
-    """Return a sentence if early stopping can end the training before the first rung."""
+    """Return a warning if early stopping can end the training before the first rung."""
     until, horizon = trial.until, trial._horizon
     if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon) or trial.unit != "epoch":
-        return None  # no rung lies ahead, or the first one is past
+        return None  # there is no later rung, or the first rung is over
     for stopping in trainer.early_stopping_callbacks:
-        # the first check always improves; then patience more may not, one at least
+        # the first check always improves; after it, `patience` checks (at least one) may not
         if (max(stopping.patience, 1) + 1) * _epochs_per_check(trainer) < until:
             return (
                 f"EarlyStopping(monitor={stopping.monitor!r}, patience={stopping.patience}) can end this training "
@@ -206,7 +207,7 @@ def advice(trainer: Any, trial: Trial) -> str | None:
 
 
 def _epochs_per_check(trainer: Any) -> float:
-    """Epochs between two validations."""
+    """Return the epochs between two validations."""
     batches, every = trainer.num_training_batches, trainer.val_check_batch
     if not isinstance(every, (int, float)) or not math.isfinite(batches) or not math.isfinite(every):
         return float(trainer.check_val_every_n_epoch or 1)

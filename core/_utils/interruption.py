@@ -193,7 +193,7 @@ class AroundTrial(Interruption):
             yield
         finally:
             self.counts = before
-        if self.waits and not before:
+        if self._number and not before:
             self.leave()
 
     def end(self) -> None:

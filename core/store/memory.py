@@ -67,8 +67,9 @@ class MemoryStore:
     ) -> int:
         with undisturbed, self._locked():
             log, leases = self._log(name), self._leases[name]
-            if any(isinstance(e, MOVES) if about is None else trial_of(e) == about for e in log[seen:]):
-                raise Conflict
+            for e in log[seen:]:
+                if isinstance(e, MOVES) if about is None else trial_of(e) == about:
+                    raise Conflict
             position = len(log)
             log.extend(events)
             if about is None:

@@ -207,7 +207,6 @@ def waits(policy: Policy[Any], problem: Problem) -> bool:
 
 
 def one_epoch(problem: Problem) -> Problem:
-    """Return the problem for trainings of one epoch."""
     return replace(problem, max_epochs=1, min_epochs=0)
 
 
@@ -342,7 +341,6 @@ def _read(given: Any) -> RecordedStudy:
 
 
 def _under_way(store: StrPath | Store | Storage | None, name: str) -> bool:
-    """Return whether the study exists and has a report."""
     try:
         found = open_store(store, reading=True)
         return name in found.names() and any(isinstance(e, Reported) for e in found.read(name))

@@ -173,7 +173,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
-    ended = None if log.policy.plans and history.has_new_budget(budget, log.told) else history.finished
+    ended = None if log.policy.plans and history.has_new_budget(budget, log.logged_budget) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
     if not (ended or limit or unfinished) and (full := _full(log, history, budget)) and not _goes_on(log):
         limit = full
@@ -190,7 +190,7 @@ def _full(log: Log, history: History, budget: Budget) -> str | None:
     """Return why no more trials start, or None. Trials that have started may continue."""
     spent, recorded = history.spent, history.budget
     full = spent.starts_no_more(budget)
-    if full is None and recorded is not None and log.told == budget:  # another worker has recorded less since
+    if full is None and recorded is not None and log.logged_budget == budget:  # another worker has recorded less since
         full = spent.starts_no_more(recorded)
     return full
 
@@ -243,7 +243,7 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
 def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> Taken:
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
-        raise InvalidInput(f"the policy resumes trial {r.id}, which is {r.status}, not paused")
+        raise InvalidInput(f"The policy resumes trial {r.id}, which is {r.status}, not paused.")
     gone = r.checkpoint
     anew = replica.checkpoints.missing(gone)
     if anew:  # unless another worker has continued the trial and replaced this checkpoint

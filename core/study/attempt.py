@@ -103,7 +103,6 @@ class Attempt:
 
     @property
     def _label(self) -> str:
-        """This attempt in words, as in the topics of ranks."""
         return f"trial {self.id}, attempt {self.attempt}"
 
     def _changes(self) -> Json:
@@ -119,17 +118,15 @@ class Attempt:
         self.ended = None if changes["ended"] is None else Status(changes["ended"])
 
     def _to_json(self) -> Json:
-        """Return it as JSON."""
         fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
         return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self._changes()
 
     @staticmethod
-    def _from_json(told: Json) -> Attempt:
-        """The inverse of `_to_json`."""
-        config = {name: unpack(v) for name, v in told["config"].items()}
+    def _from_json(data: Json) -> Attempt:
+        config = {name: unpack(v) for name, v in data["config"].items()}
         names = ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
-        attempt = Attempt(config=config, **{name: told[name] for name in names})
-        attempt._change(told)
+        attempt = Attempt(config=config, **{name: data[name] for name in names})
+        attempt._change(data)
         return attempt
 
 
@@ -142,17 +139,15 @@ def label(id: int, attempt: int, **_: Any) -> str:
 
 
 def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
-    """Return the answer to a worker that asked, as JSON."""
     if isinstance(answer, Wait | Finish):
         return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
     return {"trial": answer._to_json()}
 
 
-def answer_from_json(told: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-    """The inverse of `answer_to_json`, on another rank."""
-    if "trial" in told:
-        return make(Attempt._from_json(told["trial"]))
-    return Finish(told["finish"]) if "finish" in told else Wait(told["wait"])
+def answer_from_json(data: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
+    if "trial" in data:
+        return make(Attempt._from_json(data["trial"]))
+    return Finish(data["finish"]) if "finish" in data else Wait(data["wait"])
 
 
 def epoch_number(epoch: float) -> float:
@@ -182,7 +177,7 @@ class Log(Decides, Protocol):
 
     name: str
     checkpoints: Checkpoints
-    told: Budget | None  # the budget that this process logged last
+    logged_budget: Budget | None  # the budget that this process logged last
 
     @property
     def problem(self) -> Problem:

@@ -1,4 +1,4 @@
-"""What a study answers about its log: why each decision was made, how often stopping was wrong, what more would bring.
+"""Explain the decisions in a log, audit its stops, and estimate the gain of continuing.
 
 explanation  each decision on a trial, its reason and its numbers, and the epochs that it saved
 audit        how often a stopped trial would have won, from trials that `audit=` lets train to the end
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def explanation(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:
-    """Each decision on a trial as text. over: the search is. Raises InvalidInput if there is no such trial."""
+    """Return each decision on a trial, as text. over: whether the search is. Raises InvalidInput for no such trial."""
     record, problem = history.trial(trial), history.problem
     found = _Lines(history, record, over)
     found.add("ended because", Comparisons(history, over).now(record))
@@ -64,7 +64,7 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
 
 
 def short_explanation(comparisons: Comparisons, trial: int) -> str:
-    """The outcome of a trial and its reason, as text. Raises InvalidInput if there is no such trial."""
+    """Return the outcome of a trial and its reason, as text. Raises InvalidInput for an unknown trial."""
     history, record = comparisons.history, comparisons.history.trial(trial)
     problem, values = history.problem, record.counting(history.problem.goal)
     found = _Lines(history, record, comparisons.over)
@@ -81,7 +81,7 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
 
 
 class _Lines:
-    """The lines of an explanation: the outcome first, what was saved last."""
+    """The lines of an explanation: the outcome first, the saved epochs last."""
 
     def __init__(self, history: History, record: TrialRecord, over: bool) -> None:
         self._history, self._record, self._over = history, record, over
@@ -111,8 +111,8 @@ def _number_of(value: Any) -> str:
 
 # -- audit -------------------------------------------------------------------------------------------------------------
 #
-# A share of the trials is drawn before they start and trains on where the rule would stop it
-# (`policies/bobos/policy.py`). Here they are counted, from the log alone.
+# The policy draws a share of the trials before they start, and continues them where the rule would stop them
+# (`policies/bobos/policy.py`). This code counts them, from the log alone.
 #
 #   would-be stop   the report at which an audited trial would have been stopped, with the numbers of that decision
 #   wrong           the trial ended above the incumbent of that report, both by the value that counts for the goal
@@ -137,7 +137,7 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """The exact 95% interval of Clopper and Pearson; (0, 1) if `of` is 0."""
-        from scipy.special import betaincinv  # a third of a second, in each process that looks at a search
+        from scipy.special import betaincinv  # the import takes a third of a second, so not at the top
 
         k, rest = self.count, self.of - self.count
         low = float(betaincinv(k, rest + 1, _TAIL)) if k else 0.0
@@ -151,7 +151,7 @@ class Rate:
 
 
 def enough(share: float) -> int:
-    """The number of stops, none of them wrong, from which the 95% interval lies below `share`, which is above 0."""
+    """Return how many stops, none of them wrong, are needed for a 95% interval below `share` (above 0)."""
     return math.ceil(math.log(_TAIL) / math.log1p(-share))
 
 
@@ -161,8 +161,8 @@ class WouldBeStop:
 
     trial: int
     epoch: float  # at which it would have been stopped
-    p_win: float  # its probability to win, by the rule; NaN if the rule estimated none
-    incumbent: float  # the best value then, the goal's metric
+    p_win: float  # probability that it wins, from the rule; NaN if the rule estimated none
+    incumbent: float  # the best value at that time, the goal's metric
     came_to: float  # the trial's final value; NaN if it has none, or is not known
     wrong: bool | None  # None: not known
     paths: int = 0  # simulated curves behind p_win; 0 if the log does not say
@@ -180,7 +180,7 @@ class WouldBeStop:
 
 @dataclass(frozen=True)
 class Audit:
-    """How often stopping was wrong, measured on trials that trained on; see `Study.audit`."""
+    """Rate of wrong stops, measured on trials that continued beyond a stop; see `Study.audit`."""
 
     share: float  # of the trials that are drawn; 0 without an audit
     audited: int  # trials drawn
@@ -192,7 +192,7 @@ class Audit:
     cost: float  # epochs that audited trials trained after they would have been stopped
     saved: float  # epochs that stopping by the rule saved, in all trials of the study
     wanted: float  # share of stops that may be wrong
-    K1: float | None  # the least that would reach it among those trials; None if none does: see `advice`
+    K1: float | None  # smallest that would reach `wanted` among those trials; None if none does, see `advice`
     at_K1: Rate  # wrong stops among those trials with that K1
     runs: tuple[WouldBeStop, ...] = ()
     unit: str = "epoch"  # what the study counts
@@ -218,9 +218,9 @@ class Audit:
         if self.K1 is None and not self.of_stops.of:
             return f"the K1 for {goal} is not known: no trial that would have been stopped has ended"
         if self.K1 is None:
-            return f"no K1 gives {goal}: the rule gave trials that won no chance at all"
+            return f"no K1 gives {goal}: the rule predicted probability 0 for trials that won"
         if not self.at_K1.of:
-            return f"K1={self.K1:g} stops none of these trials, so they do not show whether it gives {goal}"
+            return f"K1={self.K1:g} stops none of these trials, so they do not show if it gives {goal}"
         if self.at_K1.interval[1] <= self.wanted:
             return f"K1={self.K1:g} gives {goal}: among these trials {self.at_K1}"
         needed = f"; at least {enough(self.wanted)} stops are needed" if self.wanted else ""
@@ -276,7 +276,7 @@ class _Audited:
 
     trial: int
     attempt: int = 1
-    held: bool = True  # by a worker; other reports are of an attempt that is over
+    held: bool = True  # by a worker; otherwise reports belong to an attempt that is over
     epoch: float = 0.0
     checkpoint: float = 0.0  # epoch from which another attempt would continue
     cost: float = 0.0
@@ -319,10 +319,10 @@ class _Audited:
 
 
 def _reach(evidence: Mapping[str, Any]) -> float:
-    """The largest K1 at which a decision would have been to stop, as a multiple of the K1 it was made with.
+    """Return the largest K1 at which a decision would have been to stop, as a multiple of the K1 it was made with.
 
-    A trial is stopped if K1 p_win is at most the losses of going on and of a win. It is -inf if K1 changes nothing, inf
-    if the trial would have been stopped at any K1.
+    A trial is stopped if K1 p_win is at most the losses of continuing and of a win. The result is -inf if K1 changes
+    nothing, inf if the trial would have been stopped at any K1.
     """
     names = ("p_win", "K1", "loss_stop", "loss_continue", "loss_win")
     p, k1, stop, go_on, win = (_number(evidence, name) for name in names)
@@ -334,7 +334,7 @@ def _reach(evidence: Mapping[str, Any]) -> float:
 
 
 def _number(evidence: Mapping[str, Any], name: str, default: float = math.nan) -> float:
-    """A number of a verdict's evidence, in which non-finite numbers are texts."""
+    """Return a number of a verdict's evidence, in which non-finite numbers are texts."""
     try:
         return float(evidence[name])
     except (KeyError, TypeError, ValueError):
@@ -342,9 +342,9 @@ def _number(evidence: Mapping[str, Any], name: str, default: float = math.nan) -
 
 
 def _least_K1(runs: list[_Audited], options: Mapping[str, Any], wanted: float) -> tuple[float | None, Rate]:
-    """The least K1 with which at most the `wanted` share of the audited trials' stops is wrong, and their share.
+    """Return the smallest K1 with which at most the `wanted` share of audited stops is wrong, and the wrong stops.
 
-    A K1 below the present one is given only if the whole interval lies below that share, because it stops more.
+    A K1 below the present one stops more trials. It is returned only if the whole interval lies below that share.
     """
     known = [(run.reach, run.wins) for run in runs if run.wins is not None and run.reach >= 0.0]
     if not any(run.stop is not None and run.wins is not None for run in runs):
@@ -365,7 +365,7 @@ def _least_K1(runs: list[_Audited], options: Mapping[str, Any], wanted: float) -
                 return now, found
             break
     else:
-        below = reaches[-1]  # above which none of them is stopped
+        below = reaches[-1]  # above it none of them is stopped
     if not math.isfinite(below):
         return None, Rate(0, 0)
     x = below * now
@@ -377,7 +377,7 @@ def _least_K1(runs: list[_Audited], options: Mapping[str, Any], wanted: float) -
 
 
 def _auditing(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The options of policies that audit, the outermost first."""
+    """Yield the options of policies that audit, the outermost first."""
     if is_number(spec.get(AUDIT)) and isinstance(spec.get("stopping"), Mapping):
         yield spec
     for option in spec.values():
@@ -387,23 +387,23 @@ def _auditing(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 # -- outlook -----------------------------------------------------------------------------------------------------------
 #
-# Of 2n values in random order the best lies in the second half with probability 1/2, whatever their distribution: the
-# law of records. Two facts make it more likely, and over recorded searches the probability is 0.7 then:
+# Among 2n values in random order the best is in the second half with probability 1/2, for any distribution (the law of
+# records). In either of two cases it is more likely; over recorded searches the probability is then 0.7:
 #
-#   ahead    a trial that may continue has a better value already than the best, which is the best complete one; 0.9 for
-#            random search, where such a trial surely continues
+#   ahead    a trial that may continue is already better than the best complete trial; 0.9 for random search, where
+#            such a trial surely continues
 #   rising   the policy predicts values, and the best trial is among the last quarter that started
 #
 # benchmarks/search/forecast_calibration.py compares the stated probabilities with what followed. They hold within 0.1
-# for the default search and for random search, and are stated for these alone: for Hyperband (0.5: 0.39, 0.7: 0.55) and
-# GP-UCB (0.24, 0.47) they were too high. Gains were not predictable: a multiple of the spread of the values that was
-# exceeded in one case of four on one half of the tasks was exceeded in one of five on the other, and in two of three
-# where the spread was small. So none is stated.
+# for the default search and for random search, and only these state them: for Hyperband (0.5: 0.39, 0.7: 0.55) and
+# GP-UCB (0.24, 0.47) they were too high. The size of a gain was not predictable: a multiple of the values' spread that
+# gains exceeded in 1 of 4 cases on one half of the tasks was exceeded in 1 of 5 on the other, and in 2 of 3 if the
+# spread was small. So no size is stated.
 
 FEWEST, MOST = 5, 200  # trials: the range over which the probabilities were measured
 EVEN, RAISED, NEAR = 0.5, 0.7, 0.9
 _LAST = 0.25  # of the trials
-_DISTINCT = 0.5  # of the values; a metric that takes few values ties with the best more often than it beats it
+_DISTINCT = 0.5  # share of values; if a metric takes few values, a trial ties with the best more often than it wins
 _CONTINUES = (Status.RUNNING, Status.PAUSED, Status.INTERRUPTED)
 
 
@@ -464,7 +464,7 @@ def outlook(history: History, predicts: bool | None) -> Outlook:
 
 
 def _bound(goal: Goal, values: np.ndarray) -> float:
-    """The best possible value, by the goal's bounds or the metric's name; else infinite."""
+    """Return the best possible value, from the goal's bounds or the metric's name; otherwise infinity."""
     if goal.bounds is not None:
         return goal.bounds[goal.sign > 0]
     known = limit(goal.metric, goal.sign, values)
@@ -475,11 +475,11 @@ def _bound(goal: Goal, values: np.ndarray) -> float:
 
 
 def frame(history: History) -> pd.DataFrame:
-    """One row a report; see `Study.frame`."""
+    """Return a table with a row for each report; see `Study.frame`."""
     try:
         import pandas as pd
     except ImportError:
-        raise ImportError("study.frame() needs pandas: pip install pandas (study.trials needs nothing)") from None
+        raise ImportError("study.frame() needs pandas: pip install pandas. Or use study.trials.") from None
     trials = [t for t in history.trials if len(t.epochs)]
     counts = [len(t.epochs) for t in trials]
 
@@ -508,5 +508,5 @@ def frame(history: History) -> pd.DataFrame:
 
 
 def _written(cell: Any) -> Any:
-    """A text that pandas can hold: a lone surrogate is written as its code."""
+    """Return a text that pandas can hold, with lone surrogates as their codes."""
     return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell

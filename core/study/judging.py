@@ -32,7 +32,7 @@ def record(
     replica: Replica, budget: Budget, attempt: Attempt, report: Report, judged: bool, clock: MonotonicClock
 ) -> Verdict:
     """Append a report and its verdict as one event; see Trial.report. Raises Conflict, to be called again."""
-    now = replica.wake(attempt.id, attempt.attempt, report.seconds)
+    now = replica.log_sleep(attempt.id, attempt.attempt, report.seconds)
     history, last = replica.sync(), attempt.verdict
     stopped = last.action if last is not None and last.stops else None  # the first STOP or PAUSE stays
     r = history.trial(attempt.id)
@@ -124,7 +124,7 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
 
 
 def as_judged(log: Decides, id: int, report: Report | ev.Reported) -> TrialRecord:
-    """The record of a trial as the policy counts, with one report more that is not yet in the log."""
+    """Return the record of a trial as the policy counts, with one more report that is not yet in the log."""
     history, trial = log.judged, log.judged.trial(id)
     if (grid := history.problem.grid) is not None:
         epoch, value = as_seen(grid, log.history, id, report.epoch, report.value, trial.epoch)

@@ -46,7 +46,7 @@ class ReadingSession:
     def sync(self) -> None:
         """Do nothing: the log was read once."""
 
-    def tell(self) -> None:
+    def log_ended(self) -> None:
         """Do nothing: no trial ends here."""
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -197,7 +197,7 @@ def current_trial(
     return _trials[text]
 
 
-def told(study: Study, trial: Trial, marker: Path) -> str:
+def handover_text(study: Study, trial: Trial, marker: Path) -> str:
     """Return the environment variable's text for a trial's program. marker: once this file exists, it must stop."""
     settings = study._settings
     return json.dumps({
@@ -216,10 +216,10 @@ _KINDS: dict[str, type] = {
 def _read(text: str) -> dict[str, Any]:
     """Return the launcher's data. Raises InvalidInput if no launcher wrote the text."""
     try:
-        told: dict[str, Any] = json.loads(text)
-        wrong = ", ".join(name for name, kind in _KINDS.items() if not isinstance(told[name], kind))
+        data: dict[str, Any] = json.loads(text)
+        wrong = ", ".join(name for name, kind in _KINDS.items() if not isinstance(data[name], kind))
         made = {"budget": Budget, "store": Storage, "checkpoints": Checkpointing}
-        told |= {name: kind(**told[name]) for name, kind in made.items()}
+        data |= {name: kind(**data[name]) for name, kind in made.items()}
     except (ValueError, RecursionError, TypeError, LookupError, InvalidInput) as error:
         wrong = one_line(error)
     if wrong:
@@ -228,7 +228,7 @@ def _read(text: str) -> dict[str, Any]:
             "start. To train without a launcher, unset it. To train with one, start the program with "
             "`haltune run --study search.toml -- python train.py`."
         )
-    return told
+    return data
 
 
 def leave_when(marker: Path, holder: str) -> Callable[[], str | None]:
@@ -258,14 +258,14 @@ def _stand_in(defaults: Mapping[str, Any] | None, goal: Goal | None, max_epochs:
     return trial
 
 
-def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
+def _handed_over(data: dict[str, Any], policy: Policy[Any] | None) -> Trial:
     def opened() -> tuple[Store, Event | None]:
-        store = open_store(told["store"])
-        return store, next(store.read(told["name"], stop=1), None)
+        store = open_store(data["store"])
+        return store, next(store.read(data["name"], stop=1), None)
 
-    store, created = retry(opened, told["store"].patience)
+    store, created = retry(opened, data["store"].patience)
     if not isinstance(created, Created):
-        raise StoreError(f"{store.url} holds no study {told['name']!r}")
+        raise StoreError(f"{store.url} holds no study {data['name']!r}")
     if recorded_problem(created).space.constraints:
         raise NotSupported(
             "The study's space has constraints. They are functions, which its log cannot keep. Write them as bounds "
@@ -274,9 +274,9 @@ def _handed_over(told: dict[str, Any], policy: Policy[Any] | None) -> Trial:
     from haltune.policies.from_spec import policy_from
 
     study = Study(
-        Problem.from_json(created.problem), policy or policy_from(created.policy), replace(told["store"], url=store),
-        told["name"], budget=told["budget"], checkpoints=told["checkpoints"], max_failures=told["max_failures"],
+        Problem.from_json(created.problem), policy or policy_from(created.policy), replace(data["store"], url=store),
+        data["name"], budget=data["budget"], checkpoints=data["checkpoints"], max_failures=data["max_failures"],
         verbose=0,
     )  # fmt: skip
-    leaving = leave_when(Path(told["marker"]), told["holder"])
-    return study._take(told["trial"], told["attempt"], told["holder"], leaving)
+    leaving = leave_when(Path(data["marker"]), data["holder"])
+    return study._take(data["trial"], data["attempt"], data["holder"], leaving)

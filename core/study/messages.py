@@ -1,7 +1,7 @@
-"""What is logged for people while a search runs, and the words for its state that log, page and command share.
+"""Messages about a running search, shared by the log, the page and the command line.
 
-The log is "haltune". A search logs a line when a trial starts, one when it ends, and now and then how far it is. Only
-the process that was asked logs: settings sent to another process are silent, and so are ranks above 0 and forks.
+The logger is "haltune". It logs a line when a trial starts, when it ends, and sometimes the state of the search. Only
+the process that opened the study logs; its worker processes, ranks above 0 and forks do not.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from .attempt import Attempt
 
 F = TypeVar("F", bound=Callable[..., None])
 _log = logging.getLogger("haltune")
-_BETWEEN_LINES = 10.0  # seconds between two lines of how far the search is
+_BETWEEN_LINES = 10.0  # seconds between two lines on the state of the search
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
-_STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # of the line of a trial that ended so
+_STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # outcome -> style of its line
 _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "stops", Action.UNJUDGED: "not judged"}
 
 # -- a trial and a search in words -------------------------------------------------------------------------------------
 
 
 def values_of(t: TrialRecord, problem: Problem) -> str:
-    """The present values of a trial: acc 0.91, ms 12."""
+    """Return the present values of a trial: acc 0.91, ms 12."""
     first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
     found = t.results(problem) if problem.measured else {}
-    # what ranks full trainings may not have been measured yet
+    # the metric of rank_by may not be measured yet
     others = [n for n in problem.measured if n != problem.goal.rank_by or not math.isnan(found[n])]
     return ", ".join([first, *(f"{name} {short(found[name])}" for name in others)])
 
 
 def ranked_by(history: History, best: Best) -> str:
-    """The metric of the best trial's value."""
+    """Return the metric of the best trial's value."""
     goal, t = history.problem.goal, history.trial(best.trial)
     ranked = goal.rank_by is not None and t.complete and math.isfinite(t.latest(goal.rank_by))
     return goal.rank_by if ranked and goal.rank_by else goal.metric
 
 
 def lead_of(history: History) -> str | None:
-    """The best trial, or the front: "best acc 0.91 (trial 3)"; None before a trial has a value."""
+    """Return the best trial, "best acc 0.91 (trial 3)", or the front; None before a trial has a value."""
     problem = history.problem
     if not problem.further:
         best = history.best()
@@ -75,7 +75,10 @@ def lead_of(history: History) -> str | None:
 
 
 def shared_error(history: History) -> str | None:
-    """The error with which at least half of the trials, and at least 2, failed. Digits do not tell errors apart."""
+    """Return the error of at least half of the trials, and at least 2, in words; None if there is none.
+
+    Errors that differ only in digits count as the same.
+    """
     failed = history.with_status(Status.FAILED)
     errors = [t.error.strip().partition("\n")[0] for t in failed if t.error and t.error.strip()]
     alike = Counter(re.sub(r"\d+", "", error) for error in errors)
@@ -87,7 +90,7 @@ def shared_error(history: History) -> str | None:
 
 
 def standing_line(history: History, budget: Budget, over: bool = False) -> str:
-    """How far a search is: its cost and its budget, what stopping saved, and its best. over: whether the search is."""
+    """Return the state of a search: cost and budget, saved epochs, and the best. over: whether the search is."""
     lines = [spending_line(history, budget, Savings.of(history, over))]
     if (lead := lead_of(history)) is not None:
         lines.append(lead)
@@ -97,10 +100,10 @@ def standing_line(history: History, budget: Budget, over: bool = False) -> str:
 
 
 def spending_line(history: History, budget: Budget, savings: Savings | None = None) -> str:
-    """What a search has cost and its budget, and the epochs of full trainings that were not trained.
+    """Return the cost of a search, its budget, and the saved epochs.
 
-    Epochs that were trained again cost twice. A budget of epochs counts them; else they are shown apart, so that
-    trained and saved epochs add up to full trainings.
+    Epochs that were trained again count twice in a budget of epochs. Without such a budget they are shown separately,
+    so that trained and saved epochs add up to full trainings.
     """
     spent, budget, again = history.spent, history.wishes.extended(budget), trained_again(history)
     limited = _limits(budget.epochs)
@@ -137,7 +140,7 @@ def _of(used: str, limit: Any, several: str, one: str = "", written: Callable[[f
 
 
 def unlimited(budget: Budget, policy: Policy[Any]) -> str:
-    """What ends a search without a budget; "" for others, and if the policy was given a number of trials."""
+    """Return what ends a search without a budget; "" for others, and if the policy has a number of trials."""
     if any(_limits(getattr(budget, f.name)) for f in fields(budget) if f.name != "price"):
         return ""
     if re.search(r"\b(trials|rounds|n)=", in_words(policy)):
@@ -150,7 +153,7 @@ def unlimited(budget: Budget, policy: Policy[Any]) -> str:
 
 
 def started_line(t: TrialRecord, problem: Problem) -> str:
-    """The line of a trial that starts or resumes: its configuration, and why it was chosen."""
+    """Return the line of a trial that starts or resumes: its configuration, and why it was chosen."""
     what, why = "started", t.proposed
     if t.attempt > 1:
         what = f"resumed after {problem.at(t.checkpoint_epoch)}" if t.checkpoint_epoch else "started again"
@@ -160,8 +163,9 @@ def started_line(t: TrialRecord, problem: Problem) -> str:
 
 
 def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
-    """The line of a trial that ended (outcome, value, the best so far, reason), and whether it is the best, or on the
-    front.
+    """Return the line of a trial that ended, and whether it is the best or on the front.
+
+    The line has the outcome, the value, the best so far, and the reason.
     """
     problem, found = history.problem, outcome_of(t, history.problem)
     whole = not problem.max_epochs or t.epoch == problem.max_epochs
@@ -184,7 +188,7 @@ def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
 
 
 def _rank(history: History, t: TrialRecord, best: Best) -> str:
-    """The best trial; of the best itself, among which trials it is the best.
+    """Return the best trial, in words; for the best itself, the trials among which it is the best.
 
     The best is a complete trial; before there is one, the best of those that trained furthest. Others may have better
     values at earlier epochs.
@@ -211,7 +215,7 @@ def _at_a_terminal() -> bool:
 
 
 def _cut(text: str, most: int) -> str:
-    """Cut on a terminal, whole in a file or a pipe."""
+    """Shorten a text on a terminal; leave it whole in a file or a pipe."""
     return clipped(text, most) if _at_a_terminal() else text
 
 
@@ -219,7 +223,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _quietly(log: F) -> F:
-    """Do nothing if nobody reads the log; an error while logging ends no search."""
+    """Do nothing if the log has no reader, and suppress errors, so that logging does not end a search."""
 
     @wraps(log)
     def logged(self: Logger, *args: Any, **kwargs: Any) -> None:
@@ -235,15 +239,14 @@ class Logger:
 
     def __init__(self, verbose: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.verbose = verbose
-        self.last_word = True  # whether it logs that the search is over
+        self.last_word = True  # whether it logs the end of the search
         self._clock, self._process = clock, os.getpid()
-        self._next: float | None = None  # when to log how far the search is; None before the first line
-        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, and not yet their end
+        self._next: float | None = None  # when to log the state of the search; None before the first line
+        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
         self._standing = self._over = ""  # as logged last
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """Log nothing meanwhile."""
         before, self.verbose = self.verbose, 0
         try:
             yield
@@ -256,33 +259,33 @@ class Logger:
 
     @_quietly
     def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str] = str) -> None:
-        """An attempt was handed out. unlimited: returns what ends the search, if no budget does."""
+        """Log that an attempt has started. unlimited: returns what ends the search, if no budget does."""
         if self._next is None:
             self._next = self._clock() + _BETWEEN_LINES
             if (before := len(history) - (attempt.attempt == 1)) > 0:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
             if what_ends_it := unlimited():
                 self._say(what_ends_it, "cyan")
-        self._open = {found for found in self._open if found[0] != attempt.id}  # a warning told of their end
+        self._open = {found for found in self._open if found[0] != attempt.id}  # a warning reported their end
         self._open.add((attempt.id, attempt.attempt))
         self._say(started_line(history.trial(attempt.id), history.problem))
 
     @_quietly
     def judged(self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict) -> None:
-        """A report was judged."""
+        """Log a report and its verdict."""
         what = f"Trial {attempt.id}, {history.problem.at(epoch)}: {history.problem.goal.metric} {short(float(value))}"
         self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:
-        """A warning told of an attempt's end."""
+        """Do not log the end of an attempt, because a warning reported it."""
         self._open.discard((attempt.id, attempt.attempt))
 
     @_quietly
     def ended(self, history: History, budget: Budget, *, failed: bool = False) -> None:
-        """Log the attempts that ended since, here or in another process; `failed`: also without a result.
+        """Log the attempts that have ended, here or in another process. failed: also those without a result.
 
-        It is called when the training draws no progress bar any more. Of an attempt that failed or was interrupted here
-        a warning tells.
+        It is called once the training no longer draws a progress bar. If an attempt failed or was interrupted here, a
+        warning reports it instead.
         """
         results = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
         for trial, attempt in sorted(self._open):
@@ -298,7 +301,7 @@ class Logger:
 
     @_quietly
     def over(self, history: History, answer: Finish, budget: Budget) -> None:
-        """The search is over. Logged once."""
+        """Log the end of the search, once."""
         self.ended(history, budget, failed=True)
         if self.last_word and answer.reason != self._over:
             self._over, held = answer.reason, answer.reason == history.held
@@ -308,12 +311,12 @@ class Logger:
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
         share = history.spent.share(history.wishes.extended(budget))
-        if share is not None and _at_a_terminal():  # of the limit that is closest
+        if share is not None and _at_a_terminal():  # share of the closest limit
             line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget: {line}"
         if line != self._standing:
             self._standing = line
             self._say(line, "cyan")
 
     def _say(self, text: str, style: str = "default", within: bool = False) -> None:
-        """within: a training, whose progress bar may be on the screen."""
+        """Log a line. within: True during a training, whose progress bar may be on the screen."""
         _log.info("%s", visible(text, lines=False), extra={"style": style, "within": within})

@@ -1,13 +1,12 @@
-"""A log's decisions made again: by the policy that made them, to compare, or by another one, to see what if.
+"""Replay a log's decisions: with its own policy, to compare them, or with another policy, to see the difference.
 
-Since the log is the only state, a policy must decide everything as it was recorded. A difference shows a changed
+The log is the only state, so its own policy must decide everything as it was recorded. A difference shows a changed
 policy, a changed library, or a defect.
 
-Under another policy (`Replayed`) the configurations and their order are those of the log, and only `judge` is asked. It
-is asked where the log's own policy was asked, about what that one had seen, as the new policy left it. A trial that
-it stops ends there; its later epochs are never seen. A pause also ends a trial, unless the log paused it at the same
-report: then the trial continues as it did in the log. A trial that the log ended and the new policy would continue
-stays as it is in the log.
+With another policy (`Replayed`) the configurations and their order are those of the log, and only `judge` is called:
+at the same reports, and on the data that the log's policy had seen, minus what the new policy ended. A trial that it
+stops ends there; its later epochs are not seen. A pause also ends a trial, unless the log paused it at the same report:
+then the trial continues as in the log. A trial that the log ended and the new policy would continue stays as it is.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ def replay(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> It
 
 
 def decided(answer: Any) -> Any:
-    """A decision and its numbers without the reason, whose wording another version may change."""
+    """Return a decision and its numbers without the reason, whose wording may differ between versions."""
     if isinstance(answer, Mapping):
         return {name: value for name, value in answer.items() if name != "reason"}
     return answer[:-1]
 
 
 def _recorded(event: ev.Event, problem: Problem) -> Any:
-    """The policy's answer that an event records; None if it was not the policy's."""
+    """Return the policy's answer that an event records; None if the policy did not decide it."""
     if isinstance(event, ev.Started):
         return ["start", event.config, event.until, event.resource, event.tags, event.reason]
     if isinstance(event, ev.Resumed) and event.by_policy:
@@ -70,7 +69,7 @@ def _recorded(event: ev.Event, problem: Problem) -> Any:
 
 
 def _asked(prefix: Fold, event: ev.Event) -> Any:
-    """The policy's answer after the events of `prefix`, as `_recorded` has it."""
+    """Return the policy's answer after the events of `prefix`, in the form of `_recorded`."""
     history = prefix.history
     if isinstance(event, Reported):
         return verdict_to_json(judge(prefix, event.trial, event))
@@ -85,7 +84,7 @@ def _asked(prefix: Fold, event: ev.Event) -> Any:
 
 
 class Replayed:
-    """A log's trials under another policy; without one, as the log has them."""
+    """A log's trials under another policy; without one, as in the log."""
 
     def __init__(self, problem: Problem, log: Sequence[ev.Event], policy: Policy[Any] | None = None) -> None:
         self._fold = None if policy is None else Fold(problem, suited(policy, problem))
@@ -106,14 +105,14 @@ class Replayed:
         self._take_until(len(log))
 
     def _judge(self, fold: Fold, event: Reported) -> Verdict | None:
-        """The policy's verdict on a report; None if it is not asked."""
+        """Return the policy's verdict on a report; None if it is not asked."""
         unasked = event.verdict.action is Action.UNJUDGED and (event.trial, event.attempt) in self._paused
         if unasked or event.trial in self._cut or not self._counts(event):
             return None
         return judge(fold, event.trial, event)
 
     def _counts(self, event: Reported) -> bool:
-        """Whether a report enters the curve of its trial."""
+        """Return whether a report enters the curve of its trial."""
         t = self.history.trial(event.trial)
         return t.attempt == event.attempt and t.status is Status.RUNNING and event.epoch > t.epoch
 
@@ -154,7 +153,7 @@ class Replayed:
         same = verdict.action is event.verdict.action
         if same and verdict.action is Action.PAUSE:
             self._paused.add((trial, event.attempt))
-        elif not same or n != self._last_reports[trial]:  # or it trained on in spite of the stop
+        elif not same or n != self._last_reports[trial]:  # or it continued in spite of the stop
             status = Status.STOPPED if verdict.action is Action.STOP else Status.PAUSED
             self._apply(ev.Ended(at=event.at, trial=trial, attempt=event.attempt, status=status))
             self._cut.add(trial)
@@ -176,7 +175,7 @@ class Replayed:
 
 
 def _ends(verdict: Verdict) -> bool:
-    """Whether a policy's verdict ended a trial early: not the budget, and not the end of what all trials get."""
+    """Return whether the policy ended a trial early, not the budget, a user or the end of a training."""
     return verdict.stops and not {CUT, FULL, ASKED} & verdict.evidence.keys()
 
 

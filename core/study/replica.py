@@ -64,13 +64,13 @@ class Watch:
         self.jumps: list[Jump] = []
 
     def now(self) -> float:
-        """The store's clock, seconds since the epoch."""
+        """Return the store's clock, seconds since 1970."""
         before = self._tick()
         now = self._clock()
         self._look(before, now, self._tick())
         return now
 
-    def told(self, now: float) -> None:
+    def looked(self, now: float) -> None:
         """Note a time that another study of this process has just read from the same clock."""
         tick = self._tick()
         self._look(tick, now, tick)
@@ -144,7 +144,7 @@ class Replica:
         fork_handlers.add(self)
         _of_this_process.add(self)
         self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
-        self.told: Budget | None = None  # the budget that this process logged last
+        self.logged_budget: Budget | None = None  # the budget that this process logged last
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
         self.speaks = True  # hints are logged
         self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
@@ -219,7 +219,7 @@ class Replica:
         told = self._told.get((trial, attempt), 0)
         return [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
 
-    def wake(self, trial: int, attempt: int, seconds: float = 0.0) -> float:
+    def log_sleep(self, trial: int, attempt: int, seconds: float = 0.0) -> float:
         """Log that the clock jumped while this process trained, if it did. Return the time. The caller holds the lock.
 
         seconds: time that it surely trained.
@@ -268,18 +268,15 @@ class Replica:
 
     @property
     def judged(self) -> History:
-        """The history as the policy counts."""
         self.history  # noqa: B018 - folds again if a fold was interrupted
         return self.fold.judged
 
     @property
     def problem(self) -> Problem:
-        """With the space of the log."""
         return self.history.problem
 
     @property
     def state(self) -> Any:
-        """The policy's, at the position of the history."""
         return self.fold.state
 
     def expire(self, max_retries: int) -> bool:
@@ -320,7 +317,7 @@ class Replica:
     def _spares(self, lease: Lease, now: float) -> bool:
         """True if a trial of this study holds the lease, and the lease lasts when clock jumps are added."""
         if held := lease.holder == self._holder[1] and (lease.trial, lease.attempt) in self._training:
-            self._watch.told(now)
+            self._watch.looked(now)
         return held and self._lasts(lease, now)
 
     def _lasts(self, lease: Lease, now: float) -> bool:
@@ -335,7 +332,6 @@ class Replica:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """Delete the checkpoints that are no longer needed."""
         alive, for_good = self.policy.alive(self.state), not self.policy.plans
         self.checkpoints.tidy(self.history, alive, for_good)
 
@@ -348,12 +344,12 @@ class Replica:
 
     def budget(self, budget: Budget) -> None:
         """Log the budget if the policy plans with it, or it is not recorded yet. Raises Conflict."""
-        plans = self.policy.plans and self.history.has_new_budget(budget, self.told)
-        known = self.told == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
+        plans = self.policy.plans and self.history.has_new_budget(budget, self.logged_budget)
+        known = self.logged_budget == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
         if plans or not (known or self.history.finished):
             told = plain(budget.to_json())
             self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
-        self.told = budget  # once: otherwise workers with different budgets would log in turn for ever
+        self.logged_budget = budget  # once: otherwise workers with different budgets would log in turn for ever
 
     def warn_once(self, text: str, about: str | None = None) -> None:
         """Warn once in a process and study: once for each text, or for each `about`."""
@@ -367,7 +363,6 @@ class Replica:
         return new and (self.speaks or not advice)
 
     def _begin(self) -> None:
-        """Start with nothing read."""
         self._torn = True
         self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
         self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located

@@ -130,7 +130,7 @@ class Session:
             if not isinstance(store, MemoryStore):
                 return {"position": position}
             start, self._told = self._told, max(self._told, position)
-            new = tuple(store.read(given.name, start, self._told))  # not the store: it would live as long as the line
+            new = tuple(store.read(given.name, start, self._told))  # the function below must not keep the store alive
             return {"position": position, "events": lambda: [to_json(event) for event in new]}
 
         if isinstance(self._rank, Leader):
@@ -139,7 +139,6 @@ class Session:
 
     @property
     def replica(self) -> Replica:
-        """The log, on rank 0."""
         assert isinstance(self.log, Replica)
         return self.log
 
@@ -159,7 +158,6 @@ class Session:
 
     @property
     def holder(self) -> str:
-        """The name of this process in its leases."""
         return self.log.holder()
 
     @property
@@ -168,7 +166,6 @@ class Session:
         return self.log.term
 
     def sync(self) -> None:
-        """Read the events that other workers appended, on rank 0."""
         if self.acts:
             self._do(None, Replica.sync)
 
@@ -201,10 +198,10 @@ class Session:
                     pause = min(2.0 * pause, _LOOKS[1])
 
         seconds = self._given.store.patience if patient and self.waits else 0.0
-        retried = partial(retry, once, seconds, self._sleep, self._tell_away)
+        retried = partial(retry, once, seconds, self._sleep, self._warn_away)
         return retried() if topic is None else self._rank.decide(topic, retried, to_json, from_json, attempt)
 
-    def _tell_away(self, text: str) -> None:
+    def _warn_away(self, text: str) -> None:
         self.replica.warn_once(text, about="away")
 
     def decide(
@@ -223,7 +220,7 @@ class Session:
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
         """See Study.ask. make: turns an attempt into the worker's Trial; while the Trial lives, it trains here."""
         started: Attempts = set()
-        self.tell()
+        self.log_ended()
 
         def answered(replica: Replica) -> A | Wait | Finish:
             found = answer(replica, self.budget, self._given.store.max_retries, self.monotonic)
@@ -267,7 +264,7 @@ class Session:
             replica.trains(id, attempt, trial)
             return trial
 
-        return self._do("takes a trial", taken, Attempt._to_json, lambda told: make(Attempt._from_json(told)))
+        return self._do("takes a trial", taken, Attempt._to_json, lambda data: make(Attempt._from_json(data)))
 
     def wait(self, seconds: float, why: str | None) -> None:
         """Wait between two asks, on rank 0. why: logged, if it is not None."""
@@ -276,20 +273,20 @@ class Session:
         if self.acts:
             self._sleep(seconds)
 
-    def pass_over(self) -> None:
+    def skip_over(self) -> None:
         """Skip the trials that ended before this process was started as another rank."""
         if not isinstance(rank_0 := self._rank, Follower):
             return
 
         def is_over(line: Line) -> bool:
-            told = line.get("answer", {})
-            if "trial" not in told:
-                return "finish" not in told
-            return rank_0.was_before(f"{label(**told['trial'])} ends")
+            answer = line.get("answer", {})
+            if "trial" not in answer:
+                return "finish" not in answer
+            return rank_0.was_before(f"{label(**answer['trial'])} ends")
 
         rank_0.skip("ask", is_over)
 
-    def tell(self) -> None:
+    def log_ended(self) -> None:
         """Log how trials ended. Their trainings no longer draw a progress bar on the terminal."""
         if self.acts:
             self.logger.ended(self.log.history, self.budget)
@@ -348,7 +345,7 @@ class Session:
 
         def ended() -> None:  # an interrupted trial does not wait for the server
             appended = self._do(None, work, patient=status is not Status.INTERRUPTED)
-            _remark(self.replica, attempt, status, appended, self._given.max_failures)
+            _warn_of_end(self.replica, attempt, status, appended, self._given.max_failures)
 
         self.decide(attempt, "ends", ended, lambda _: error)
 
@@ -376,13 +373,12 @@ class Session:
         if self.acts:
             self.replica.forget(attempt.id, attempt.attempt)
 
-    def lose(self, attempt: Attempt, reason: str) -> None:
+    def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
-        work = partial(_lose, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
+        work = partial(_mark_lost, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
         self._do(f"{attempt._label} is lost", work, attempt=attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        """True if the search continues after `error`, which is in the log already."""
         if isinstance(self._rank, Follower):
             return self._is_forgiven(self._rank, attempt)
         work = partial(_tolerates, self.log.history, attempt, error, self._given.max_failures)
@@ -400,18 +396,18 @@ class Session:
         except RankLost:
             return False
 
-    def wake(self, attempt: Attempt) -> None:
+    def log_sleep(self, attempt: Attempt) -> None:
         """Log how long this machine slept during the trial, on rank 0."""
         if not self.acts:
             return
         self.replica.now()
         if self.replica.jumps(attempt.id, attempt.attempt):
-            self._do(None, partial(Replica.wake, trial=attempt.id, attempt=attempt.attempt), patient=False)
+            self._do(None, partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
 
     def renew(self, attempt: Attempt) -> None:
         """Renew a lease, on rank 0; see Trial.heartbeat. A heartbeat does not wait for the lock."""
         if self.acts:
-            self.wake(attempt)
+            self.log_sleep(attempt)
             self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
 
     def adopt(self, attempt: Attempt) -> None:
@@ -474,8 +470,7 @@ def _verdict_converts(verdict: Verdict) -> Callable[[], Json]:
 
 
 def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
-    """Append a checkpoint after the last reported epoch; return False if this worker no longer holds the trial."""
-    replica.wake(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt.id, attempt.attempt)
     event = (ev.Kept if keep else ev.Checkpointed)(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=float(attempt.epoch), path=path,
         seconds=seconds,
@@ -493,7 +488,7 @@ def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Fai
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
     if attempt.ended is not None:
         return False
-    replica.wake(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt.id, attempt.attempt)
     _catch_up(replica, attempt)
     if status is None and not len(replica.history.trial(attempt.id).epochs):
         status, failure = Status.FAILED, Failure(_SILENT)
@@ -528,8 +523,11 @@ def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
     return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
 
-def _remark(replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int) -> None:
-    """Warn of a probable mistake in an attempt that ended. Raises InvalidInput if it has no report; see below."""
+def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int) -> None:
+    """Warn of a probable mistake in an attempt that ended.
+
+    Raises InvalidInput for a trial without a report, if no trial has succeeded or too many failed in a row.
+    """
     if not appended:
         return
     history = replica.history
@@ -545,7 +543,7 @@ def _remark(replica: Replica, attempt: Attempt, status: Status | None, appended:
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:
-        _log.warning("Trial %d was interrupted. %s", attempt.id, _taken_up(record, attempt))
+        _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(record, attempt))
     elif status is None and record.error == _SILENT:
         unit, most = replica.problem.unit, replica.problem.max_epochs
         often = "(value) after every epoch"
@@ -589,22 +587,22 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
         )  # fmt: skip
 
 
-def _taken_up(record: TrialRecord, attempt: Attempt) -> str:
-    """Return how an interrupted trial continues when the program starts again."""
+def _how_it_resumes(record: TrialRecord, attempt: Attempt) -> str:
+    """Return how an interrupted trial continues."""
     if record.checkpoint_epoch:
         at = f"{record.unit} {numeral(record.checkpoint_epoch)}"
-        return f"If you start the program again, the trial resumes after {at}, its last checkpoint."
+        return f"The next ask, or the next start of this program, resumes it after {at}, its last checkpoint."
     if not attempt.epoch:
-        return "If you start the program again, the trial starts from scratch."
+        return "The next ask, or the next start of this program, trains it from scratch."
     return (
-        "If you start the program again, the trial starts from scratch, because it has no checkpoint. Callbacks save "
-        "when a trial pauses; in your own loop call trial.save(write) after an epoch."
+        "The next ask, or the next start of this program, trains it from scratch, because it has no checkpoint. "
+        "Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
     )
 
 
-def _lose(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
+def _mark_lost(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
     """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
-    replica.wake(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt.id, attempt.attempt)
     _catch_up(replica, attempt)
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
     held = replica.append_if_held(event, Release(attempt.id))
@@ -655,20 +653,19 @@ class HeardLog:
     The policy's state is folded here as on rank 0, so that one rank can answer any question.
     """
 
-    def __init__(self, settings: Settings, rank_0: Follower, told: Json) -> None:
+    def __init__(self, settings: Settings, rank_0: Follower, data: Json) -> None:
         self._given, self.name = settings.problem, settings.name
-        self.policy, self.term = settings.policy.as_recorded(told["policy"]), told["term"]
-        self.checkpoints = Checkpoints(told["folder"], told["keep"], told["quota"])
+        self.policy, self.term = settings.policy.as_recorded(data["policy"]), data["term"]
+        self.checkpoints = Checkpoints(data["folder"], data["keep"], data["quota"])
         self.lock = RLock()
-        self.told: Budget | None = None  # the recorded budget counts
+        self.logged_budget: Budget | None = None  # the recorded budget counts
         self._where, self._rank_0 = settings.store, rank_0
-        self._store: Store | None = _ToldStore(rank_0) if told["url"] == "memory" else None
+        self._store: Store | None = _ToldStore(rank_0) if data["url"] == "memory" else None
         self._holder = ""
         self._begin()
         fork_handlers.add(self)
 
     def _begin(self) -> None:
-        """Start with nothing read."""
         whose = f"the study {self.name!r}"
         self._fold = Fold(self._given, self.policy, whose, lambda stop: self.store.read(self.name, 0, stop))
         self._history = History(self._given)  # separate: few questions need the state, and to fold it may be expensive
@@ -706,14 +703,12 @@ class HeardLog:
 
     @property
     def state(self) -> Any:
-        """The policy's, at the position of the history."""
         with self.lock:
             self._catch_up()
             return self._fold.state
 
     @property
     def judged(self) -> History:
-        """The history as the policy counts."""
         with self.lock:
             self._catch_up()
             return self._fold.judged

@@ -204,7 +204,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         )
         opens = partial(Session, seed=seed)
         self._opened: Session | None = None
-        self._in_one_epoch: Callable[[], Session] | None = None  # until it is known how long a training is
+        self._in_one_epoch: Callable[[], Session] | None = None  # until the length of a training is known
         if not isinstance(problem, Problem) and waits(self.policy, self._asked):
             self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self._asked)))
         else:
@@ -227,7 +227,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
-        self._session.pass_over()
+        self._session.skip_over()
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
                 self._session.wait(pause, answer.reason if pause == _PAUSES[0] else None)
@@ -243,7 +243,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
-            self._session.pass_over()
+            self._session.skip_over()
 
     def ask(self) -> Trial | Wait | Finish:
         """Return the next task of this worker: train a trial, wait, or finish.
@@ -349,7 +349,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if not isinstance(trial, Trial):
             raise InvalidInput(f"tell(trial, value) takes a trial that study.ask() returned, not {trial!r}.")
         mine, whose = self._session.log, trial._session.log
-        if mine is not whose and next(mine.events()) != next(whose.events()):  # which has the study's id
+        if mine is not whose and next(mine.events()) != next(whose.events()):  # the first event has the study's id
             raise InvalidInput(
                 f"Trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
                 f"{mine.name!r} in {mine.store.address()}. Call tell() on the study whose ask() returned the trial."

@@ -426,7 +426,7 @@ class Trial(Attempt, KnowsAttributes):
         try:
             if error is None:
                 self.finish()
-                self._session.tell()
+                self._session.log_ended()
                 return False
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over, so the error is not about this trial

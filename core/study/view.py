@@ -1,4 +1,4 @@
-"""The reading half of a Study, `StudyView`, and a study opened from its log alone, `RecordedStudy`."""
+"""The part of a Study that reads, `StudyView`, and a study opened from its log alone, `RecordedStudy`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ROWS = 50  # the newest trials, which a notebook shows
 
 
 class StudyView(ABC):
-    """What a study answers from its log, as far as this process has read it."""
+    """Properties and methods of a study that read its log, as far as this process has read it."""
 
     name: str
     policy: Policy[Any]
@@ -83,9 +83,9 @@ class StudyView(ABC):
 
     @property
     def judged(self) -> History:
-        """The history as policies and models count it: in points, one a judged report, and with smoothed values.
+        """The history as policies and models count it: in points, one per judged report, and with smoothed values.
 
-        It is `history` itself if the study has one judged report an epoch and no smooth=. See haltune.log.points.
+        It is `history` itself if the study has one judged report per epoch and no smooth=. See haltune.log.points.
         """
         return self.history if self.history.problem.in_points() is self.history.problem else self._log.judged
 
@@ -116,7 +116,7 @@ class StudyView(ABC):
 
     @property
     def _lost(self) -> Set[int]:
-        """The trials that are running by the log although their workers are gone. A process that trains knows none."""
+        """The trials that run according to the log although their workers are gone; empty if this study trains."""
         return frozenset()
 
     @property
@@ -142,11 +142,12 @@ class StudyView(ABC):
         return self._kept(self.history.best())
 
     def pareto_front(self) -> list[OnFront]:
-        """The trials that no other trial dominates, which is at least as good in every goal and better in one.
+        """Return the Pareto front: the trials that no other trial dominates.
 
-        These are complete trials; before there is one, those that trained furthest. With constraints they are trials
-        that satisfy them, or those with the smallest violation. A trial counts with its last epoch. A trial without a
-        finite value in some goal is not on the front.
+        A trial dominates another if it is at least as good in every goal and better in one. The front has complete
+        trials; before there is one, those that trained furthest. With constraints these are trials that satisfy them,
+        or those with the smallest violation. A trial counts with its last epoch. A trial without a finite value in
+        some goal is not on the front.
 
         Returns:
             The best in the first goal first, each with its trial, config, values by metric, epoch and checkpoint.
@@ -190,10 +191,10 @@ class StudyView(ABC):
         return best
 
     def recommend(self) -> Best | None:
-        """The tried configuration with the highest posterior mean, for noisy metrics.
+        """Return the tried configuration with the highest posterior mean, for noisy metrics.
 
         Returns:
-            It with the trial's own value; None before a trial has a value.
+            The configuration, with the trial's own value; None before a trial has a value.
 
         Raises:
             InvalidInput: With several goals or constraints; see `pareto_front`.
@@ -213,7 +214,7 @@ class StudyView(ABC):
         """Estimate whether the search finds a better configuration if it continues for as long as it has taken.
 
         Returns:
-            The probability, and the time or cost that it is for; print it.
+            The probability, and its time or cost; print it.
 
         Raises:
             InvalidInput: For policies other than the default search and RandomSearch, with fewer than 5 trials or
@@ -231,7 +232,7 @@ class StudyView(ABC):
         return outlook(self.history, self.policy.predicts)
 
     def level_set(self, threshold: float | None = None) -> LevelSet:
-        """The configurations that reach the policy's threshold, or another; see haltune.policies.truvar.answers.
+        """Return the configurations that reach a threshold; see haltune.policies.truvar.answers.
 
         Args:
             threshold: A value of the metric, in its own units. Default: None, that of the policy.
@@ -251,14 +252,14 @@ class StudyView(ABC):
         from haltune.policies.truvar.answers import level_set
 
         self._need_one_goal("level_set()")
-        with self._log.lock:  # another thread must not read on in between
+        with self._log.lock:  # another thread must not read more events meanwhile
             return level_set(self.history, self.events(), self.policy, threshold)
 
     def maximisers(self) -> Maximisers:
-        """The configurations that may be the best, and how close the first of them is to the best.
+        """Return the configurations that may be the best, and how close the first of them is to the best.
 
         Returns:
-            These configurations, the likeliest first; print it.
+            These configurations, the most probable first; print it.
 
         Raises:
             InvalidInput: Before enough trials have finished.
@@ -276,24 +277,24 @@ class StudyView(ABC):
             return maximisers(self.history, self.events(), self.policy)
 
     def audit(self, wanted: float = 0.02) -> Audit:
-        """How often stopping was wrong, measured on the trials that `audit=` of Halting or BOBOS lets train on.
+        """Measure how often stopping was wrong, on trials that `audit=` of Halting or BOBOS continues beyond a stop.
 
-        Trials that failed, were stopped for another reason or are not over count as unknown; the rates are of the
-        others. `K1` is the least value with which at most the `wanted` share of the stops among the audited trials
-        would have been wrong. It is below the present K1, which stops more trials, only if the whole interval lies
-        below that share. It is approximate: the loss of going on stays as it was recorded, although it grows a little
-        with K1, and a trial that a larger K1 continues at its would-be stop counts as never stopped.
-        `at_K1` is the share among the audited trials, with its interval. K1 is None before a would-be stop has a known
-        end, or if no K1 changes it; `advice` says which, and whether there are enough stops to tell.
+        Trials that failed, were stopped for another reason or are not over count as unknown, and not in the rates.
+        `K1` is the smallest value with which at most the `wanted` share of the audited stops would have been wrong. A
+        smaller K1 than the present one stops more trials; it is given only if the whole interval lies below that
+        share. `K1` is approximate: the loss of continuing stays as recorded, although it grows a little with K1, and a
+        trial that a larger K1 continues at its would-be stop counts as never stopped. `at_K1` is the share of wrong
+        stops with this K1, with its interval. K1 is None before a would-be stop has a known end, or if no K1 changes
+        the share. `advice` explains which, and whether there are enough stops.
 
         Args:
-            wanted: share of stops that may be wrong. Default: 0.02.
+            wanted: Share of stops that may be wrong. Default: 0.02.
 
         Returns:
             The counts, rates with exact 95% intervals, epochs and K1; print it.
 
         Raises:
-            InvalidInput: for a share that is not at least 0 and below 1.
+            InvalidInput: If the share is not at least 0 and below 1.
 
         Example:
             >>> from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -317,11 +318,11 @@ class StudyView(ABC):
             return audit(self.history, self.events(), wanted)
 
     def explain(self, trial: int | Attempt | TrialRecord | Best, whole: bool = True) -> str:
-        """Each decision on a trial, as text: its reason, its numbers, and the epochs that it saved.
+        """Explain each decision on a trial, as text: its reason, its numbers, and the epochs that it saved.
 
         Args:
             trial: A trial, its number, or study.best.
-            whole: Whether to include every decision, not only the first and the last. Default: True.
+            whole: True includes every decision; False only the first and the last. Default: True.
 
         Raises:
             InvalidInput: If this study has no such trial.
@@ -345,10 +346,10 @@ class StudyView(ABC):
             return explanation(self.history, id, self.events(), over)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write the page about the search, one file that opens anywhere, and return its path; see haltune.report.write.
+        """Write the page about the search, one self-contained file, and return its path; see haltune.report.write.
 
         Args:
-            path: Its file. Default: None, the name of the study or of its store, with .html, in the current folder.
+            path: The file. Default: None, the name of the study or of its store, with .html, in the current folder.
 
         Raises:
             OSError: If the file cannot be written.
@@ -363,11 +364,11 @@ class StudyView(ABC):
         return found
 
     def frame(self) -> pd.DataFrame:
-        """The search as a pandas table, one row a report.
+        """Return the search as a pandas table, with a row for each report.
 
         Returns:
-            Columns trial, attempt, status, epoch, value, score, seconds, config.NAME and metric.NAME; the column
-            epoch is called by what the study counts, such as step. A cell is empty (None, or NaN in a column of
+            Columns trial, attempt, status, epoch, value, score, seconds, config.NAME and metric.NAME. The column
+            epoch has the name of the study's unit, such as step. A cell is empty (None, or NaN in a column of
             numbers) if a parameter is inactive or a metric was not reported.
 
         Raises:
@@ -384,7 +385,7 @@ class StudyView(ABC):
         return frame(self.history)
 
     def events(self, start: int = 0) -> Iterator[Event]:
-        """The log in its order, as far as this process has read it: up to `history.position`.
+        """Return the events of the log in order, as far as this process has read it: up to `history.position`.
 
         Args:
             start: The first position. Default: 0.
@@ -409,7 +410,7 @@ class StudyView(ABC):
     def _kept(self, best: Best | None) -> Best | None: ...
 
     def _kept(self, best: Best | None) -> Best | None:
-        """Without its checkpoint, if that was deleted since."""
+        """Return the best trial, without its checkpoint if that was deleted."""
         gone = best is not None and self._log.checkpoints.missing(best.checkpoint)
         return replace(best, checkpoint=None, checkpoint_epoch=None) if best is not None and gone else best
 
@@ -421,20 +422,20 @@ class StudyView(ABC):
 
 # -- a study opened from its log alone, without its program ------------------------------------------------------------
 
-_BETWEEN = 10.0  # seconds that a program may take from one trial to the next
+_BETWEEN = 10.0  # seconds that a program may need from one trial to the next
 
 
 def read_study(store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None) -> RecordedStudy:
-    """Open a study to look at, as its log is now; `name` may be None if the store holds one study.
+    """Open a study for reading, as its log is now; `name` may be None if the store holds one study.
 
-    A URL or a path is opened for reading, which writes nothing and waits for nobody. checkpoints: their folder, if it
-    was given to the Study. Raises StoreError with the names of the studies there are.
+    A URL or a path is opened for reading, which writes nothing and does not wait. checkpoints: their folder, if it was
+    given to the Study. Raises StoreError with the names of the store's studies.
     """
     return _recorded(store, name, checkpoints, follow=False)
 
 
 def follow_study(store: Store | StrPath, name: str | None = None, checkpoints: StrPath | None = None) -> RecordedStudy:
-    """As `read_study`; `sync` then reads the events that were appended since."""
+    """Open a study as `read_study`; `sync` then reads new events."""
     return _recorded(store, name, checkpoints, follow=True)
 
 
@@ -445,7 +446,7 @@ def _recorded(store: Store | StrPath, name: str | None, checkpoints: StrPath | N
 
 
 def folded(store: Store, name: str) -> tuple[Created, History]:
-    """The first event of a study, and its history with paths as they are recorded. Raises StoreError."""
+    """Return the first event of a study, and its history with paths as recorded. Raises StoreError."""
     first = first_event(store, name)
     history = History(recorded_problem(first))
     history.whose = _whose(store, name)
@@ -455,7 +456,7 @@ def folded(store: Store, name: str) -> tuple[Created, History]:
 
 
 def first_event(store: Store, name: str) -> Created:
-    """The event that creates a study. Raises StoreError if the log does not start with it."""
+    """Return the event that creates a study. Raises StoreError if the log does not start with it."""
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
         raise StoreError(f"event 0 of {_whose(store, name)} does not create it. {ADVICE}")
@@ -467,9 +468,9 @@ def _whose(store: Store, name: str) -> str:
 
 
 class RecordedStudy(StudyView):
-    """A study opened from its log: its budget is the one that a worker recorded last, its policy the recorded one.
+    """A study opened from its log, with the policy recorded there and the budget recorded last.
 
-    follow: whether `sync` reads on; else the view stays at the moment of its opening.
+    follow: whether `sync` reads new events; otherwise the view does not change.
     """
 
     def __init__(
@@ -488,7 +489,7 @@ class RecordedStudy(StudyView):
         return self.log
 
     def sync(self) -> None:
-        """Read the events that were appended since. Raises StoreError if the log is gone or starts from scratch."""
+        """Read new events. Raises StoreError if the log is gone or was created again."""
         if not self._follow:
             return
         with self.log.lock:
@@ -499,19 +500,19 @@ class RecordedStudy(StudyView):
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the search is over, and why; or what only its own program can tell."""
+        """Whether the search is over, and why; or why the log does not show it."""
         found = super().outcome
         return Outcome(False, doubt) if not found.over and (doubt := self._doubt()) else found
 
     def _doubt(self) -> str | None:
-        """Why the log does not show whether the search is over; None if it does."""
+        """Return why the log does not show whether the search is over; None if it does."""
         history = self.history
         if history.running or history.interrupted:
             return None
         if history.recorded is None and self.policy.endless:
-            return "the log holds no budget, so only the search's own program can tell whether it continues"
+            return "the log has no budget, so only the search's own program knows whether it continues"
         if history.spent.starts_no_more(self.budget) is not None and not self._known:
-            return "only the search's own program can tell whether paused trials continue: the log lacks its policy"
+            return "the log lacks the policy, so only the search's own program knows whether paused trials continue"
         return None
 
     @property
@@ -525,7 +526,7 @@ class RecordedStudy(StudyView):
 
     @property
     def attended(self) -> bool:
-        """Whether a worker trains, or decides what to train next; if the view follows, also between two trials."""
+        """Whether a worker trains or decides; if the view follows the log, also between two trials."""
         if any(map(self._alive, self.store.leases(self.name))):
             return True
         return self._follow and not self._lost and self.store.now() < self.history.now + _BETWEEN
@@ -547,15 +548,14 @@ class RecordedStudy(StudyView):
         return settled(once)
 
     def _locate(self, path: str) -> str | None:
-        """Where a checkpoint of the log is; None if it was deleted."""
         found = Path(os.path.abspath(self.checkpoints.folder / path))
         return None if is_gone(found) else str(found)
 
 
 class _ReadLog:
-    """See Log. The policy's state is folded when it is first asked for."""
+    """See Log. The policy's state is folded at its first use."""
 
-    told: Budget | None = None  # it plans by what is recorded
+    logged_budget: Budget | None = None  # the recorded budget counts
 
     def __init__(
         self, store: Store, name: str, policy: Policy[Any], history: History, checkpoints: Checkpoints
@@ -604,7 +604,7 @@ class _Unknown(Policy[None]):
 
 
 def _rebuilt(created: Created, problem: Problem) -> tuple[Policy[Any], bool]:
-    """The policy of a log, and whether it is known."""
+    """Return the policy of a log, and whether it is known."""
     from haltune.policies.from_spec import policy_from, suited
 
     try:

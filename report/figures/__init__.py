@@ -1,1 +1,1 @@
-"""Figures of a search: each a function that returns one of Plotly's, and the same as plain data for the page."""
+"""Figures of a search: each function returns a Plotly figure; its `_spec` function returns plain data for the page."""

@@ -1,6 +1,6 @@
-"""What a policy predicts of configurations: AutoBCT's posterior of score and cost, TruVaR's regions.
+"""Predictions for configurations: AutoBCT's posterior of score and cost, TruVaR's regions.
 
-AutoBCT's are the figures 3, 5 and 7 of its paper, in the metric's units and in time.
+The AutoBCT panels are figures 3, 5 and 7 of its paper, in the metric's units and in time.
 """
 
 from __future__ import annotations
@@ -42,29 +42,30 @@ if TYPE_CHECKING:
 
 _TOO_EARLY = "The first trainings measure the spread of scores and costs. No decision was made yet"
 _LINE, _SURFACE = 41, 21  # values of a parameter
-_LABELLED = 16  # points, at most, beside which their numbers are written
+_LABELLED = 16  # the most points that are labelled with their numbers
 _BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
-_DEARER = [(0.0, RULE), (1.0, MUTED)]
+_EXPENSIVE = [(0.0, RULE), (1.0, MUTED)]
 
 
 def posterior(study: StudyView, across: str | None = None) -> go.Figure:
-    """What AutoBCT believes: the metric and the time of a training, what another training is worth, and its path.
+    """Draw AutoBCT's predictions: metric, time of a training, value of another training, and the path of the search.
 
-    Of a study that `AutoBCT()` searches, once it knows enough to weigh score against cost. By one parameter, or over
-    two where there are two; of more by the one along which most is expected to change, the others as in the
-    configuration trained last, which is the one to keep. The search ends where no training is worth more than what is
-    expected of that one.
+    The study must use `AutoBCT()`. The first trainings measure the spread of scores and costs; before they end, the
+    figure is empty. A space of one parameter is drawn along it, a space of two over both. In larger spaces the figure
+    varies the parameter along which the expected metric changes most; the others stay as in the configuration trained
+    last, which is the one to keep. The search ends when no training has a higher value than the expected metric of
+    that configuration.
 
     Args:
-        study: A Study, or one opened to look at. It is read up to its newest event.
-        across: The parameter from left to right. Default: None, as said.
+        study: A Study, or a study opened for reading. It is read up to its newest event.
+        across: The parameter on the horizontal axis. Default: None, chosen as above.
 
     Returns:
-        A figure of Plotly's, four panels.
+        A Plotly figure with four panels.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study, for one of another policy, and for a name that is no parameter.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study, if it uses another policy, or if `across` is not a parameter.
 
     Example:
         >>> from haltune import Float, Maximize, Problem, Space, Study
@@ -77,19 +78,21 @@ def posterior(study: StudyView, across: str | None = None) -> go.Figure:
     """
     need_study(study).sync()
     if study.policy.part(AutoBCT) is None:
-        raise InvalidInput("this search does not weigh scores against costs: AutoBCT() does")
+        raise InvalidInput("This search does not compare scores with costs. Use a study with the policy AutoBCT().")
     names = list(study.history.problem.space.columns)
     if across is not None and across not in names:
-        raise InvalidInput(f"posterior(across={across!r}): one of the parameters {', '.join(names)}")
+        raise InvalidInput(
+            f"posterior(across={across!r}): no such parameter. Use one of the parameters {', '.join(names)}."
+        )
     return drawn(posterior_spec(beliefs_of(study), across))
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """Between two trainings. Scores."""
+    """The comparison that AutoBCT makes before a training. In scores."""
 
-    going: float  # what going on is worth
-    last: float | None  # what is expected of the last configuration; None before there is one
+    going: float  # value of another training
+    last: float | None  # expected score of the last configuration; None before the first training
 
     @property
     def stops(self) -> bool:
@@ -98,12 +101,12 @@ class Weighing:
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """A search as AutoBCT sees it after the trainings that have ended."""
+    """AutoBCT's posterior after the trainings that have ended."""
 
     history: History
     assessment: Assessment
-    worth: Array  # (g,) score: of training each control next; -inf where none was computed
-    weighed: Mapping[int, Weighing]  # by the trainings that had ended, in their order
+    worth: Array  # (g,) value of training each control next, in scores; -inf if not computed
+    weighed: Mapping[int, Weighing]  # by the number of trainings that had ended, ascending
 
     @property
     def now(self) -> Weighing:
@@ -117,14 +120,14 @@ class Beliefs:
         return np.asarray(self.history.points[done[-1].trials[0]])
 
     def score(self, points: Array) -> tuple[Array, Array, Array]:
-        """(n,) the metric expected at points of the cube, and with a deviation less and more of score."""
+        """Return the metric at points of the cube, (n,) each: expected, and one standard deviation below and above."""
         beliefs = self.assessment.beliefs
         mean, cov = beliefs.score.at(beliefs.on(points))
         sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
         return self.raw(mean), self.raw(mean - sd), self.raw(mean + sd)
 
     def cost(self, points: Array) -> tuple[Array, Array]:
-        """(n,) the seconds, or cost, expected of a training there, and their deviation."""
+        """Return a training's expected seconds (or cost) at points of the cube, and their deviation, (n,) each."""
         beliefs, ruler = self.assessment.beliefs, self.assessment.ruler
         mean, cov = beliefs.cost.at(beliefs.on(points))
         return ruler.zero + ruler.unit * mean, ruler.unit * np.sqrt(np.maximum(np.diag(cov), 0.0))
@@ -158,23 +161,23 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     if found is None or not names:
         return empty("Score against cost", _TOO_EARLY, order=11)
     metric, space = found.history.problem.goal.metric, found.history.problem.space
-    if across is None and len(names) > 2:  # the one along which most is expected to change
+    if across is None and len(names) > 2:  # the one along which the expected metric changes most
         lines = [found.score(line_through(space, name, _SURFACE, found.last)[1])[0] for name in names]
         across = names[int(np.argmax([np.ptp(line) if len(line) else 0.0 for line in lines]))]
     across = across or names[0]
     along = next(n for n in names if n != across) if len(names) == 2 else None
     view, now = _Landscape(found, across, along), found.now
-    worth = f"another training is worth {short(float(found.raw(now.going)[0]))} of {metric}"
-    told = f"Before the first training {worth}."
+    worth = f"the value of another training is {short(float(found.raw(now.going)[0]))} of {metric}"
+    told = f"Before the first training, {worth}."
     if now.last is not None:
         pays = "no better than the" if now.stops else "better than the"
-        last = f"{short(float(found.raw(now.last)[0]))} expected of the last configuration"
-        told = f"After {plural(len(found.assessment.done), 'training')} {worth}, {pays} {last}."
-    along_one = f"Along {across}, the others as in the last configuration"
-    where = along_one if len(names) > 2 else "Of each configuration"
+        last = f"expected {short(float(found.raw(now.last)[0]))} of the last configuration"
+        told = f"After {plural(len(found.assessment.done), 'training')}, {worth}, {pays} {last}."
+    along_one = f"Along {across}, with the other parameters as in the last configuration"
+    where = along_one if len(names) > 2 else "For each configuration"
     takes = "cost of a training" if view.unit[1] == "cost" else f"{view.unit[1]} of a training"
     axes: dict[str, Any] = {}
-    titles = (f"{view.metric} expected", takes, f"{view.metric}, less the price of a training")
+    titles = (f"expected {view.metric}", takes, f"{view.metric} minus the price of a training")
     for n, title in zip(("", "2", "3"), titles, strict=True):
         over = {} if along is None else scale_of(space, along)
         title += "" if along is None else f", over {plotly_text(along)}"
@@ -183,14 +186,14 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     first, most = min(found.weighed), max(found.weighed)
     whole = {"dtick": 1} if most <= 12 else {}
     axes["xaxis4"] = axis("trainings", anchor="y4", range=[min(first, 1) - 0.5, most + 0.5], **whole)
-    axes["yaxis4"] = axis(f"{view.metric}, seen and weighed", anchor="x4")
+    axes["yaxis4"] = axis(f"{view.metric}, observed and predicted", anchor="x4")
     return {
         "data": [*view.traces(), *view.path()],
         "layout": layout(
             "Score against cost", told, order=11, wide=True, height=300,
-            note=f"{told} {where}: the expected {view.metric} ± one standard deviation; the {takes}; what the next "
-            "training is worth, its price included. Rings do not pay: if all points are rings, the search ends. "
-            "Numbers are trainings in their order.",
+            note=f"{told} {where}: the expected {view.metric} ± one standard deviation; the {takes}; the value of the "
+            "next training after its price. An open circle is a training that costs more than it gains. If all circles "
+            "are open, the search ends. Trainings are numbered in their order.",
             **axes,
         ),
     }  # fmt: skip
@@ -198,11 +201,11 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
 
 @dataclass(frozen=True, eq=False)
 class _Landscape:
-    """Beliefs by one parameter, or over two."""
+    """The posterior along one parameter, or over two."""
 
     found: Beliefs
     across: str
-    along: str | None  # None: by one
+    along: str | None  # None: along one
 
     @cached_property
     def metric(self) -> str:
@@ -210,7 +213,7 @@ class _Landscape:
 
     @cached_property
     def numbered(self) -> list[tuple[int, Training]]:
-        """The trainings with a value that are at a place, by their numbers."""
+        """The trainings with a value and with the drawn parameters, each with its number."""
         done = enumerate(self.found.assessment.done, 1)
         return [(k, t) for k, t in done if math.isfinite(t.value) and self.there(self.config(t))]
 
@@ -244,10 +247,11 @@ class _Landscape:
                 lines = [band(xs, low.tolist(), high.tolist()), middle(xs, mean.tolist())]
             traces += [{**line, "name": "expected", "showlegend": False, **on(n)} for line in lines]
             traces.append(self._trainings(ys, n))
-        if self.found.now.last is not None and xs:  # what a training must be worth more than
+        if self.found.now.last is not None and xs:  # a training must have a higher value than this
             y = float(self.found.raw(self.found.now.last)[0])
             traces.append({
-                "type": "scatter", "mode": "lines", "name": "the last one", "showlegend": False, "hoverinfo": "skip",
+                "type": "scatter", "mode": "lines", "name": "last configuration", "showlegend": False,
+               "hoverinfo": "skip",
                 "x": [xs[0], xs[-1]], "y": [y, y], "line": {"color": INK, "width": 1.5}, **on("3"),
             })  # fmt: skip
         return traces
@@ -265,8 +269,8 @@ class _Landscape:
         places = [on_axis(self.config(t)[along]) for _, t in self.numbered]
         traces: list[Trace] = []
         for n, z, spread, scale, said in (
-            ("", mean, np.abs(high - low) / 2, better, f"{self.metric} %{{z:.4~g}} expected"),
-            ("2", cost / unit, sd / unit, _DEARER, f"%{{z:.3~g}} {word} expected"),
+            ("", mean, np.abs(high - low) / 2, better, f"expected {self.metric} %{{z:.4~g}}"),
+            ("2", cost / unit, sd / unit, _EXPENSIVE, f"expected %{{z:.3~g}} {word}"),
         ):
             spreads = spread.reshape(len(ys), -1).tolist()
             traces.append({
@@ -279,9 +283,9 @@ class _Landscape:
         return traces
 
     def _trainings(self, ys: Sequence[Any], n: str) -> Trace:
-        """The trainings at these heights, each with its number; over two parameters with the path between them.
+        """Return the trainings at these heights, each with its number; over two parameters also the path between them.
 
-        The numbers of several at one place stand beside the last of them.
+        If several trainings share a point, one label lists their numbers.
         """
         places = [(on_axis(self.config(t)[self.across]), y) for (_, t), y in zip(self.numbered, ys, strict=True)]
         at: dict[tuple[Any, Any], list[int]] = {}
@@ -299,11 +303,11 @@ class _Landscape:
         }  # fmt: skip
 
     def _seen(self) -> Trace:
-        """Marks of the trainings, without places: the best in colour, and what is said of each."""
+        """Return the trainings' marks without positions: the best in colour, and the hover text of each."""
         best = self.found.history.best()
         leads = [best is not None and best.trial in t.trials for _, t in self.numbered]
         return {
-            "type": "scatter", "name": "seen", "ids": [f"trial-{t.trials[0]}" for _, t in self.numbered],
+            "type": "scatter", "name": "observed", "ids": [f"trial-{t.trials[0]}" for _, t in self.numbered],
             "marker": {"size": 8, "color": [ACCENT if led else INK for led in leads],
                        "line": {"color": PAPER, "width": 1}},
             "customdata": [
@@ -312,12 +316,12 @@ class _Landscape:
                 for k, t in self.numbered
             ],
             "meta": [self.metric],
-            "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{customdata[1]} for %{customdata[2]}"
+            "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{customdata[1]} in %{customdata[2]}"
             "<br>%{customdata[3]}<extra></extra>",
         }  # fmt: skip
 
     def _worth(self) -> Trace:
-        """What training each control next is worth; those for which it does not pay are rings."""
+        """Return the value of training each control next; if it is no gain, the mark is an open circle."""
         worth, configs = self.found.worth, self.found.assessment.controls.configs
         kept = [i for i in np.flatnonzero(np.isfinite(worth)).tolist() if self.there(configs[i])]
         last = -math.inf if self.found.now.last is None else self.found.now.last
@@ -327,29 +331,32 @@ class _Landscape:
         few = labels if self.along and len(kept) <= _LABELLED else {"mode": "markers"}
         coloured = {"color": worth[kept].tolist(), "colorscale": _BETTER} if self.along else {"color": COOL}
         return {
-            "type": "scatter", **few, "name": "worth", "x": [on_axis(configs[i][self.across]) for i in kept],
+            "type": "scatter", **few, "name": "value", "x": [on_axis(configs[i][self.across]) for i in kept],
             "y": raw if self.along is None else [on_axis(configs[i][self.along]) for i in kept], "showlegend": False,
             "marker": {"size": 11 if self.along else 6, **coloured,
                        "symbol": ["circle" if worth[i] > last else "circle-open" for i in kept]},
             "customdata": [[short(v), plotly_text(settings(configs[i]))] for i, v in zip(kept, raw, strict=True)],
             "meta": [self.metric],
-            "hovertemplate": "worth %{customdata[0]} of %{meta[0]}<br>%{customdata[1]}<extra></extra>", **on("3"),
+            "hovertemplate": "value %{customdata[0]} of %{meta[0]}<br>%{customdata[1]}<extra></extra>", **on("3"),
         }  # fmt: skip
 
     def path(self) -> list[Trace]:
-        """Training by training: what was seen, what going on was worth then, and what the last was expected to be."""
+        """Return, by training: the observed value, the value of another training, the last one's expected value."""
         weighed = self.found.weighed
         when = sorted(weighed)
         known = [n for n in when if weighed[n].last is not None]
         going = self.found.raw([weighed[n].going for n in when]).tolist()
         last = self.found.raw([weighed[n].last for n in known]).tolist()
-        lines = ("going on", when, going, COOL, "worth"), ("the last one", known, last, INK, "expected of it")
+        lines = (
+            ("another training", when, going, COOL, "value"),
+            ("last configuration", known, last, INK, "expected value"),
+        )
         return [
             *(
                 {
                     "type": "scatter", "mode": "lines+markers", "name": name, "x": xs, "y": ys, "meta": [self.metric],
                     "line": {"color": colour, "width": 2}, "marker": {"size": 5, "color": colour},
-                    "hovertemplate": f"<b>{name}</b>, after %{{x}}<br>%{{meta[0]}} %{{y:.4~g}} {said}<extra></extra>",
+                    "hovertemplate": f"<b>{name}</b>, after %{{x}}<br>{said}: %{{meta[0]}} %{{y:.4~g}}<extra></extra>",
                     **on("4"),
                 }
                 for name, xs, ys, colour, said in lines
@@ -365,29 +372,30 @@ class _Landscape:
 
 _KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
 _SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
-_CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # likewise: over points that are faint
+_CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # probability; drawn over faint points, so not FAINT
 
 
 def region(found: LevelSet | Maximisers | StudyView, across: str | None = None, along: str | None = None) -> go.Figure:
-    """Configurations by two parameters (by default the first two), coloured by their probability.
+    """Draw configurations by two parameters (by default the first two), coloured by their probability.
 
-    Of a level set by that to reach the threshold; undecided ones are rings, and on a mesh the boundary, probability
-    1/2, is a line. Of what may be the best by that to be it; what cannot be any more is faint. Of those that differ in
-    other parameters alone the likeliest is shown. By the only parameter there is: what is expected of each, give or
-    take a deviation.
+    For a level set this is the probability to reach the threshold. Undecided configurations are open circles; on a
+    mesh, a line marks the boundary (probability 0.5). For `maximisers()` it is the probability to be the best;
+    configurations that cannot be the best are faint. If configurations differ only in other parameters, the most
+    probable one is shown. If the space has one parameter, the figure shows the expected value of each configuration
+    ± one standard deviation.
 
     Args:
-        found: What `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()` told; or a study by
-            TruVaR, for what it searches.
-        across: The parameter from left to right. Default: None, the first.
-        along: The one upwards. Default: None, the second, where there are two.
+        found: The result of `study.level_set()`, `study.level_set(threshold)` or `study.maximisers()`; or a study
+            with the policy TruVaR, which is asked for the one that it searches.
+        across: The parameter on the horizontal axis. Default: None, the first.
+        along: The parameter on the vertical axis. Default: None, the second if there are two.
 
     Returns:
-        A figure of Plotly's.
+        A Plotly figure.
 
     Raises:
-        InvalidInput: For names that are not two of the parameters, and for a study by another policy.
-        ImportError: When Plotly is missing.
+        InvalidInput: If the names are not two of the parameters, or if the study uses another policy.
+        ImportError: If Plotly is not installed.
 
     Example:
         See examples/08_levelset_lightning.py::
@@ -401,26 +409,30 @@ def region(found: LevelSet | Maximisers | StudyView, across: str | None = None, 
 
 
 def answer_of(study: StudyView) -> LevelSet | Maximisers:
-    """What a study's own policy searches. Raises InvalidInput where it searches neither, or it is too early to say."""
+    """Return the set that the study's policy searches. Raises InvalidInput if there is none, or not enough data yet."""
     searches = study.policy.part(MemberSet)
     if searches is None:
         raise InvalidInput(
-            f"region(study) draws what TruVaR searches, and this one is by {in_words(study.policy)}: "
-            "region(study.level_set(0.9)) draws where any reaches 0.9, region(study.maximisers()) what may be the best"
+            f"region(study) needs the policy TruVaR; this study uses {in_words(study.policy)}. Use "
+            "region(study.level_set(0.9)) for the configurations that reach 0.9, or region(study.maximisers()) for "
+            "those that may be the best."
         )
     return study.level_set() if searches.sets else study.maximisers()
 
 
 def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: str | None = None) -> Spec:
-    """`region` as plain data. Raises InvalidInput for names that are not two of the parameters."""
+    """Return `region` as plain data. Raises InvalidInput if the names are not two of the parameters."""
     names = [name for name in found.space.parameters if name in found.space.columns]
     if not {across, along} <= {*names, None} or (across is not None and across == along):
-        raise InvalidInput(f"region({across!r}, {along!r}): two of the parameters {', '.join(names)}")
+        raise InvalidInput(
+            f"region({across!r}, {along!r}): these are not two parameters. "
+            f"Use two of the parameters {', '.join(names)}."
+        )
     if not names:
-        raise InvalidInput("the space has no parameter that varies: there is no region to draw")
-    across = across or next((name for name in names if name != along), names[0])  # the first other there is
+        raise InvalidInput("The space has no parameter that varies, so there is no region to draw.")
+    across = across or next((name for name in names if name != along), names[0])
     along = next((name for name in ([along, *names] if along else names) if name != across), None)
-    best: dict[tuple[Any, Any], int] = {}  # of the configurations at each point the likeliest one
+    best: dict[tuple[Any, Any], int] = {}  # the most probable configuration at each point
     for i in np.argsort(found.probability, kind="stable").tolist():
         config = found.configs[i]
         if {across, along} <= {*config, None}:
@@ -434,27 +446,29 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
     if isinstance(found, Maximisers):
         count = plural(len(found.configs), "configuration")
         told = f"{count} of {len(found.configs) + len(found.others)} may be the best"
-        close = f"the first is within {found.epsilon_at(0.95):.2g} of it with probability 0.95"
-        note = f"{told}, the others are faint; {close}. The bluer, the likelier to be the best."
-        laid = layout("What may be the best", f"{told}; {close}.", order=5, wide=True, note=note, **axes)
+        close = f"the first is within {found.epsilon_at(0.95):.2g} of the best"
+        note = f"{told}; the others are faint. With probability 0.95, {close}. Blue: higher probability to be the best."
+        alt = f"{told}; with probability 0.95, {close}."
+        laid = layout("What may be the best", alt, order=5, wide=True, note=note, **axes)
         return {"data": _candidates(found, across, along, shown), "layout": laid | legend}
     traces = [] if along is None else _boundary(found, across, along)
     bounded, every = bool(traces), range(len(found.configs)) if along is None else shown
     for open_, name, symbol in _KINDS:
         traces.append(_points(found, across, along, [i for i in every if found.open[i] == open_], name, symbol))
     others = len(set(found.space.columns) - {across, along})
-    more = f", at the likeliest of {plural(others, 'other parameter')}" if others else ""
+    more = f", at the most probable {'value' if others == 1 else 'values'} of {plural(others, 'other parameter')}"
     line = {"type": "line", "xref": "x domain", "x0": 0.0, "x1": 1.0, "y0": found.threshold, "y1": found.threshold,
             "line": {"color": INK, "width": 2}}  # fmt: skip
     counts = f"{len(found.high)} configurations reach it, {len(found.low)} do not, {len(found.undecided)} are undecided"
-    note = f"{counts}, the rings."
-    note += " The bluer, the likelier to reach it." if along else " The line is the threshold."
-    note += " The line is where that is a half." * bounded
+    note = f"{counts} (open circles)."
+    note += " Blue: higher probability to reach it." if along else " The line is the threshold."
+    note += " On the line the probability is 0.5." * bounded
     side = "at least" if found.larger else "at most"
     return {
         "data": traces,
         "layout": layout(
-            f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more}", f"{counts}.", order=5,
+            f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more * bool(others)}", f"{counts}.",
+           order=5,
             wide=True, note=note, shapes=[] if along else [line], **axes,
         ) | legend,
     }  # fmt: skip
@@ -507,7 +521,7 @@ def _points(
 
 
 def _scale_of(found: LevelSet | Maximisers, name: str | None) -> dict[str, Any]:
-    """As `scale_of`, but with plain numbers on a logarithmic axis that spans less than two decades."""
+    """Return `scale_of`, but with plain numbers if a logarithmic axis spans less than two decades."""
     usual = {} if name is None else scale_of(found.space, name)
     if name is None or usual.get("type") != "log":
         return usual

@@ -1,6 +1,6 @@
-"""The learning curves of a search: where each run was stopped, and why (figure 7 of the BO-BOS paper).
+"""The learning curves of a search: where each trial was stopped, and why (figure 7 of the BO-BOS paper).
 
-Curves of trials that run or are paused have a forecast: a band of simulated paths, as optimal stopping sees them.
+Curves of running and paused trials have a forecast: a band around the simulated paths of optimal stopping.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from .drawing import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Keep = Callable[[str, object, Callable[[], Any]], Any]  # (key, made of, make): what was made of the same
+Keep = Callable[[str, object, Callable[[], Any]], Any]  # a cache: (key, inputs, make) -> the value for these inputs
 _HOVER_WIDTH = 64  # characters a line: Plotly does not wrap
 _MOST_FORECASTS = 8  # curves
 _PATHS = 400
-_FINEST_FORECAST = 60  # epochs that a forecast tells apart
+_FINEST_FORECAST = 60  # steps of a forecast at most
 _BAND = (0.1, 0.5, 0.9)
-_ROOM = 0.1  # below a curve that is worse than all others: at the worst error it would be taken for one that sleeps
+_ROOM = 0.1  # below a curve that is worse than all others: optimal stopping reads the worst error as a paused trial
 
 
 def learning_curves(study: Source) -> go.Figure:
-    """The curves of the trials, marked where they ended; hovering tells the reason. Of many, a sample.
+    """Draw the curves of the trials, with a mark at each end; the hover text gives the reason.
 
-    The best eight that run or are paused have a band, which holds their rest in eight cases of ten, as their beginning
-    and the other runs tell it.
+    If there are many trials, the figure shows a sample. The best eight running or paused trials have a band. It
+    contains the rest of the curve with 80% probability, predicted from its first reports and from the other trials.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Returns:
-        A figure of Plotly's.
+        A Plotly figure.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -71,11 +71,11 @@ def learning_curves(study: Source) -> go.Figure:
     return drawn({"data": [*lines(facts), *bands(facts), *marks(facts)], "layout": laid_out(facts)})
 
 
-def _anew(key: str, made_of: object, make: Callable[[], Any]) -> Any:
+def _no_cache(key: str, made_of: object, make: Callable[[], Any]) -> Any:
     return make()
 
 
-def lines(facts: Digest, keep: Keep = _anew) -> list[Trace]:
+def lines(facts: Digest, keep: Keep = _no_cache) -> list[Trace]:
     found, most = [], most_points(len(facts.rows))
     for height, (style, rows) in enumerate(_groups(facts)):
         for row in rows:
@@ -88,7 +88,7 @@ def lines(facts: Digest, keep: Keep = _anew) -> list[Trace]:
 def _curve(facts: Digest, row: Row, style: GroupStyle, height: int) -> Trace:
     shown = points(row.record, len(facts.rows))
     return {
-        "uid": f"trial-{row.record.id}",  # also a class in the SVG, by which the page finds the curve
+        "uid": f"trial-{row.record.id}",  # also a class in the SVG: the page finds the curve by it
         "name": f"trial {row.record.id}", "x": row.record.epochs[shown].tolist(),
         "y": [v if math.isfinite(v) else None for v in row.record.values[shown].tolist()],
         "mode": "lines", "line": {"color": style.line, "width": style.width, "dash": style.dash},
@@ -100,8 +100,13 @@ def _curve(facts: Digest, row: Row, style: GroupStyle, height: int) -> Trace:
 
 
 def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
-    """A trace for the ends of the curves of each group, whose legend entry speaks for the curves too; and one for
-    audited stops, each with what it came to. speaking: an end tells what its curve does, too.
+    """Return a trace with the ends of each group's curves, and one with audited stops and their outcomes.
+
+    The legend entry of the ends also stands for the curves.
+
+    Args:
+        facts: The digest to draw.
+        speaking: Whether the ends have hover texts, as their curves do.
     """
     metric, found = plotly_text(facts.problem.goal.metric), []
     for height, (style, rows) in enumerate(_groups(facts)):
@@ -141,7 +146,7 @@ def _groups(facts: Digest) -> list[tuple[GroupStyle, list[Row]]]:
 
 
 def would_be_stops(facts: Digest) -> list[tuple[WouldBeStop, float]]:
-    """Those of the audited runs that are shown, each with the run's value there."""
+    """Return the audited stops of the shown trials, each with the trial's value there."""
     shown = {row.record.id: row.record for row in facts.rows}
     found = []
     for run in facts.audit.runs if facts.audit else ():
@@ -151,9 +156,9 @@ def would_be_stops(facts: Digest) -> list[tuple[WouldBeStop, float]]:
 
 
 def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
-    """A legend's entry, with how many there are, the best among them; where not all are shown, of how many in all."""
+    """Return a legend entry with the number of trials, the best included, and the total if not all are shown."""
     if rows[0].leads:
-        return f"on the front ({len(rows)} of them)" if rows[0].several else style.label
+        return f"on the front ({len(rows)} trials)" if rows[0].several else style.label
     shown = sum(row.kind == rows[0].kind and row.ending is not None for row in facts.rows)
     of = "" if len(facts.rows) == facts.trials else f" of {counted(facts.counts[rows[0].kind])}"
     return f"{style.label} ({shown}{of})"
@@ -165,7 +170,7 @@ def _title(facts: Digest, row: Row) -> str:
 
 
 def _details(row: Row) -> str:
-    """Reason, key numbers and configuration, wrapped and escaped."""
+    """Return the reason, the key numbers and the configuration, wrapped and escaped."""
     numbers = ", ".join(f"{name} {value}" for name, value in row.evidence.items())
     first, *others = [_wrapped(p) for p in (row.reason, numbers, settings(row.record.config)) if p]
     return "<br>".join([first, *(f"<span style='color:{MUTED}'>{p}</span>" for p in others)])
@@ -176,10 +181,10 @@ def _wrapped(text: str) -> str:
 
 
 def laid_out(facts: Digest) -> dict[str, Any]:
-    """Its layout. The best value is written at its point: no need to look it up in a legend."""
+    """Return the layout. The best value is written at its point, so that no legend is needed."""
     goal, best, up = facts.problem.goal, facts.best, facts.problem.goal.sign > 0
     last = float(facts.problem.max_epochs or max((r.record.epoch for r in facts.rows), default=1.0) or 1.0)
-    texts = [nothing(f"No trial has {'reported a finite value' if facts.rows else 'begun'} yet")]
+    texts = [nothing(f"No trial has {'reported a finite value' if facts.rows else 'started'} yet")]
     if any(row.ending for row in facts.rows):
         led = any(row.leads and row.ending and not row.several for row in facts.rows)
         texts = [{
@@ -204,7 +209,7 @@ def laid_out(facts: Digest) -> dict[str, Any]:
 
 
 def _note(facts: Digest) -> str:
-    """What the marks mean, and which trials are shown."""
+    """Return the note: what the marks mean, and which trials are shown."""
     audited, count = bool(would_be_stops(facts)), len(facts.rows)
     if any(row.record.status is Status.STOPPED for row in facts.rows):
         note = "Each line is a trial; a cross marks where it was stopped. Point at one to see the reason."
@@ -215,14 +220,14 @@ def _note(facts: Digest) -> str:
         note = "Each line is a trial. Point at one to see its numbers."
     if count < facts.trials:
         note += (
-            f" {count:,} of {facts.trials:,} trials are shown: the best {MOST_TRIALS // 2:,}, and as many of the "
-            "others, spread over their numbers. Totals count all trials."
+            f" {count:,} of {facts.trials:,} trials are shown: the best {MOST_TRIALS // 2:,}, and an evenly spaced "
+            "sample of as many others. Totals count all trials."
         )
     return note
 
 
 def _values_shown(facts: Digest) -> list[float] | None:
-    """With bounds every value; else what most runs reported, and where they start and the best of them ends."""
+    """Return the range of the values: all if the metric has bounds; otherwise most values, first and best included."""
     curves = [r.record.values[np.isfinite(r.record.values)] for r in facts.rows if r.ending]
     if not curves:
         return None
@@ -233,19 +238,19 @@ def _values_shown(facts: Digest) -> list[float] | None:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a curve may come to, in the metric's units; the first of each is the last that was seen."""
+    """Predicted rest of a curve, in the metric's units; each sequence starts with the last reported value."""
 
     trial: int
     epochs: tuple[float, ...]
-    low: tuple[float, ...]  # one path in ten is below
+    low: tuple[float, ...]  # 10% of the paths are below
     middle: tuple[float, ...]
     high: tuple[float, ...]
 
 
-def forecasts(facts: Digest, keep: Keep = _anew) -> list[Forecast]:
-    """Of the best eight that run or are paused, the best first; none without a horizon.
+def forecasts(facts: Digest, keep: Keep = _no_cache) -> list[Forecast]:
+    """Return forecasts of the best eight running or paused trials, the best first; none without max_epochs.
 
-    Each is kept until its trial reports again.
+    Each is cached until its trial reports again.
     """
     judged = facts.judged
     if facts.over or judged is None or judged.problem.max_epochs is None:
@@ -261,15 +266,15 @@ def forecasts(facts: Digest, keep: Keep = _anew) -> list[Forecast]:
 
 
 def forecast(history: History, record: TrialRecord) -> Forecast | None:
-    """What the rest of a curve may be, by its own beginning and the runs beside it; None where nothing tells.
+    """Predict the rest of a curve from its reports and the reference curves. None if there are too few data.
 
-    history, record: in points, see haltune.log.points.
+    history and record are in points, see haltune.log.points.
     """
     end, goal = history.problem.max_epochs or 0, history.problem.goal
     stride = math.ceil(end / _FINEST_FORECAST)
     horizon, before = divmod(end, stride) if end else (0, 0)
     steps = slice(before + stride - 1, None, stride)
-    # by what is known now: on the scale that its run is judged on, what rose since would be cut off at its top
+    # the present scale: on the trial's own scale, which is fixed, later improvements would be cut off at the top
     scale = history.learnt_scale() or history.scale_of(record.id)
     seen = goal.sign * measured(record.values[record.whole])
     if scale is None or not len(seen) or math.isnan(last := float(seen[-1])):
@@ -284,7 +289,7 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
         return None
     others = reference_curves(reference_trials(history, record), peaks, scale, horizon, steps)
     if goal.bounds is None and not others.beyond(len(errors)):
-        return None  # how high curves go is not known
+        return None  # nothing shows how high curves rise
     rng = np.random.default_rng([history.seed, record.id, len(errors)])
     paths = OptimalStopping().paths_of(errors, horizon, _PATHS, rng, others)
     ends = np.quantile(paths.values, _BAND, axis=1)
@@ -295,7 +300,7 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     return Forecast(record.id, tuple(epochs), low, middle, high)
 
 
-def bands(facts: Digest, keep: Keep = _anew) -> list[Trace]:
+def bands(facts: Digest, keep: Keep = _no_cache) -> list[Trace]:
     traces: list[Trace] = []
     for f in reversed(found := forecasts(facts, keep)):
         ids = [f"trial-{f.trial}"] * len(f.epochs)

@@ -1,8 +1,8 @@
-"""How runs were decided: the ladder of rungs, one decision by optimal stopping, and whether its chances are right.
+"""How trials were judged: the rungs, one decision by optimal stopping, and the calibration of its probabilities.
 
-A decision is drawn as in the figures 5 to 8 of the BO-BOS paper. The statistic by which optimal stopping decides is the
-mean of the errors so far; here it is the mean of the metric. Regions, paths and numbers are those of the run's last
-decision, made again from the log as far as that decision had seen it.
+A decision is drawn as in figures 5 to 8 of the BO-BOS paper. Optimal stopping decides by the mean of the errors so far;
+the figure shows the mean of the metric instead. Regions, paths and numbers are those of the trial's last decision. It
+is computed again from the events that were in the log at that time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # -- rungs ---------------------------------------------------------------------------------
 
-_FATES = {  # at a rung -> what is said, mark, colour
+_FATES = {  # outcome at a rung -> words, mark, colour
     "left": ("not continued", "x-thin-open", FAINT), "waits": ("waits to continue", "square-open", MUTED),
     "on": ("continued", "circle", COOL), "end": ("trained to the last rung", "diamond", INK),
 }  # fmt: skip
@@ -55,28 +55,28 @@ _WIDTH = 0.76  # of a rung's column
 
 @dataclass(frozen=True)
 class RungEntry:
-    """A run at a rung."""
+    """A trial at a rung."""
 
     row: Row
-    rung: float  # epochs, or what else the study counts
-    epoch: float  # reported: at the rung, or the first beyond
-    value: float  # that it counted for there
+    rung: float  # in the study's unit, such as epochs
+    epoch: float  # of the report: at the rung, or the first after it
+    value: float  # the value that was compared there
     verdict: Verdict
     fate: str = "left"  # one of _FATES
 
 
 def rungs(study: StudyView) -> go.Figure:
-    """The rungs of a search: which trials continued from each rung, which wait there, and which did not continue.
+    """Draw the rungs of a search: which trials continued from each rung, which wait, and which did not continue.
 
     Args:
-        study: A Study, or one opened to look at. It is read up to its newest event.
+        study: A Study, or a study opened for reading. It is read up to its newest event.
 
     Returns:
-        A figure of Plotly's: a column a rung, the best of each on its left.
+        A Plotly figure with a column for each rung, the best trial on its left.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -96,7 +96,7 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     steps = sorted({p.rung for p in found})
     later = len({p.row.record.id for p in found} - {p.row.record.id for p in found if p.rung == steps[0]})
     metric = plotly_text(facts.problem.goal.metric)
-    spots: dict[tuple[int, float], float] = {}  # where each stands in its rung's column, the best on the left
+    spots: dict[tuple[int, float], float] = {}  # (trial, rung) -> x within the rung's column, the best on the left
     counts: dict[float, str] = {}
     for k, step in enumerate(steps):
         column = sorted((p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id))
@@ -108,7 +108,7 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     data = [*_climbs(found, spots), *_marks(found, spots, facts.problem)]
     values = [p.value for p in found]
     shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
-    if shown:  # room for what stands above the columns
+    if shown:  # space for the counts above the columns
         shown[1] += 0.1 * (shown[1] - shown[0])
     heads = [
         {"x": k, "y": 1.0, "yref": "paper", "yanchor": "top", "text": counts[step], "showarrow": False,
@@ -135,9 +135,9 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
 
 
 def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
-    """Every run at every rung that it came to, of those that are shown and had a finite value there."""
+    """Return an entry for each shown trial at each rung that it reached with a finite value."""
     levels, goal, grid = np.array(sorted(story.rungs)), facts.problem.goal, facts.problem.in_points().grid
-    early = grid.slack * grid.every if grid else 0.0  # by how much a report may come before a rung
+    early = grid.slack * grid.every if grid else 0.0  # a report may come before its rung by this much
     found: dict[tuple[int, float], RungEntry] = {}
     for row in facts.rows:
         counting = row.record.counting(goal)
@@ -150,11 +150,11 @@ def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
     return [replace(p, fate=_fate(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
 
 
-BracketRung = tuple[Any, float]  # a bracket, where runs are compared within one, and a rung of it
+BracketRung = tuple[Any, float]  # (bracket, rung); trials are compared within a bracket
 
 
 def _closed(found: list[RungEntry], sign: float) -> dict[BracketRung, set[int]]:
-    """Of the rungs of brackets that all have come to the trials that are promoted."""
+    """Return the promoted trials of each bracket's rungs that all its trials have reached."""
     groups: dict[BracketRung, list[RungEntry]] = {}
     for p in found:
         if all(isinstance(p.verdict.evidence.get(name), int) for name in ("places", "arrived", "go_on")):
@@ -199,9 +199,9 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], proble
     for fate, (words, symbol, colour) in _FATES.items():
         mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
         said = []
-        for p in mine:  # if it did not continue, its rank as of now comes before the reason of that moment
+        for p in mine:  # if it did not continue, its present rank comes before the reason at that time
             now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
-            told = [*now, f"{'when it came: ' * len(now)}{p.verdict.reason}"]
+            told = [*now, f"{'at that time: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
             said.append([f"Trial {p.row.record.id}, {plotly_text(problem.amount(p.epoch))}: {words}", reason])
         line = {"width": 1.4, "color": colour} if symbol.endswith("open") else {"width": 0.6, "color": PAPER}
@@ -221,36 +221,36 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], proble
 _PATHS = 40  # drawn
 _LEVELS = 40  # of the mean
 _NO_CHANCES = "No decision by optimal stopping yet"
-_SCALE = [(0.0, FAINT), (0.5, RULE), (1.0, COOL_SOFT)]  # stop, go on, a winner
+_SCALE = [(0.0, FAINT), (0.5, RULE), (1.0, COOL_SOFT)]  # stop, continue, wins
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The last decision on a run, made again."""
+    """A decision on a trial, computed again from the log."""
 
     event: ev.Reported
     problem: Problem  # in points
     posed: Posed
     table: DecisionTable
-    paths: Array  # (steps to come, _PATHS) errors that are drawn
+    paths: Array  # (remaining steps, _PATHS) drawn errors
 
     @property
     def means(self) -> Array:
-        """(n,) running means of the errors after each step."""
+        """Running means of the errors after each step, (n,)."""
         errors = self.posed.errors
         return np.asarray(np.cumsum(errors) / np.arange(1.0, len(errors) + 1.0))
 
     def value(self, errors: Any) -> Array:
-        """Errors, or means of them, in the metric's units."""
+        """Convert errors, or means of errors, to the metric's units."""
         return np.asarray(self.posed.scale.raw(1.0 - np.asarray(errors)))
 
     def epochs(self, first: int, last: int) -> list[float]:
-        """Positions of steps, in the study's unit."""
+        """Return the positions of steps in the study's unit."""
         return [self.problem.in_unit(self.posed.epoch(step)) for step in range(first, last + 1)]
 
 
 def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided | None:
-    """The decision on a report, which had its chance to win, made again; None where no table decided it."""
+    """Compute the decision on a report with a probability to win again. None if no decision table was used."""
     fold = Fold(study.history.problem, RandomSearch())
     fold.read(islice(study.events(), event.seen))
     history = fold.judged
@@ -268,31 +268,37 @@ def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided |
 
 
 def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
-    """A run's last decision: what it might still become, and the regions of stopping and going on ahead of it.
+    """Draw a trial's last decision: possible curves, and the regions in which it stops, continues or wins.
 
-    Of a study that decides by `BOBOS()` or `Halting()`. It is made again from the log, some tenths of a second.
+    The study must use `BOBOS()` or `Halting()`. The decision is computed again from the log; this takes less than a
+    second.
 
     Args:
-        study: A Study, or one opened to look at. It is read up to its newest event.
-        trial: Its number. Default: None, the one that was stopped last; before there is one, the last that was judged.
+        study: A Study, or a study opened for reading. It is read up to its newest event.
+        trial: The trial's number. Default: None, the trial that was stopped last; if none was, the last that was
+            judged.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study, one that decides otherwise, and for a trial that was not judged so.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study, if it decides in another way, or if this trial was not judged by its
+            probability to win.
     """
     need_study(study).sync()
     stopper = study.policy.part(Stopper)
     if stopper is None:
-        raise InvalidInput("this search stops no run by its chance to win: BOBOS() does, and Halting(policy)")
+        raise InvalidInput(
+            "This search does not stop trials by their probability to win. Use a study with the policy BOBOS() or "
+            "Halting(policy)."
+        )
     event = telling(study.events(), trial)
     if event is None and trial is not None:
-        raise InvalidInput(f"trial {trial} was never judged by its chance to win")
+        raise InvalidInput(f"Trial {trial} was never judged by its probability to win. Give another trial, or none.")
     found = None if event is None else decided(study, stopper, event)
     return drawn(decisions_spec(found, study.history.problem))
 
 
 def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported | None:
-    """The report whose decision is shown: the last stop by the chance to win, or else the last that has one."""
+    """Return the report to show: the last stop by the probability to win, or the last report judged by it."""
     stopped: ev.Reported | None = None
     last: ev.Reported | None = None
     for event in events:
@@ -303,7 +309,7 @@ def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported
 
 
 def decisions_spec(found: Decided | None, problem: Problem) -> Spec:
-    """`decisions` as plain data: on the left the curve and its paths, on the right their means and the regions."""
+    """Return `decisions` as plain data: left the curve and its paths, right their means and the regions."""
     if found is None:
         return empty("A decision", _NO_CHANCES, order=12)
     trial, metric, unit = found.event.trial, plotly_text(problem.goal.metric), plotly_text(problem.unit)
@@ -341,7 +347,7 @@ def decisions_spec(found: Decided | None, problem: Problem) -> Spec:
 
 
 def _views(found: Decided, incumbent: float) -> tuple[list[float], ...]:
-    """What is seen of both panels: all of the curve, and of the means what lies near the regions."""
+    """Return the ranges of both panels: the whole curve, and the means near the regions."""
     start, half = found.table.start, found.problem.in_unit(0.5)
     end = found.problem.in_unit(found.posed.epoch(found.table.horizon))
     from_ = max(1, start - max(3, (found.table.horizon - start) // 2))
@@ -355,7 +361,7 @@ def _views(found: Decided, incumbent: float) -> tuple[list[float], ...]:
 
 
 def _paths(found: Decided, paths: Array, before: Array, wins: Any, number: str) -> list[Trace]:
-    """Two lines with gaps, one of those that lose and one of those that win."""
+    """Return two lines with gaps: the paths that lose, and the paths that win."""
     epochs = found.epochs(found.table.start, found.table.horizon)
     traces = []
     for name, chosen, colour in (("loses", ~wins, MUTED), ("wins", wins, COOL)):
@@ -382,7 +388,7 @@ def _line(found: Decided, values: list[float], metric: str, number: str) -> Trac
 
 
 def _regions(found: Decided) -> Trace:
-    """A heat map of what is decided at each epoch by the mean so far; nothing where no path comes."""
+    """Return a heat map of the decision at each epoch by the mean so far; empty where no path reaches."""
     table, decided = found.table, found.table.decided
     cells = decided.shape[1] // table.slopes
     weight = np.maximum(table.visits, 1e-9).reshape(-1, cells, table.slopes)
@@ -405,33 +411,33 @@ def _regions(found: Decided) -> Trace:
     }  # fmt: skip
 
 
-# -- are the chances right? ------------------------------------------------------------------
+# -- calibration -------------------------------------------------------------------------------
 
-_EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0)  # of the chances that are told apart
+_EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 1.0)  # of the groups of probabilities
 _NO_AUDIT = "No audited trial has ended yet. Set BOBOS(audit=0.1) or Halting(policy, audit=0.1)."
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that were given about the same chance once."""
+    """Trials for which about the same probability was stated."""
 
-    stated: float  # on average
-    won: Rate  # of the runs
+    stated: float  # mean
+    won: Rate  # share of the trials
 
 
 def calibration(study: StudyView) -> go.Figure:
-    """P(beats) as it was stated against the share of the runs that won, where runs were audited.
+    """Draw the stated probability to beat the best trial, P(beats), against the share of audited trials that did.
 
-    An audited run trains on where it would be stopped, so that its end is known; others would tell of those alone that
-    were let go on. In each range of chances a run counts once, by the first that was stated of it; the lines are exact
-    95% intervals.
+    An audited trial continues where it would be stopped, so that its final value is known. Other trials would bias the
+    share, because only those that continued have a final value. In each range of probabilities a trial counts once,
+    with the first probability stated for it. The lines are exact 95% intervals.
 
     Args:
-        study: A Study, or one opened to look at. It is read up to its newest event.
+        study: A Study, or a study opened for reading. It is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
     """
     story = story_of(study)
     return drawn(calibration_spec(story, study.history))
@@ -444,7 +450,7 @@ def calibration_spec(story: Story, history: History) -> Spec:
         "line": {"color": MUTED, "width": 1, "dash": "dash"}, "name": "as stated",
     }  # fmt: skip
     dots = {
-        "type": "scatter", "mode": "markers", "name": "runs", "x": [g.stated for g in groups],
+        "type": "scatter", "mode": "markers", "name": "trials", "x": [g.stated for g in groups],
         "y": [g.won.value for g in groups], "marker": {"size": 9, "color": COOL},
         "customdata": [[plural(g.won.of, "trial"), g.won.count, *g.won.interval] for g in groups],
         "hovertemplate": "<b>Stated P(beats) %{x:.2~g}: %{customdata[0]}</b><br>%{customdata[1]} won: %{y:.0%}, "
@@ -455,15 +461,15 @@ def calibration_spec(story: Story, history: History) -> Spec:
          "line": {"color": INK, "width": 1.4}}
         for g in groups
     ]  # fmt: skip
-    told = "; ".join(f"where {g.stated:.2g} was stated, {g.won.count} of {g.won.of} won" for g in groups)
+    told = "; ".join(f"at a stated {g.stated:.2g}, {g.won.count} of {g.won.of} won" for g in groups)
     ticks = {"tickvals": [0, 0.25, 0.5, 0.75, 1], "range": [-0.02, 1.02]}
     return {
         "data": [ideal, dots] if groups else [],
         "layout": layout(
-            "Calibration", f"Stated probabilities to beat the best, in audited trials: {told or 'none yet'}.",
+            "Calibration", f"Stated probabilities to beat the best trial (audited trials): {told or 'none yet'}.",
             order=90, showlegend=False, shapes=spans,
-            note="Audited trials: the stated probability to beat the best trial, and the share that did, with its 95% "
-            "interval. On the dashed line both are equal.",
+            note="For audited trials: the stated probability to beat the best trial, and the share of trials that did, "
+            "with its 95% interval. On the dashed line both are equal.",
             annotations=[] if groups else [nothing(_NO_AUDIT)],
             xaxis=axis("stated P(beats)", **ticks), yaxis=axis("share that won", **ticks),
         ),
@@ -471,7 +477,7 @@ def calibration_spec(story: Story, history: History) -> Spec:
 
 
 def grouped(story: Story, history: History) -> list[Group]:
-    """The audited runs whose end is known, by the chances that were stated of them."""
+    """Return the audited trials with a known final value, grouped by the probability stated for them."""
     goal = history.problem.goal
     found: list[list[tuple[float, bool]]] = [[] for _ in pairwise(_EDGES)]
     for trial, said in story.stated.items():

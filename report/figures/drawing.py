@@ -1,6 +1,7 @@
-"""What all figures share: colours, plain data in Plotly's form, axes, and the step to a figure of Plotly's own.
+"""Shared parts of all figures: colours, axes, layouts, and the conversion of plain data to a Plotly figure.
 
-Few colours, told apart by everyone: greys for what ended, one accent for the best (Okabe and Ito).
+There are few colours, and colour-blind readers can distinguish them (Okabe and Ito): grey for trials that ended, one
+accent for the best.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from ..digest import Digest, Row
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Spec = dict[str, Any]  # {"data": [traces], "layout": {...}}, as Plotly's JSON has them
+Spec = dict[str, Any]  # {"data": [traces], "layout": {...}} in Plotly's JSON format
 Trace = dict[str, Any]
 INK, MUTED, RULE, PAPER = "#1c2530", "#5f6b78", "#e2e6ea", "#ffffff"
 ACCENT = "#d55e00"
 ACCENT_INK = "#a84a00"  # the accent dark enough for small text on paper
 COOL, COOL_SOFT = "#3b6ea5", "#c9d8e8"  # predictions of models
 FAINT, SOFT = "#b9c1c9", "#8d98a3"
-COLOURS = {  # as the page's style sheet calls them: each follows its theme
+COLOURS = {  # -> variables of the page's style sheet, which follow its theme
     INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)", ACCENT: "var(--accent)",
     ACCENT_INK: "var(--accent-ink)", COOL: "var(--cool)", COOL_SOFT: "var(--cool-soft)", FAINT: "var(--faint)",
     SOFT: "var(--soft)",
 }  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
-_MARKED_NUMBERS = 12  # whole numbers, each of which has its mark on an axis
-_PANEL = 250  # pixels that a panel is high among others, where nothing else is said
-_BELOW = 70  # pixels for the marks and the name of an axis between two rows
-_BESIDE = 0.08  # of the width, for those between two columns
-_LINE = 34  # letters of an axis's name
+_MARKED_NUMBERS = 12  # up to this many whole numbers, each has a tick
+_PANEL = 250  # pixels: default height of a panel
+_BELOW = 70  # pixels between two rows, for an axis's ticks and title
+_GUTTER = 0.08  # share of the width between two columns, for the same
+_LINE = 34  # characters a line of an axis's title
 _FAR = 3.0  # distances between quartiles (Tukey's outer fence)
 SHARES: dict[str, Any] = {  # an axis of shares
     "tickformat": ".0%", "tickvals": [0, 0.25, 0.5, 0.75, 1.0], "ticktext": ["0%", "25%", "50%", "75%", "100%"],
@@ -87,7 +88,7 @@ def drawn(spec: Spec) -> go.Figure:
     except ImportError:
         raise ImportError(f"haltune.report draws with Plotly: {installing('report')}") from None
     data = [
-        trace  # of marks with one id, as a page has for a trial, Plotly draws one
+        trace  # marks on the page may share a trial's id, but Plotly draws only one mark for each id
         if len(set(ids := trace.get("ids", ()))) == len(ids)
         else {name: v for name, v in trace.items() if name != "ids"}
         for trace in spec["data"]
@@ -97,9 +98,9 @@ def drawn(spec: Spec) -> go.Figure:
 
 
 def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
-    """A layout with places for its panels, at most three a row, each as high as on the page; the page has its own.
+    """Return the layout with a place for each panel, at most three in a row, each as high as on the page.
 
-    Where some have heights of their own each stands on a row.
+    If some panels have their own heights, each panel has its own row. The page arranges its panels itself.
     """
     panels = [name.removeprefix("xaxis") for name in laid if name.startswith("xaxis")]
     if len(panels) < 2:
@@ -111,11 +112,11 @@ def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
     found = laid | {"height": inside + laid["margin"]["t"] + laid["margin"]["b"]}
     for k, number in enumerate(panels):
         row, column = divmod(k, columns)
-        across = [column / columns + _BESIDE * (column > 0), (column + 1) / columns]
+        across = [column / columns + _GUTTER * (column > 0), (column + 1) / columns]
         top = 1 - (sum(high[:row]) + _BELOW * row) / inside
         along = [max(0.0, top - high[row] / inside), top]
         y = laid[f"yaxis{number}"]
-        title = y.get("title", {})  # in lines that are no longer than a panel is high
+        title = y.get("title", {})  # wrapped, so that no line is longer than the panel is high
         lines = textwrap.wrap(title.get("text", ""), _LINE, break_long_words=False, break_on_hyphens=False)
         named = {**title, "text": "<br>".join(lines), "font": {"size": 13}}
         found[f"xaxis{number}"] = {**laid[f"xaxis{number}"], "domain": across}
@@ -124,17 +125,17 @@ def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """(its length in seconds, its name) of the unit that an axis of so much time is in."""
+    """Return the unit for an axis that is this long: (seconds in the unit, its name)."""
     return (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
 
 
 def on(number: int | str) -> Trace:
-    """The axes of a panel: "" is the first, then "2"."""
+    """Return the axes of a panel: "" is the first panel, "2" the second."""
     return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
-    """An axis; its title is markup as Plotly reads it."""
+    """Return an axis. The title is Plotly markup."""
     return {
         "gridcolor": RULE, "zeroline": False, "linecolor": RULE, "ticks": "", "tickfont": {"color": MUTED},
         "title": {"text": title, "standoff": 10}, **more,
@@ -142,18 +143,18 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def positions(problem: Problem, span: Sequence[float] | None = None, **more: Any) -> dict[str, Any]:
-    """An axis of positions within a training, in the study's unit."""
+    """Return an axis of positions within a training, in the study's unit."""
     whole = {"dtick": 1} if problem.every in (None, 1.0) and span is not None and span[1] <= _MARKED_NUMBERS + 1 else {}
     return axis(plotly_text(problem.unit), **({} if span is None else {"range": span}), **whole, **more)
 
 
 def at_point(problem: Problem) -> str:
-    """What a mark says where it is: its value and its position, which is x."""
+    """Return the hover text of a mark: its value, and its position x."""
     return f"%{{meta[0]}} %{{y:.4~g}} at {plotly_text(problem.unit)} %{{x:,}}"
 
 
 def scale_of(space: Space, name: str) -> dict[str, Any]:
-    """Of the axis of a parameter: a logarithmic one where that is, options in their order, whole numbers whole."""
+    """Return the axis settings of a parameter: logarithmic, options in their order, or whole numbers."""
     domain = space.parameters[name]
     if isinstance(domain, Choice) and all(isinstance(on_axis(option), str) for option in domain.options):
         return {"type": "category", "categoryarray": [on_axis(option) for option in domain.options]}
@@ -165,12 +166,12 @@ def scale_of(space: Space, name: str) -> dict[str, Any]:
 
 
 def plotly_text(text: object) -> str:
-    """Text for Plotly, which reads a few HTML tags and entities but not &quot;."""
+    """Escape text for Plotly, which reads a few HTML tags and entities but not &quot;."""
     return html.escape(visible(text), quote=False)
 
 
 def on_axis(value: Any) -> Any:
-    """A parameter's value as a place on an axis: a number, or a text."""
+    """Return a parameter's value as a coordinate: a number or a text."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else plotly_text(value)
 
 
@@ -183,7 +184,7 @@ def trial_ids(rows: Sequence[Row]) -> list[str]:
 
 
 def explained(rows: Sequence[Row], metric: str) -> Trace:
-    """What a mark for each trial says when it is pointed at."""
+    """Return the hover text of a mark for each trial."""
     values = (math.nan if row.value is None else row.value for row in rows)
     return {
         "ids": trial_ids(rows), "meta": [metric],
@@ -217,7 +218,7 @@ def diamonds(xs: Sequence[Any], mean: Sequence[float], reach: Sequence[float]) -
 
 
 def padded(low: float, high: float, share: float, least: float | None = None) -> list[float]:
-    """The range of an axis that shows these ends, with room of this share; where they are equal, `least`."""
+    """Return the range of an axis from low to high, padded by this share; by `least` if they are equal."""
     pad = share * (high - low)
     if not pad:
         pad = least if least is not None else abs(high) * 0.05 or 1.0
@@ -225,9 +226,10 @@ def padded(low: float, high: float, share: float, least: float | None = None) ->
 
 
 def first_view(values: Any, sign: float = 0.0, near: Sequence[float] = ()) -> list[float] | None:
-    """The range of an axis that shows most values, and those in `near`: not what diverged, as a double click does.
+    """Return the range of an axis that shows most values and all of `near`, but not diverged ones. None without values.
 
-    sign: of the goal, if only values that are worse than most are left out. None: there is no value.
+    If `sign` is that of the goal, only values that are much worse than most are left out. A double click on a figure
+    shows all values.
     """
     seen = np.asarray(values, dtype=np.float64)
     seen = np.clip(seen[np.isfinite(seen)], -1e300, 1e300)  # so that differences are finite
@@ -246,10 +248,18 @@ def layout(
     title: str, alt: str, *, order: int, note: str = "", wide: bool = False, tall: bool = False, logs: bool = False,
     heights: Mapping[str, int] | None = None, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """A layout. title, note: what a page writes above it; alt: what it shows, in words; order: its place on a page.
+    """Return a layout.
 
-    wide: over the whole width of a page. tall: as high as it says, however narrow. logs: with a button for logarithms.
-    heights: of panels, by their first axes, that are not as high as the others.
+    Args:
+        title: The heading on the page.
+        alt: What the figure shows, in words.
+        order: Its position on the page.
+        note: The text above the figure on the page.
+        wide: Whether it takes the full width of the page.
+        tall: Whether it keeps its height on a narrow page.
+        logs: Whether it has a button for a logarithmic axis.
+        heights: Pixels of the panels that differ from the default, by their x axes.
+        more: Other parts of a Plotly layout.
     """
     font = {"family": FONT, "size": 13, "color": INK}
     return {

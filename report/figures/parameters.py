@@ -1,4 +1,4 @@
-"""Which parameters matter, how the metric is expected to change along them, and every trial by its parameters."""
+"""Figures of parameters: importance, the expected metric along one or two parameters, and parallel coordinates."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 SLICES = 6  # parameters
 _TOO_FEW = f"This needs at least {FEWEST_TRIALS} trials with different values"
-_PARAMETERS = 5  # of which any two are shown: ten pairs
-_LEVELS = 12  # of each: ten pairs are to be made in half a second
-_DOTS = 200  # trials that are shown where there are several pairs
+_PARAMETERS = 5  # each two of them are a pair: ten pairs
+_LEVELS = 12  # values of each parameter; ten pairs must take at most half a second
+_DOTS = 200  # the most trials shown if there are several pairs
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
-_AXES = 12  # parameters that have one
+_AXES = 12  # the most parameters with an axis
 _LINES = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the best
 
 
 def importance(study: Source) -> go.Figure:
-    """How much of the differences between configurations each parameter has a part in.
+    """Draw the importance of each parameter: its share in the differences between configurations.
 
-    Total effects (Sobol') over the whole space, of full trainings as the Gaussian process of the search predicts them
-    from every report; the lines are 80% intervals.
+    Importance is the total effect (Sobol') over the whole space. It is computed from the final values of full
+    trainings, predicted by the Gaussian process of the search from all reports. The lines are 80% intervals.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -87,8 +87,8 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
             "Importance",
             f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences between configurations.",
             order=30,
-            note="The share of the differences between configurations in which a parameter takes part (total effects, "
-            f"by a Gaussian process of {plural(model.trials, 'trial')}). Lines are 80% intervals.",
+            note="The share of the differences between configurations that involves this parameter (total effects, "
+            f"Gaussian process fitted to {plural(model.trials, 'trial')}). Lines are 80% intervals.",
             height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
             xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
         ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
@@ -96,14 +96,16 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
 
 
 def slices(study: Source) -> go.Figure:
-    """The metric expected along each of the six most important parameters, others averaged, and its 90% interval.
+    """Draw the expected metric along each of the six most important parameters, averaged over the others.
+
+    Bands are 90% intervals.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
     """
     facts = digest(study, MOST_TRIALS)
     model = MetricModel.of(facts.judged)
@@ -124,18 +126,18 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
     return {
         "data": data,
         "layout": layout(
-            "Slices", f"The {facts.problem.goal.metric} expected along {', '.join(names) or 'no parameter yet'}.",
+            "Slices", f"The expected {facts.problem.goal.metric} along {', '.join(names) or 'no parameter yet'}.",
             order=60, wide=True,
             note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
-            "interval. Where the band is wide, the trials show little. Dots are trials; an open dot is a stopped trial "
-            f"at its last value.{_floor(model)}",
+            "interval. Where the band is wide, the estimate is uncertain. Dots are trials; an open dot is a stopped "
+            f"trial at its last value.{_floor(model)}",
             annotations=[] if data else [nothing(_TOO_FEW)], **axes,
         ),
     }  # fmt: skip
 
 
 def _floor(model: MetricModel | None) -> str:
-    """The sentence about values that are so bad that they count as alike."""
+    """Return the sentence about very bad values, which all count as the same value."""
     if model is None or model.floor is None:
         return ""
     return f" Values worse than {short(model.floor, 3)} count as {short(model.floor, 3)}."
@@ -152,7 +154,7 @@ def _slice(facts: Digest, model: MetricModel, name: str, metric: str) -> list[Tr
 
 
 def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> Trace:
-    """The trials, by one parameter and their value or by two parameters: None where a trial has no value for one."""
+    """Return the trials by one parameter and their value, or by two parameters; None if a trial lacks one."""
     rows = valued(facts)
     if along is None:
         rows = [r for r in rows if r.record.config.get(across) is not None]
@@ -170,7 +172,7 @@ def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> Tr
 
 
 def _place(row: Row, name: str) -> Any:
-    """Where a trial stands on the axis of a parameter; None where it has none."""
+    """Return a trial's coordinate on the axis of a parameter; None if it lacks the parameter."""
     value = row.record.config.get(name)
     return None if value is None else on_axis(value)
 
@@ -179,24 +181,27 @@ def _place(row: Row, name: str) -> Any:
 
 
 def contour(study: Source, across: str | None = None, along: str | None = None) -> go.Figure:
-    """What is expected over two parameters, the others averaged, and where the trials were.
+    """Draw the expected metric over two parameters, averaged over the others, and the trials.
 
-    Without names every pair of the five parameters that matter most, to choose from by a list.
+    If you give no names, a menu offers every pair of the five most important parameters.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
-        across: The parameter from left to right. Default: None, any of the most important ones, that first.
-        along: The one upwards. Default: None, the most important other.
+        across: The parameter on the horizontal axis. Default: None, chosen by importance.
+        along: The parameter on the vertical axis. Default: None, chosen by importance.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study, and for names that are not two of its parameters.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study, or if the names are not two of its parameters.
     """
     facts = digest(study, MOST_TRIALS)
     known = list(facts.problem.space.columns)
     given = [name for name in (across, along) if name is not None]
     if not set(given) <= set(known) or len(set(given)) < len(given):
-        raise InvalidInput(f"contour({across!r}, {along!r}): two of the parameters {', '.join(known)}")
+        raise InvalidInput(
+            f"contour({across!r}, {along!r}): these are not two parameters. "
+            f"Use two of the parameters {', '.join(known)}."
+        )
     model = MetricModel.of(facts.judged)
     ranked = model.importance().names if model else tuple(known)
     if not given:
@@ -206,10 +211,10 @@ def contour(study: Source, across: str | None = None, along: str | None = None) 
 
 
 def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str | None]) -> Spec:
-    """`contour` as plain data: the pairs of the first few of these parameters, that of the first two first."""
+    """Return `contour` as plain data: the pairs of the first few of these parameters, in their order."""
     title, known = "Two parameters", [name for name in names[:_PARAMETERS] if name is not None]
     pairs = list(combinations(known, 2))
-    if len(pairs) > 1 and len(facts.rows) > _DOTS:  # each pair has its own places for them
+    if len(pairs) > 1 and len(facts.rows) > _DOTS:  # each pair repeats all dots
         shown = set(shown_trials(facts.history, _DOTS))
         facts = replace(facts, rows=tuple(row for row in facts.rows if row.record.id in shown))
     if model is None or not pairs:
@@ -218,7 +223,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
     buttons = [_pair(facts, model, *pair) for pair in pairs if any(has >= {*pair} for has in rows)]
     if not buttons:
-        none = f"no trial with a value has both {' and '.join(pairs[0])}"
+        none = f"No trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)
     first, laid = buttons[0]["args"]
     goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
@@ -226,7 +231,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "type": "heatmap", "x": first["x"][0], "y": first["y"][0], "z": first["z"][0], "text": first["text"][0],
         "colorscale": _HEAT if goal.sign > 0 else [(1 - at, colour) for at, colour in reversed(_HEAT)],
         "showscale": False, "name": "expected", "meta": [metric],
-        "hovertemplate": "%{meta[0]} %{z:.4~g} expected<br>90% interval: %{text}<extra></extra>",
+        "hovertemplate": "expected %{meta[0]} %{z:.4~g}<br>90% interval: %{text}<extra></extra>",
     }  # fmt: skip
     across, along = next(pair for pair in pairs if _label(*pair) == buttons[0]["label"])
     menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
@@ -235,7 +240,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "data": [heat, trial_dots(facts, across, along, metric)],
         "layout": layout(
             title, laid["meta.alt"], order=35, showlegend=False,
-            note=f"The expected {goal.metric} of a full training over two parameters, averaged over the others; bluer "
+            note=f"The expected {goal.metric} of a full training over two parameters, averaged over the others; blue "
             f"is better.{' The most important pair is first.' * (len(buttons) > 1)} A cell is empty if one of the "
             f"parameters has no value there, or if its 90% interval covers the whole range of the map.{_floor(model)}",
             xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
@@ -250,7 +255,7 @@ def _label(across: str, along: str) -> str:
 
 
 def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[str, Any]:
-    """The button that shows a pair of parameters instead of another: its map, its dots and its axes."""
+    """Return the button that shows a pair of parameters: its map, its dots and its axes."""
     found, rows = model.contour(across, along, _LEVELS), valued(facts)
     shown = np.where(found.known, found.mean, np.nan).tolist()
     ends = zip(found.low.tolist(), found.high.tolist(), strict=True)
@@ -258,7 +263,7 @@ def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[st
         "z": [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]],
         "text": [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]],
     }
-    alt = f"The {facts.problem.goal.metric} expected over {across} and {along}."
+    alt = f"The expected {facts.problem.goal.metric} over {across} and {along}."
     laid: dict[str, Any] = {"meta.alt": alt}
     for which, name, values in (("x", across, found.across), ("y", along, found.along)):
         cells = [on_axis(value) for value in values]
@@ -275,14 +280,14 @@ def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[st
 
 
 def parallel(study: Source) -> go.Figure:
-    """Every trial with a value as a line through its parameters; drag along an axis to choose some.
+    """Draw every trial with a value as a line through its parameters. Drag along an axis to select trials.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -304,11 +309,11 @@ def parallel_spec(facts: Digest) -> Spec:
     varying = [n for n, d in domains.items() if not isinstance(d, Constant)]
     names, metric = varying[:_AXES], plotly_text(goal.metric)
     values = [float(r.value or 0.0) for r in rows]
-    rank = [1.0] * len(rows)  # from 0, the worst, to 1, the best: what diverged must not take all the colours
+    rank = [1.0] * len(rows)  # from 0 (worst) to 1 (best): ranks, so that diverged trials do not take all colours
     for k, i in enumerate(sorted(range(len(rows)), key=lambda i: goal.sign * values[i])):
         rank[i] = k / (len(rows) - 1) if len(rows) > 1 else 1.0
     low, high = first_view(values) or [0.0, 1.0]
-    held = [min(max(v, low), high) for v in values]  # what diverged stands at the end of the axis
+    held = [min(max(v, low), high) for v in values]  # diverged values are drawn at the end of the axis
     ends = {"label": metric, "values": held, "range": [low, high]}
     columns = [_dimension(n, domains[n], [r.record.config.get(n) for r in rows]) for n in names]
     trace = {
@@ -335,7 +340,7 @@ def parallel_spec(facts: Digest) -> Spec:
 
 
 def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
-    """An axis; a trial that lacks the parameter stands below it."""
+    """Return an axis. Trials that lack the parameter are drawn below it."""
     given: dict[str, Any] = {}
     if isinstance(domain, Choice):
         options = [str(o) for o in domain.options]
@@ -343,7 +348,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         held: list[float] = [float(ticks.get(str(v), -1)) for v in values]
         low, high = 0.0, float(max(1, len(options) - 1))
         given = {"tickvals": [*range(len(options))], "ticktext": [plotly_text(o) for o in options]}
-    else:  # a bound that depends on another parameter: of the trials' values
+    else:  # a bound depends on another parameter: use the range of the trials' values
         known = [float(v) for v in values if v is not None] or [1.0]
         low = min(known) if isinstance(domain.low, str) else float(domain.low)
         high = max(known) if isinstance(domain.high, str) else float(domain.high)
@@ -351,7 +356,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
             low, high = math.log10(low), math.log10(high)
             held = [math.log10(v) if v else low - 1 for v in values]
             marks = _decades(low, high)
-            texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # as other axes: 1e-5
+            texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # 1e-5, as on other axes
             given = {"tickvals": [math.log10(m) for m in marks], "ticktext": texts}
         else:
             held = [float(v) if v is not None else low for v in values]
@@ -369,7 +374,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Round numbers between two powers of ten, both ends among them."""
+    """Return round numbers between two powers of ten, both ends included."""
     inner = [10.0**k for k in range(math.ceil(low), math.floor(high) + 1)]
     apart = 0.08 * (high - low)
     kept = [v for v in inner if abs(math.log10(v) - low) > apart and abs(math.log10(v) - high) > apart]

@@ -1,4 +1,4 @@
-"""What a search came to, and what it took: best so far, spread of results, front, other metrics, budget, workers."""
+"""Figures of results and costs: best so far, final values, Pareto front, other metrics, budget, workers."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ if TYPE_CHECKING:
 
 # -- the best so far -----------------------------------------------------------------------
 
-_MOST_STEPS = 2000  # steps that are told apart
+_MOST_STEPS = 2000  # the most steps drawn
 
 
 def progress(study: StudyView) -> go.Figure:
-    """The best so far, as it would have been told, against epochs trained; against time, and cost, by a button.
+    """Draw the best value so far against trained epochs; buttons switch to time or cost.
+
+    At each point it is the value that the study would have reported as the best at that time.
 
     Args:
-        study: A Study, or one opened to look at. It is read up to its newest event.
+        study: A Study, or a study opened for reading. It is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study, and for one of several goals, which `front` draws.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study, or if it has several goals (use `front`).
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -60,23 +62,23 @@ def progress(study: StudyView) -> go.Figure:
     """
     story = story_of(study)
     if study.history.problem.further:
-        raise InvalidInput("progress(study) draws the best in one goal: front(study) draws several")
+        raise InvalidInput("progress(study) draws one goal, and this study has several. Use front(study).")
     return drawn(progress_spec(story, digest(study, MOST_TRIALS)))
 
 
 class _Measure(NamedTuple):
-    """What progress is measured against."""
+    """A quantity for the horizontal axis of progress."""
 
     title: str
-    label: str  # of its button
-    at: Callable[[Cost], float]  # x of a cost
+    label: str  # of the button
+    at: Callable[[Cost], float]  # cost -> x
 
 
 def progress_spec(story: Story, facts: Digest) -> Spec:
     goal, best, steps, problem = facts.problem.goal, facts.best, story.steps, facts.problem
     units = problem.units
     metric = plotly_text(goal.metric)
-    if len(steps) > _MOST_STEPS:  # where another run took the lead, and others at even distances
+    if len(steps) > _MOST_STEPS:  # keep changes of the leader, and evenly spaced others
         led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
         spread = evenly(len(steps), _MOST_STEPS // 2).tolist()
         steps = [steps[i] for i in sorted({0, len(steps) - 1, *spread, *led[-(_MOST_STEPS // 2) :]})]
@@ -125,7 +127,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         changes = sum(a.trial != b.trial for a, b in pairwise(steps))
         told = f"The best {metric} is {short(steps[-1].value)}, found after {problem.amount(steps[-1].epochs)}"
         told += (
-            f"; it began at {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}."
+            f"; the first was {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}."
             if changes
             else "."
         )
@@ -133,8 +135,9 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "data": [results, line, dots] if steps else [],
         "layout": layout(
             "Best so far", told, order=20, showlegend=False,
-            note="The line is the best value at that time; once a trial is complete, only complete trials count. A "
-            "large dot marks a new leader. Small dots are final values of trials, hollow for trials that were cut.",
+            note="The line is the best value at that time. As soon as a trial is complete, only complete trials count. "
+            "A large dot marks a new leader. Small dots are final values of trials, open if a trial was not trained in "
+            "full.",
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
@@ -152,21 +155,23 @@ def _value(row: Row) -> float:
     return math.nan if row.value is None else row.value
 
 
-# -- how results are spread ----------------------------------------------------------------
+# -- final values --------------------------------------------------------------------------
 
 
 def edf(study: Source) -> go.Figure:
-    """The empirical distribution of final values (EDF): the share of trials with at most this value.
+    """Draw the empirical distribution of final values (EDF): the share of trials with at most this value.
 
-    One line is of all trials that ended with a value; stopped trials count with their last one. If there are stopped
-    trials, a second line is of the others. Of two searches, the better one's line is further right if larger is better.
+    One line shows all trials that ended with a value; stopped trials count with their last value. If there are stopped
+    trials, a second line shows the others. If larger is better, the line of the better of two searches is further
+    right.
 
     Args:
-        study: A Study, or its history. A study is read up to its newest event. Of several goals, the first is drawn.
+        study: A Study, or its history. A study is read up to its newest event. If it has several goals, the first is
+            drawn.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -218,14 +223,14 @@ def edf_spec(facts: Digest) -> Spec:
 
 
 def front(study: Source) -> go.Figure:
-    """The final value of every trial in the first goal, against each other goal; the Pareto front in colour.
+    """Draw each trial's final value in the first goal against each other goal; the Pareto front is in colour.
 
     Args:
         study: A Study for several goals, or its history. A study is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study, and for a study of one goal.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study, or if it has one goal.
 
     Example:
         >>> from haltune import Float, Maximize, Minimize, Study
@@ -240,8 +245,8 @@ def front(study: Source) -> go.Figure:
     facts = digest(study, MOST_TRIALS)
     if not facts.problem.further:
         raise InvalidInput(
-            f"front(study) draws several goals against each other, and this study has one, "
-            f"{facts.problem.goal.metric}: progress(study) draws its best"
+            f"front(study) draws several goals, and this study has one, {facts.problem.goal.metric}. "
+            "Use progress(study)."
         )
     return drawn(front_spec(facts))
 
@@ -280,7 +285,7 @@ def front_spec(facts: Digest) -> Spec:
         "layout": layout(
             "Goals against each other", f"{plural(len(facts.front), 'trial')} on the Pareto front of "
             f"{plotly_text(' against '.join(names))}.", order=5, wide=True,
-            note="Each point is a trial at its last report. No trial is better in all goals than one on the front. "
+            note="Each point is a trial at its last report. No trial is better in all goals than a trial on the front. "
             "Trials that were not trained in full, or that violate a constraint, are not on the front.",
             annotations=[] if found else [nothing("No trial has a value in every goal yet")],
             **axes,
@@ -302,16 +307,16 @@ _NO_METRIC = "No trial has reported another metric"
 
 
 def metrics(study: Source) -> go.Figure:
-    """The curves of the other metrics that trials reported, a pair of axes each.
+    """Draw the curves of the other metrics that trials reported, each on its own axes.
 
-    The first six metrics, of the best forty trials and of those that run.
+    The figure shows the first six metrics of the best 40 trials and of the running trials.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
     """
     return drawn(metrics_spec(digest(study, MOST_TRIALS)))
 
@@ -320,7 +325,7 @@ def metrics_spec(facts: Digest) -> Spec:
     rank = {id: n for n, id in enumerate(id for group in facts.history.ranked() for id in group)}
     rows = sorted(facts.rows, key=lambda row: rank.get(row.record.id, len(rank)))
     rows = [row for n, row in enumerate(rows) if n < _TRIALS or row.record.status is Status.RUNNING]
-    own = facts.problem.goal.metric  # callbacks record all that is logged
+    own = facts.problem.goal.metric  # callbacks record all logged metrics, this one included
     known = list(dict.fromkeys(name for row in rows for name in row.record.metrics if name != own))
     names = [name for name in known if any(len(_points(row, name)) for row in rows)]
     data: list[Trace] = []
@@ -328,7 +333,7 @@ def metrics_spec(facts: Digest) -> Spec:
     linear: dict[str, Any] = {}
     logarithmic: dict[str, Any] = {}
     for k, name in enumerate(names[:_PANELS], 2):
-        having = [  # in the order in which they are drawn, the best on top
+        having = [  # in drawing order, the best on top
             (style, row, _points(row, name))
             for group, style in GROUP_STYLES.items()
             for row in rows
@@ -350,7 +355,7 @@ def metrics_spec(facts: Digest) -> Spec:
     some = len(rows) < len(facts.rows)
     of = f"of the best {_TRIALS} trials and of running ones" if some else "of all trials"
     more = len(names) - _PANELS
-    left = f"; {plural(more, 'metric')} more are in `haltune export`" if more > 0 else ""
+    left = f"; `haltune export` has {plural(more, 'more metric')}" if more > 0 else ""
     shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
     told = f"{shown if names else _NO_METRIC}."
     return {
@@ -385,19 +390,19 @@ def _metric_curve(problem: Problem, row: Row, style: GroupStyle, name: str, at: 
 
 # -- the budget ----------------------------------------------------------------------------
 
-_ROOM = 10  # for bars of epochs: as wide as for so many
-_BARS = 150  # of epochs: where there are more trials, one stands for several
+_ROOM = 10  # bars: with fewer, each stays as wide as with this many
+_BARS = 150  # the most bars; with more trials, a bar is the mean of several
 
 
 def budget(study: Source) -> go.Figure:
-    """Each limit of the budget with what is spent of it; and how many epochs each trial got, and was saved.
+    """Draw how much of each limit of the budget is spent, and the trained and the saved epochs of each trial.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -435,7 +440,7 @@ def budget_spec(facts: Digest) -> Spec:
         across = [0.4, max(len(bars[0]["x"]), _ROOM) + 0.6]
         axes[f"xaxis{n}"] = axis(f"trials, sorted by {problem.units}", anchor=f"y{n}", tickvals=[], range=across)
         axes[f"yaxis{n}"] = axis(problem.units, anchor=f"x{n}", rangemode="tozero")
-    texts = [  # on the bars: they are longer than the axis has room for
+    texts = [  # on the bars, because they are too long for the axis
         {"x": 0.0, "y": words, "text": words, "showarrow": False, "xanchor": "left", "xshift": 8,
          "font": {"color": INK, "size": 13}}
         for _, words in reversed(known)
@@ -450,8 +455,8 @@ def budget_spec(facts: Digest) -> Spec:
         "layout": layout(
             "Budget", f"{f'Spent: {spent}. ' if spent else ''}{got}{saved}.", order=25, showlegend=False,
             barmode="overlay", heights={"x": 44 + 36 * len(known)} if known and bars else None,
-            note=f"{'How much of each limit is spent, and the' if known else 'The'} {problem.units} of each trial, the "
-            f"longest first.{light}",
+            note=f"{'How much of each limit is spent, and the' if known else 'The'} {problem.units} of each trial, "
+            f"sorted from the longest.{light}",
             annotations=texts if data else [nothing("No trial has started yet")],
             **axes,
         ),
@@ -459,7 +464,7 @@ def budget_spec(facts: Digest) -> Spec:
 
 
 def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
-    """(share that is spent, in words) of every limit that was given, the last that will be reached first."""
+    """Return (spent share, words) of each given limit, the least spent first."""
     given = (
         (budget.trials, spent.trials, "trials"),
         (budget.epochs, spent.epochs, several_of(spent.unit)),
@@ -481,7 +486,7 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
 
 
 def _epoch_bars(facts: Digest) -> list[Trace]:
-    """Bars of the epochs of trials, the most first, and on top of them what stopping saved."""
+    """Return bars of the trials' epochs, the longest first, and the saved epochs on top of them."""
     rows = sorted(facts.rows, key=lambda r: (-r.record.epoch, r.record.id))
     if not any(r.record.epoch for r in rows):
         return []
@@ -510,28 +515,28 @@ def _epoch_bars(facts: Digest) -> list[Trace]:
 
 # -- workers -------------------------------------------------------------------------------
 
-_MOST_STRETCHES = 3000  # stretches that are drawn, the newest
-_OUTCOMES = {  # how an attempt ended -> what is said, and its colour
+_MOST_STRETCHES = 3000  # the most bars drawn, the newest
+_OUTCOMES = {  # how an attempt ended -> words, colour
     "running": ("running", COOL), "completed": ("completed", MUTED), "stopped": ("stopped early", FAINT),
     "paused": ("paused", COOL_SOFT), "failed": ("failed", ACCENT), "interrupted": ("interrupted", SOFT),
     "lost": ("its worker was lost", ACCENT),
 }  # fmt: skip
-_PARTS = {  # of the time of workers
+_PARTS = {  # of the workers' time
     "training": "training", "validation": "validation", "checkpoint": "saving", "deciding": "deciding",
     "other": "start-up and other", "lost": "lost", "idle": "idle",
 }  # fmt: skip
-_Line = tuple[str, int]  # a holder, and which of those that it holds trials on at a time
+_Line = tuple[str, int]  # (holder, index among its simultaneous trials)
 
 
 def timeline(study: StudyView) -> go.Figure:
-    """A bar for each stretch of training, a line for each worker; and the shares of the workers' time.
+    """Draw the workers: a row for each worker, a bar for each stretch of training, and the shares of the time.
 
     Args:
-        study: A Study, or one opened to look at. It is read up to its newest event.
+        study: A Study, or a study opened for reading. It is read up to its newest event.
 
     Raises:
-        ImportError: When Plotly is missing, saying how to get it.
-        InvalidInput: For what is no study.
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
     """
     return drawn(timeline_spec(story_of(study)))
 
@@ -546,7 +551,7 @@ def timeline_spec(story: Story) -> Spec:
     data = []
     for fate, (words, colour) in _OUTCOMES.items():
         mine = [s for s in stretches if s.fate == fate]
-        if mine or fate == "running":  # it has its place when none runs: a page that follows gets less
+        if mine or fate == "running":  # always present, so that a live page needs a smaller patch
             data.append({
                 "type": "bar", "orientation": "h", "name": words, "y": [name_of[id(s)] for s in mine],
                 "base": [(s.start - story.begun) / unit for s in mine], "x": [(s.end - s.start) / unit for s in mine],
@@ -561,7 +566,7 @@ def timeline_spec(story: Story) -> Spec:
         "data": data,
         "layout": layout(
             "Workers", f"{plural(len(workers), 'worker')}{f' in {duration(span)}' * (span >= 0.05)}{shared}.", order=80,
-            wide=True, note=f"Each bar is a stretch of training{shared and f'. Shares of the time{shared}'}.{more}",
+            wide=True, note=f"Each bar is an attempt at a trial{shared and f'. Shares of the time{shared}'}.{more}",
             height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
             annotations=[] if stretches else [nothing("No trial has started yet")],
             xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
@@ -571,12 +576,13 @@ def timeline_spec(story: Story) -> Spec:
 
 
 def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:
-    """Who trained what: a holder's stretches, in as many lines as it had at a time, for a launcher holds its workers'.
+    """Return the stretches of each worker.
 
-    A stretch goes on the line that was free for the shortest time.
+    A launcher holds the trials of all its workers. So a holder has as many lines as it had simultaneous stretches, and
+    a stretch takes the line that was free for the shortest time.
     """
     lines: dict[_Line, list[Stretch]] = {}
-    free: dict[str, list[float]] = {}  # holder -> from when on each of its lines is free
+    free: dict[str, list[float]] = {}  # holder -> the time from which each of its lines is free
     for s in sorted(stretches, key=lambda s: s.start):
         mine = free.setdefault(s.worker, [])
         at = max((i for i, end in enumerate(mine) if end <= s.start), key=lambda i: mine[i], default=len(mine))
@@ -586,7 +592,7 @@ def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:
 
 
 def shares(story: Story) -> dict[str, float]:
-    """Seconds of the workers' time, by what they were spent on; idle is from a worker's first start to its last end."""
+    """Return the seconds of the workers' time by use; idle counts from a worker's first start to its last end."""
     found = dict.fromkeys(_PARTS, 0.0)
     for mine in _lines(story.stretches).values():
         end = mine[0].start
@@ -606,21 +612,21 @@ def shares(story: Story) -> dict[str, float]:
 
 
 def _percent(story: Story) -> list[str]:
-    """The shares, the largest first: in percent, a hundred in all."""
+    """Return the shares in percent, the largest first; they add up to 100."""
     found = shares(story)
     whole = math.fsum(found.values())
     if not whole:
         return []
     exact = {name: 100.0 * seconds / whole for name, seconds in found.items()}
     told = {name: math.floor(percent) for name, percent in exact.items()}
-    cut = sorted(exact, key=lambda name: told[name] - exact[name])  # those that lost most of a percent first
+    cut = sorted(exact, key=lambda name: told[name] - exact[name])  # those that rounding reduced most come first
     for name in cut[: 100 - sum(told.values())]:
         told[name] += 1
     return [f"{_PARTS[name]} {told[name]}%" for name in sorted(told, key=lambda name: -exact[name]) if told[name]]
 
 
 def _names(lines: list[_Line]) -> dict[_Line, str]:
-    """What each is called: apart from others, if need be by a number."""
+    """Return a distinct name for each line, with a number if needed."""
     holders = [holder for holder, _ in lines]
     alike = [named(holder) for holder in dict.fromkeys(holders)]
     found = {}

@@ -1,7 +1,7 @@
-"""One page about a search, in one file: it opens from a mail attachment, without a network.
+"""The page about a search: one HTML file that needs no network, so that you can mail it.
 
-The words and the rows are HTML; the figures are plain data that a small script of its own draws. What it draws is the
-part of Plotly's figures that haltune.report makes, so that a page weighs kilobytes and needs no Plotly.
+Texts and tables are HTML. Figures are plain data, drawn by a small script in the page. The script draws only the subset
+of Plotly's figures that haltune.report uses. So a page has some kilobytes and does not need Plotly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import words
 from .items import Items, ToldSearch
 
 ASSETS = Path(__file__).parent / "assets"
-_DEFAULT = "study"  # what a study is called that nobody gave a name
+_DEFAULT = "study"  # the name of a study without a name
 _MARK = '<meta name="generator" content="haltune">'
 _SCRIPTS = (
     "scales.js", "sheet.js", "marks.js", "hand.js", "panel.js", "figure.js", "table.js", "compare.js",
@@ -36,19 +36,21 @@ _SCRIPTS = (
 
 
 def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
-    """Write the page about a search, one file that needs no network, all at once: a reader sees the old or the new one.
+    """Write the page about a search. The page is one file that needs no network.
+
+    The file is replaced atomically: a reader sees either the old page or the new page.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
-        path: The file to write, in a folder that is there. Default: None, where you are, the study's name with .html;
-            that of its store's file where the study has none of its own.
+        path: The file to write, in a folder that exists. Default: None, a file in the current folder named after the
+            study, or after the store's file if the study has no name of its own.
 
     Returns:
-        Its full path.
+        The full path of the page.
 
     Raises:
-        InvalidInput: When nothing can be written there, or a file is there that is no page of haltune's, and for what
-            is no study.
+        InvalidInput: If the file cannot be written, if another file is there that is not a haltune page, or if `study`
+            is not a study.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -68,26 +70,26 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def keep_page(make: Callable[[], str], path: str | os.PathLike[str]) -> Path:
-    """Write a page at once, over an older page or where nothing is. Raises InvalidInput over any other file."""
+    """Write a page atomically, over an older page or as a new file. Raises InvalidInput if any other file is there."""
     target = Path(path).absolute()
-    need_folder(target)  # before the page is made
-    with suppress(OSError), target.open("rb") as file:  # else writing says what there is to say
+    need_folder(target)  # before the page is made, which takes time
+    with suppress(OSError), target.open("rb") as file:  # if this fails, writing raises the error
         if _MARK.encode() not in file.read(4096) and target.stat().st_size:
             raise InvalidInput(
-                f"{target} is there already, and is no page of haltune's: name another file, -o page.html or "
-                "report(path), or move it away"
+                f"{target} exists and is no page of haltune's. Name another file with -o page.html or report(path), "
+                "or move this one away."
             )
     return keep(make(), target)
 
 
 def page(source: Source) -> str:
-    """The page as HTML, all in one file."""
+    """Return the page as HTML."""
     told = ToldSearch(source)
     return shell(told.facts, told.items())
 
 
 def shell(facts: Digest, items: Items, head: str = "", foot: str = "", bar: str = "") -> str:
-    """The page of items, with what it is given for its head, its end and its bar."""
+    """Return the page of these items, with these parts for its head, its foot and its bar."""
     placed = {key: text for key, text in items.items() if "/" not in key}
     drawn = {key: item for key, item in items.items() if key.startswith(("figure/", "curve/", "form/", "order/"))}
     table = words.table(facts, [items[f"row/trial-{id}"] for id in items["order/"]])
@@ -103,9 +105,9 @@ def shell(facts: Digest, items: Items, head: str = "", foot: str = "", bar: str 
 
 
 def document(title: str, main: str, items: Items, head: str = "", foot: str = "", bar: str = "") -> str:
-    """A page with these items, that are drawn, embedded. head, foot: default, style and script within the page."""
+    """Return a page with these drawn items embedded. By default, head and foot embed the style and the script."""
     embedded = picture_json({"colours": COLOURS, "items": items})
-    # JSON that may stand within a script element
+    # JSON, escaped for a script element
     for letter, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         embedded = embedded.replace(letter, code)
     return f"""<!DOCTYPE html>
@@ -131,7 +133,7 @@ def document(title: str, main: str, items: Items, head: str = "", foot: str = ""
 
 
 def picture_json(value: Any) -> str:
-    """Strict JSON, of which numbers have as many digits as a picture needs; what is not finite is null."""
+    """Return strict JSON with the digits that a figure needs. Numbers that are not finite become null."""
     return json.dumps(_round(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
@@ -147,12 +149,12 @@ def _round(value: Any) -> Any:
 
 @cache
 def style() -> str:
-    """The style sheet."""
+    """Return the style sheet."""
     return (ASSETS / "page.css").read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
-    """All scripts as one, with nothing left in the page's own scope."""
+    """Return all scripts as one that adds nothing to the global scope."""
     texts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return f'(function () {{\n"use strict";\n{texts}\n}})();\n'

@@ -1,8 +1,8 @@
-"""What a page shows, as items with keys: a page that follows a search is told those that changed.
+"""The contents of a page as items with keys. A page that follows a search receives the items that changed.
 
-"figure/ID" is a figure as plain data and "curve/trial-N" one line of the first of them; "row/trial-N" is the HTML of
-a row, "order/" the numbers of the trials, the best first, "form/" what may be asked of the search, and the others are
-the HTML of the place they name.
+"figure/ID" is a figure as plain data, and "curve/trial-N" is a line of the first figure. "row/trial-N" is the HTML of
+a row. "order/" has the numbers of the trials, the best first. "form/" has the actions that the search allows. Each
+other item is the HTML of the part of the page with its name.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from ..story import Story
 from . import words
 
 Items = dict[str, Any]
-_SPREAD = 5  # trials from which on how their results are spread is shown
+_SPREAD = 5  # the fewest trials for the distribution of final values
 
 
 @dataclass
 class ToldSearch:
-    """A search as a page shows it, read to one position: `read` again reads on."""
+    """A search as a page shows it, read up to a position. Each `read` reads the events since then."""
 
     source: Source
     story: Story | None = None
     facts: Digest = field(init=False)
-    position: int = field(init=False)  # of the log, up to which it is read
-    _kept: dict[str, tuple[object, Any]] = field(default_factory=dict)  # key -> what it was made of, and it
+    position: int = field(init=False)  # in the log
+    _kept: dict[str, tuple[object, Any]] = field(default_factory=dict)  # key -> (inputs, value)
 
     def __post_init__(self) -> None:
         self.read()
 
     def read(self) -> Digest:
-        """The facts up to the newest event."""
+        """Read up to the newest event and return the facts."""
         self.facts = digest(self.source, MOST_TRIALS)
         self.position = self.facts.history.position
         if isinstance(self.source, StudyView):
@@ -59,17 +59,17 @@ class ToldSearch:
         return self.facts
 
     def _keep(self, key: str, made_of: object, make: Callable[[], Any]) -> Any:
-        """What is made anew when what it is made of changed."""
+        """Return the cached value of a key; make it again if its inputs changed."""
         if key not in self._kept or self._kept[key][0] != made_of:
             self._kept[key] = made_of, make()
         return self._kept[key][1]
 
     def items(self) -> Items:
-        """All that is shown."""
+        """Return all items."""
         return self.quick() | self.slow()
 
     def quick(self) -> Items:
-        """All that needs no model of the trials."""
+        """Return the items that need no model of the trials."""
         facts = self.facts
         policy = in_words(self.source.policy) if isinstance(self.source, StudyView) else ""
         told: Items = {
@@ -96,7 +96,7 @@ class ToldSearch:
         return told | {f"figure/{id}": spec for id, spec in self._figures().items() if spec["data"]}
 
     def _figures(self) -> dict[str, Spec]:
-        """The figures that follow every report, and those that follow only some."""
+        """Return the figures that change with every report, and those that change less often."""
         facts, story, learnt = self.facts, self.story, learnt_from(self.facts)
         found = {"budget": budget_spec(facts)}
         if (others := metrics_spec(facts))["data"]:
@@ -110,7 +110,7 @@ class ToldSearch:
         found["progress"] = progress_spec(story, facts)
         if facts.trials >= _SPREAD:
             found["edf"] = edf_spec(facts)
-        if len(story.compared) > 1:  # one trial alone is compared with none
+        if len(story.compared) > 1:  # one trial alone has no comparison
             came = sum(map(len, story.compared.values()))
             found["rungs"] = self._keep("rungs", (came, learnt), lambda: rungs_spec(story, facts))
         if story.stated:
@@ -121,14 +121,14 @@ class ToldSearch:
         return found
 
     def slow(self) -> Items:
-        """What models of the trials predict, in figures and in words: made anew when a trial begins or ends."""
+        """Return the items with predictions of models. They are made again when a trial starts or ends."""
         return dict(self._keep("models", learnt_from(self.facts), self._models))
 
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
         model, study = MetricModel.of(facts.judged), source if isinstance(source, StudyView) else None
         told: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
-        names: tuple[str, ...] = ()  # of parameters, the one that matters most first
+        names: tuple[str, ...] = ()  # parameters, the most important first
         if model is not None:
             ranked = model.importance()
             names = ranked.names
@@ -142,7 +142,7 @@ class ToldSearch:
         if plain and stopper is not None and story is not None and story.stop is not None:
             last = self._keep("decision", story.stop, partial(decided, study, stopper, story.stop))
             told["figure/decisions"] = decisions_spec(last, facts.problem)
-        with suppress(InvalidInput):  # too early to say
+        with suppress(InvalidInput):  # too few trials yet
             if study.policy.part(MemberSet) is not None and plain:
                 found = answer_of(study)
                 two = [name for name in names if name in found.space.columns][:2]
@@ -153,15 +153,15 @@ class ToldSearch:
 
 
 def learnt_from(facts: Digest) -> object:
-    """What tells whether there is more to learn from: equal while no trial begins or ends."""
+    """Return a value that changes when a trial starts or ends, so that models have new data."""
     return [(row.record.id, row.record.attempt, row.record.status) for row in facts.rows]
 
 
 def _form(facts: Digest) -> Items:
-    """What a form begins with, and what may be asked of a search as it stands: what would change something.
+    """Return the initial values of the forms, and the actions that would change the search now.
 
-    {"config": the best as JSON takes it, "limits": of the budget, as far as the log tells,
-    "asks": {"search": [action], "runs": {trial: [action]}}}; before there is a best, the config is any.
+    The format is {"config": the best configuration in JSON types, "limits": of the budget, as far as the log has them,
+    "asks": {"search": [action], "runs": {trial: [action]}}}. Without a best, the config is a random one.
     """
     history, space = facts.history, facts.problem.space
     config = facts.best.config if facts.best else space.decode([0.5] * space.dim)
@@ -182,7 +182,7 @@ def _form(facts: Digest) -> Items:
 
 
 def _asks(facts: Digest, row: Row) -> list[str]:
-    """Of a run that trains, or that was set aside."""
+    """Return the actions for a trial that is running or paused."""
     if row.record.status not in (Status.RUNNING, Status.INTERRUPTED):
         return []
     asked = facts.history.wishes.runs.get(row.record.id)

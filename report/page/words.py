@@ -1,6 +1,6 @@
-"""The page's words and its table of trials, as HTML: the answer first, then what it cost and what is known.
+"""The page's texts and its table of trials as HTML: first the result, then the cost and the estimates.
 
-Whatever a user typed (names, the metric, configurations, errors) is escaped on its way in.
+All user text (names, the metric, configurations, errors) is escaped here.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from ..metric_model import MetricModel
 from ..story import Story
 from ..summary import IDLE, MEANS, kept, saved_share, trained_again_line, why_left, within
 
-_LISTED = 50  # runs of a front, would-be stops of an audit
-_COLUMNS = 8  # parameters with a column of their own; more are written as one text
+_LISTED = 50  # trials of a front, would-be stops of an audit
+_COLUMNS = 8  # up to this many parameters have their own columns; more are one text
 _DASH = "\N{EN DASH}"
 
 
 def head(facts: Digest) -> str:
-    """The best value, and whether the search is over."""
+    """Return the best value and the state of the search."""
     found, after = "no value yet", ""
     if facts.best is not None:
         found = f"<b>{short(facts.best.value)}</b>"
         after = f" after {facts.problem.amount(facts.best.epoch)}"
-        if facts.best.epoch != facts.problem.max_epochs:  # others, at as many epochs, may have had more
+        if facts.best.epoch != facts.problem.max_epochs:  # other trials may have been better at this epoch
             after = f", of trial {facts.best.trial}{after}"
     aim = "for" if facts.best is None else "highest" if facts.problem.goal.sign > 0 else "lowest"
     if facts.problem.further:
@@ -64,7 +64,7 @@ def head(facts: Digest) -> str:
 
 
 def stats(facts: Digest) -> str:
-    """Trials, epochs, and what was saved, with a bar of trained and saved epochs."""
+    """Return the numbers of trials, epochs and saved epochs, with a bar of trained and saved epochs."""
     savings, trained = facts.savings, facts.problem.amount(facts.trained)
     found = [
         (plural(facts.trials, "trial"), facts.states or "none yet"),
@@ -89,14 +89,14 @@ def stats(facts: Digest) -> str:
 
 
 def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None) -> str:
-    """How sure the best is, whether as much search again would find a better one, and what the model leaves out."""
+    """Return how certain the best is, the expected gain of searching longer, and what the model does not use."""
     told = []
     if facts.problem.plain and facts.best is not None:
         if model is not None:
             behind = model.behind(facts.history, facts.best.trial)
             more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
-            told.append(f"With 90% probability, no trial so far would end better{more} if it were trained in full.")
-        with suppress(InvalidInput):  # too few trials, say
+            told.append(f"With 90% probability, no trial so far would be better{more} if it were trained in full.")
+        with suppress(InvalidInput):  # for example, too few trials
             told.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
     search = policy.part(MultiFidelity) if policy else None
     if model is not None and search is not None and search.learn_from:
@@ -118,7 +118,7 @@ def best(facts: Digest) -> str:
         return (
             f'<h2>Best configuration <small class="quiet">trial {facts.best.trial}, '
             f"at {facts.problem.at(facts.best.epoch)}</small></h2>\n"
-            f"<dl>{items or '<div><dd>the only one there is</dd></div>'}</dl>{copied(facts.best.config) * bool(items)}"
+            f"<dl>{items or '<div><dd>no parameters</dd></div>'}</dl>{copied(facts.best.config) * bool(items)}"
         )
     if not facts.front:
         return ""
@@ -149,14 +149,14 @@ def audit(facts: Digest) -> str:
 
 
 def about(facts: Digest, story: Story | None, policy: str) -> str:
-    """Goal, space, policy, dates and versions."""
+    """Return a table of the goal, the space, the policy, dates and versions."""
     space, dates = facts.problem.space, ""
     if story is not None and story.stretches:
         dates = " to ".join(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) for at in (story.begun, story.now))
     pairs = [
         ("goal", ", ".join(map(repr, facts.problem.goals))),
-        ("within", ", ".join(map(str, facts.problem.constraints))),
-        (facts.problem.units, f"at most {numeral(most)} a trial" if (most := facts.problem.max_epochs) else "no end"),
+        ("metric constraints", ", ".join(map(str, facts.problem.constraints))),
+        (facts.problem.units, f"at most {numeral(most)} a trial" if (most := facts.problem.max_epochs) else "no limit"),
         ("judged every", facts.problem.amount(facts.problem.every) if facts.problem.every not in (None, 1.0) else ""),
         *((name, repr(domain)) for name, domain in space.parameters.items()),
         *((f"constraint {i}", str(c)) for i, c in enumerate(space.constraints, 1)),
@@ -170,25 +170,25 @@ def about(facts: Digest, story: Story | None, policy: str) -> str:
 
 
 def foot(facts: Digest) -> str:
-    """What was left, what is kept, and how saving is counted."""
+    """Return notes: trials that were not continued, kept checkpoints, and how saved epochs are counted."""
     notes, units = [why_left(facts)] if facts.left else [], facts.problem.units
     notes += [kept(facts.kept)] if facts.kept else []
     told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
     if not facts.savings.epochs:
         return told
-    most = " At most: some trials ended by themselves before full training, and stopped trials might have, too."
+    most = " This is an upper bound: some trials ended by themselves early, and stopped trials could have done so, too."
     full = numeral(facts.problem.max_epochs or 0)
     return told + (
-        f"Saved {units}: those that stopped or paused trials did not train, of {full} each. Saved time: their number "
-        f"times the trial's median time of one.{most * bool(facts.savings.most)}"
+        f"Saved {units}: {units} of the full {full} that stopped or paused trials did not train. Saved time: their "
+        f"number times the trial's median time for one.{most * bool(facts.savings.most)}"
     )
 
 
-# -- the table of trials: a row each, and below it the reason and, opened, its receipt -----
+# -- the table of trials: a row each; below it the reason and, when opened, the explanation ---
 
 
 def table(facts: Digest, rows: Sequence[str]) -> str:
-    """The heading, the filters and the table with rows made by `row`."""
+    """Return the heading, the filters and the table. The rows are made by `row`."""
     options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in OUTCOMES.items())
     return (
         f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
@@ -212,9 +212,9 @@ def heading(facts: Digest) -> str:
 
 
 def heads(facts: Digest) -> str:
-    """The cells of its head: a space that is widened has more of them, and so has a search with levels of noise.
+    """Return the header cells. They change if the space is widened, or if trials have levels of noise.
 
-    data-first=down: a first click sorts the highest first.
+    data-first=down means that the first click sorts the highest value first.
     """
     found = [("trial", False), (facts.problem.units, True), (facts.problem.goal.metric, facts.problem.goal.sign > 0)]
     found += [(name, True) for name in facts.problem.measured]
@@ -227,20 +227,20 @@ def heads(facts: Digest) -> str:
 
 
 def columns(facts: Digest) -> tuple[str, ...]:
-    """The parameters that have a column of their own."""
+    """Return the parameters that have their own columns."""
     names = facts.problem.space.names
     return names if len(names) <= _COLUMNS else ()
 
 
 def order(facts: Digest) -> list[int]:
-    """The trials that are shown, the best first, then those without a value by their numbers."""
+    """Return the shown trials, the best first; those without a value come last, by number."""
     shown = {row.record.id for row in facts.rows}
     ranked = [id for group in facts.history.ranked() for id in group if id in shown]
     return [*ranked, *sorted(shown.difference(ranked))]
 
 
 def row(facts: Digest, row: Row, traceback: str = "") -> str:
-    """Its row, and one below for its reason and its receipt."""
+    """Return a trial's row, and a second row with its reason and its explanation."""
     t, names, horizon = row.record, columns(facts), facts.problem.max_epochs
     config = [_cell(name, t.config.get(name)) for name in names]
     if not config:
@@ -267,7 +267,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     chosen = f"Proposed: {t.proposed}" if t.proposed else ""
     because = "<br>".join(escaped(clipped(text)) for text in (row.reason, chosen) if text)
-    # what has no column, for who compares trials or saves the table: [[of what, its name, value]]
+    # values without a column, for the comparison and the CSV file: [[kind, name, value]]
     more: list[tuple[str, str, object]] = []
     if not names:
         more += [("parameter", name, _plain(value)) for name, value in t.config.items()]
@@ -283,22 +283,22 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
 
 
 def copied(config: Mapping[str, Any]) -> str:
-    """The place of the buttons that copy a configuration."""
+    """Return the element in which the script puts buttons that copy a configuration."""
     written = _json({name: plain(value) for name, value in config.items()}, ", ", ": ")
     return f'<div class="copy" data-config={written}></div>'
 
 
 def _json(value: object, comma: str = ",", colon: str = ":") -> str:
-    """JSON as the value of an attribute, its quotes as they are: escaped they would weigh six bytes each."""
+    """Return JSON as the value of an attribute. Double quotes are not escaped, to save five bytes each."""
     text = json.dumps(value, separators=(comma, colon), ensure_ascii=False)
     text = re.sub(
         "[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text
-    )  # `visible` writes \\x7f, which is no JSON
+    )  # `visible` writes \\x7f, which is not valid JSON
     return "'" + html.escape(visible(text), quote=False).replace("'", "&#x27;") + "'"
 
 
 def _plain(value: object) -> object:
-    """A number that JSON has, or words."""
+    """Return a finite number, or a text."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return value if number else clipped(short(value))
 

@@ -1,1 +1,1 @@
-"""The page of a search that runs: served, `haltune watch`, or in a notebook's cell."""
+"""The live page of a search: served by `haltune watch`, or in a notebook's cell."""

@@ -1,6 +1,6 @@
-"""`haltune watch`: the studies that are watched, their pages, what changed since, and what a page may ask for.
+"""`haltune watch`: the watched studies, their pages, their changes, and the actions of a page.
 
-What a page asks for is an event in the log, seen by all workers.
+An action is recorded as an event in the log, which all workers read.
 """
 
 from __future__ import annotations
@@ -35,50 +35,50 @@ from ..page import script, style
 from .serve import Guard
 from .watched import Watched
 
-_REFRESH = 0.5  # seconds between looks
-_PULSE = 15.0  # seconds after which a quiet stream says that it lives
+_REFRESH = 0.5  # seconds between readings
+_PULSE = 15.0  # seconds without changes after which a stream sends a heartbeat
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a study is; what writes to it is opened when somebody first asks for something."""
+    """Location of a study. The store for writing is opened at the first action."""
 
-    store: Store  # to be read
+    store: Store  # for reading
     name: str
-    url: str  # to be written
-    checkpoints: str | None = None  # their folder, where it is not the one beside the store
+    url: str  # for writing
+    checkpoints: str | None = None  # their folder; None: the one next to the store
 
     @cached_property
     def written(self) -> Store:
-        """The store, to be written."""
+        """The store, opened for writing."""
         return open_store(self.url)
 
 
 @dataclass
 class Board:
-    """Locations by number, which stay. The list reads each study; a page is made when it is opened."""
+    """Locations of the studies by fixed numbers. The list reads each study; a page is made when it is opened."""
 
-    find: Callable[[], Sequence[Location]]  # lists the studies there are now
+    find: Callable[[], Sequence[Location]]  # returns the present studies
     locations: list[Location] = field(default_factory=list)
     _open: dict[int, Watched] = field(default_factory=dict)
     _read: dict[int, RecordedStudy] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def listed(self) -> list[Location]:
-        """All studies, those that began since among them."""
+        """Return all studies, including new ones."""
         with self._lock:
             known = {(location.url, location.name) for location in self.locations}
             self.locations += [found for found in self.find() if (found.url, found.name) not in known]
             return list(self.locations)
 
     def location(self, number: int) -> Location | None:
-        """Where the study of a number is; None where there is none."""
+        """Return the location of a study by its number; None if there is none."""
         found = self.locations if number < len(self.locations) else self.listed()
         return found[number] if 0 <= number < len(found) else None
 
     def study(self, number: int) -> Watched | None:
-        """The study of a number; None where there is none. Raises HaltuneError when it cannot be read."""
+        """Return a study by its number; None if there is none. Raises HaltuneError if it cannot be read."""
         if (location := self.location(number)) is None:
             return None
         with self._lock:
@@ -93,9 +93,9 @@ class Board:
         return self._read[number]
 
     def brief(self, number: int) -> tuple[str, str]:
-        """(the best value, how it stands) of a study, in words."""
+        """Return (best value, state) of a study, in words."""
         if (location := self.location(number)) is None:
-            return "", "it is gone"
+            return "", "this study no longer exists"
         study = self._read.get(number)
         try:
             with self._lock:
@@ -117,64 +117,68 @@ def _best(history: History) -> str:
 
 
 def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
-    """Hold the search: runs finish their epochs and are saved."""
+    """Stop the search for now: trials finish their epochs and are saved."""
     training = study.history.running > len(study._lost)
     if study.outcome.over and not training:
-        return f"nothing is left to stop: {study.outcome.reason}"
+        return f"Nothing to stop: {study.outcome.reason}"
     why = "stopped on its page; Resume there or `haltune resume` lets it continue"
     hold(location.written, location.name, why)
-    return "it stops: each run ends after the epoch under way" if training else "it stops: nobody trains now"
+    if training:
+        return "The search stops: each trial ends after its present epoch"
+    return "The search stops: no process trains now"
 
 
 def resume(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
-    """Let a search that was stopped go on."""
+    """Continue a search that was stopped for now."""
     if not lift(location.written, location.name, study.history):
-        return "nobody had stopped it"
-    return "it continues: its workers go on, or will when they are started"
+        return "The search was not stopped"
+    return "The search continues; if no process trains, start its program again"
 
 
 def enqueue(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
-    """Have a configuration trained before any that the policy chooses."""
+    """Train a configuration before those that the policy chooses."""
     config = asked.get("config")
     if not isinstance(config, dict):
-        raise InvalidInput('{"config": {"lr": 0.01}}: a configuration, by its names')
+        raise InvalidInput('The request has no configuration. Send one, such as {"config": {"lr": 0.01}}.')
     waits = study.enqueue(location.written, config, bool(asked.get("again")))
-    return f"it waits to be trained{if_allowed(study.problem)}" if waits else "it was begun already, or waits"
+    if waits:
+        return f"The configuration waits for training{if_allowed(study.problem)}"
+    return "The configuration has started already, or waits"
 
 
-def _ask(  # have one trial end, pause or continue
+def _ask(  # request that one trial ends, pauses or continues
     wish: str, reason: str, told: str, location: Location, study: RecordedStudy, asked: Mapping[str, Any]
 ) -> str:
     trial = asked.get("trial")
     if not isinstance(trial, int) or isinstance(trial, bool):
-        raise InvalidInput('{"trial": 7}: the number of a trial')
+        raise InvalidInput('The request has no trial. Send its number, such as {"trial": 7}.')
     ask_of(location.written, location.name, study.history, trial, wish, reason)
-    return f"trial {trial} {told}"
+    return f"Trial {trial} {told}"
 
 
 def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Raise limits of the budget."""
     limits = asked.get("limits")
     if not isinstance(limits, dict):
-        raise InvalidInput('{"limits": {"trials": 80}}: limits of the budget, by their names')
+        raise InvalidInput('The request has no limits. Send limits of the budget, such as {"limits": {"trials": 80}}.')
     raised = raise_limits(location.written, location.name, study.history, limits)
-    now = "" if study.history.running > len(study._lost) else "; nobody trains now: run its program again"
-    return f"the budget is {limits_of(raised)} now{now}"
+    now = "" if study.history.running > len(study._lost) else "; no process trains now: start its program again"
+    return f"The budget is {limits_of(raised)} now{now}"
 
 
 ACTIONS: dict[str, Callable[[Location, RecordedStudy, Mapping[str, Any]], str]] = {
     "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend,
-    "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends after the epoch under way"),
+    "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends after its present epoch"),
     "pause": partial(
         _ask, "pause", "paused by you, on the search's page: Continue there resumes it",
-        "pauses after the epoch under way, until you let it continue",
+        "pauses after its present epoch, until you choose Continue",
     ),
     "continue": partial(_ask, "continue", "resumed by you, on the search's page", "continues"),
 }  # fmt: skip
 
 
 def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
-    """Return the application, guarded. hosts: names it answers to, in addition to this machine's own."""
+    """Return the application behind its guard. `hosts` are names of this machine in addition to its own."""
     closing = asyncio.Event()
 
     async def study(request: Request) -> Watched:
@@ -183,7 +187,7 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         except HaltuneError as error:
             raise HTTPException(503, str(error)) from error
         if found is None:
-            raise HTTPException(404, "there is no such study")
+            raise HTTPException(404, "There is no such study.")
         return found
 
     async def asset(request: Request) -> Response:
@@ -219,13 +223,13 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         does, found = ACTIONS.get(request.path_params["action"]), await study(request)
         location = board.location(request.path_params["number"])
         if does is None or location is None:
-            raise HTTPException(404, "there is no such thing to do")
+            raise HTTPException(404, "There is no such action.")
         try:
             asked = json.loads(await request.body() or b"{}")
         except (ClientDisconnect, ValueError, RecursionError):
             asked = None
         if not isinstance(asked, dict):
-            return JSONResponse({"error": "give an object in JSON"}, 400)
+            return JSONResponse({"error": "The request is not a JSON object. Send one."}, 400)
         try:
             return JSONResponse({"said": await run_in_threadpool(found.acted, partial(does, location), asked)})
         except HaltuneError as error:
@@ -266,13 +270,13 @@ def _index(board: Board) -> str:
 
 
 def _page(found: Watched, head: str) -> str:
-    with suppress(HaltuneError):  # a store that is away: the stream says so
+    with suppress(HaltuneError):  # the store is not reachable: the stream reports it
         found.look()
     return found.page(head, '<script src="../page.js"></script>')
 
 
 async def _stream(watched: Watched, mark: str, closing: asyncio.Event) -> AsyncIterator[str]:
-    """What changed after a mark, then what changes, as server-sent events whose ids are marks."""
+    """Yield the changes since a mark, then new changes, as server-sent events with marks as ids."""
     yield "retry: 2000\n\n"
     quiet = 0.0
     while not closing.is_set():
@@ -290,11 +294,11 @@ async def _stream(watched: Watched, mark: str, closing: asyncio.Event) -> AsyncI
                 yield f"id: {mark}\ndata: {text}\n\n"
             elif quiet >= _PULSE:
                 quiet = 0.0
-                yield ": it lives\n\n"
+                yield ": heartbeat\n\n"
         with suppress(TimeoutError):
             await asyncio.wait_for(closing.wait(), rest)
 
 
 def _mark(request: Request) -> str:
-    """Where a page stands: what the browser says when it connects again, or what the address says."""
+    """Return a page's mark: from the browser when it reconnects, otherwise from the address."""
     return request.headers.get("last-event-id") or request.query_params.get("after") or ""

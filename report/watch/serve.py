@@ -1,13 +1,13 @@
-"""The server itself, and its guard: without the token nothing is served, to no other site and under no borrowed name.
+"""The server and its guard. It serves nothing without the token, to other sites, or under another host name.
 
-- Every address begins with a random token.
-- All users of a machine can see the address that a browser is started with. So this address has a ticket in the token's
-  place, which is good for one visit within a minute.
-- The Host must be one that the server was started for, so that a name which an attacker points at this machine (DNS
-  rebinding) reaches nothing. Addresses in numbers cannot be pointed anywhere.
-- What changes a search is a POST with the token in a header, which no form and no other site's page can send, and
-  with an Origin, if there is one, that is the Host's own.
-- Pages may load nothing but what this server serves, run no script but its own, and stand in no frame.
+- Every address starts with a random token.
+- All users of a machine can see the address with which a browser is started. So this address has a ticket in place of
+  the token. A ticket is valid for one visit within a minute.
+- The Host must be one for which the server was started. So a name that an attacker points at this machine (DNS
+  rebinding) gets no answer. Numeric addresses cannot be redirected.
+- An action is a POST with the token in a header. Neither a form nor another site's page can send this header. If there
+  is an Origin, it must equal the Host.
+- Pages load only files from this server, run only its script, and cannot be shown in a frame.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 TOKEN = "x-haltune-token"
-_TICKET_TIME = 60.0  # seconds in which a browser starts
-_MOST_CONNECTIONS = 500  # that have shown the token: a process may have about a thousand files open
-_MOST_STRANGERS = 100  # connections that have not shown it
-_GRACE = 0.5  # seconds for requests to end by themselves when the server ends
+_TICKET_TIME = 60.0  # seconds, enough for a browser to start
+_MOST_CONNECTIONS = 500  # with the token: a process can open about a thousand files
+_MOST_STRANGERS = 100  # connections without the token
+_GRACE = 0.5  # seconds for open requests to finish when the server ends
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -43,21 +43,21 @@ HEADERS = {
 
 
 class Guard:
-    """Wraps an application whose paths begin with /TOKEN/."""
+    """Guard of an application whose paths start with /TOKEN/."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str], closing: asyncio.Event) -> None:
         self._app, self._token = app, token
-        self.closing = closing  # set when the server ends: streams end then
+        self.closing = closing  # set when the server ends, so that streams end
         self._hosts = {host.lower() for host in hosts}
         self._ticket, self._until = "", 0.0
 
     def ticket(self) -> str:
-        """What may stand in the token's place once, for a minute; one that was asked for before is void."""
+        """Return a new ticket, which replaces the token once within a minute. Earlier tickets become invalid."""
         self._ticket, self._until = secrets.token_urlsafe(18), time.monotonic() + _TICKET_TIME
         return self._ticket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # no websockets here
+        if scope["type"] != "http":  # there are no websockets
             return
 
         async def guarded(message: Message) -> None:
@@ -76,23 +76,23 @@ class Guard:
                 raise
 
     def _answer(self, scope: Scope) -> Response | None:
-        """A refusal, or the way from a ticket to the page; None: the application answers."""
+        """Return a refusal, or the redirection from a ticket to the page. None: the application answers."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._is_ours(host):
-            return PlainTextResponse("this server does not answer to that name", 421)
+            return PlainTextResponse("This server does not answer to this host name. Use haltune watch --host.", 421)
         given, _, rest = scope["path"].lstrip("/").partition("/")
         if scope["method"] == "GET" and self._takes(given):
             return RedirectResponse(f"/{self._token}/{rest}", 303)
         if not self.knows(scope["path"]):
-            return PlainTextResponse("there is nothing here; use the address that haltune watch printed", 404)
+            return PlainTextResponse("This address does not exist. Use the address that haltune watch printed.", 404)
         if scope["method"] in ("GET", "HEAD"):
             return None
         if scope["method"] != "POST":
-            return PlainTextResponse("GET or POST", 405)
+            return PlainTextResponse("This method is not allowed. Use GET or POST.", 405)
         foreign = set(headers.getlist("origin")) - {f"http://{host}"}
         if not _same(headers.get(TOKEN, ""), self._token) or foreign:
-            return PlainTextResponse("only the page itself may do that", 403)
+            return PlainTextResponse("Only the page itself can send actions. Use its buttons.", 403)
         return None
 
     def knows(self, path: str) -> bool:
@@ -126,23 +126,23 @@ def _same(given: str, token: str) -> bool:
 
 
 def server(app: Guard) -> uvicorn.Server:
-    """What serves it, quietly."""
+    """Return the server, which logs only errors."""
     config = uvicorn.Config(
         app, http=_CountedProtocol, access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off",
         ws="none",
-        log_level="error",  # a warning is what a stranger sent: no line on the terminal for it
+        log_level="error",  # warnings are about requests of strangers: keep them off the terminal
     )  # fmt: skip
     return _StreamingServer(config)
 
 
 class _StreamingServer(uvicorn.Server):
-    """Ends its streams before itself: cut, each would leave a traceback on the terminal."""
+    """Server that ends its streams first. If they were cut, each would leave a traceback on the terminal."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.config.app.closing.set()  # type: ignore[union-attr]
         if tasks := set(self.server_state.tasks):
             _, left = await asyncio.wait(tasks, timeout=_GRACE)
-            if left:  # a page is being made: uvicorn would print a traceback for each
+            if left:  # unfinished requests: uvicorn would print a traceback for each
                 for connection in list(self.server_state.connections):
                     connection.transport.abort()
                 for task in left:
@@ -151,9 +151,9 @@ class _StreamingServer(uvicorn.Server):
 
 
 class _CountedProtocol(H11Protocol):
-    """Connection of a limited number: of those without the token, a new one takes the place of the oldest."""
+    """Connection, limited in number: a new one without the token replaces the oldest one without it."""
 
-    _known = False  # True once a request on it has shown the token
+    _known = False  # True after a request on it with the token
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._since = time.monotonic()

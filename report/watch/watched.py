@@ -1,4 +1,4 @@
-"""A study that is watched: what its page shows, and which of it changed after a moment that a page stands at."""
+"""A watched study: the items of its page, and the changes since a page's mark."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from haltune.study.view import RecordedStudy, follow_study
 from ..page import picture_json, shell
 from ..page.items import ToldSearch, learnt_from
 
-_SHARE, _MODELS = 2, 5  # of a processor's time at most a third goes into the page, and a sixth into models
-_LEAST_PAUSE = 0.25  # seconds between looks, however many pages are open
+_SHARE, _MODELS = 2, 5  # pauses as multiples of the work: at most 1/3 of a processor for the page, 1/6 for models
+_LEAST_PAUSE = 0.25  # seconds between readings, for any number of open pages
 _BAR = """<span id="answer" role="status"></span><span id="live"></span>
 <button type="button" data-do="enqueue">Enqueue\N{HORIZONTAL ELLIPSIS}</button>
 <button type="button" data-do="extend">Budget\N{HORIZONTAL ELLIPSIS}</button>
 <button type="button" data-do="stop">Stop</button><button type="button" data-do="resume">Resume</button>"""
 
 
-_KEPT = 4  # older values of a figure: pages that look at different times are some moments apart
+_KEPT = 4  # older values kept of a figure, because pages differ by some moments
 
 
 @dataclass
 class _Item:
-    value: Any  # None: it is gone
+    value: Any  # None: removed
     changed: int  # moment
-    before: tuple[tuple[int, Any], ...] = ()  # older values, each with the moment at which it came
-    text: str = ""  # the value as JSON, once a page was told it
-    patches: dict[int, str] = field(default_factory=dict)  # by the moment of an older value: what turns it into this
+    before: tuple[tuple[int, Any], ...] = ()  # older values, each with its moment
+    text: str = ""  # the value as JSON, cached when a page first receives it
+    patches: dict[int, str] = field(default_factory=dict)  # moment of an older value -> patch to this value
 
     def since(self, moment: int) -> str | None:
-        """The patch for a page that stands at a moment, as JSON; None if the whole value is shorter."""
+        """Return the patch for a page at a moment, as JSON; None if the whole value is shorter."""
         self.text = self.text or picture_json(self.value)
         at, old = next((known for known in reversed(self.before) if known[0] <= moment), (-1, None))
         if at >= 0 and at not in self.patches:
@@ -46,10 +46,10 @@ class _Item:
 
 
 def patch(old: Any, new: Any) -> Any:
-    """What turns one value of JSON into another, as JSON.
+    """Return the patch from one JSON value to another, as JSON.
 
-    [new]: it is replaced. []: the key is gone. {key: patch}: within a table, or a list by its indices. [start, count,
-    [new]]: in a list these take the place of so many.
+    [new] replaces the value. [] removes the key. {key: patch} patches entries of an object, or of a list by index.
+    [start, count, [new]] replaces a slice of a list.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         found = {key: patch(old[key], value) if key in old else [value] for key, value in new.items()}
@@ -71,18 +71,18 @@ def patch(old: Any, new: Any) -> Any:
 
 
 class Watched:
-    """Reads on when asked, from any thread. Each time something changed is a moment, counted from 1.
+    """A study that is read on request, from any thread. Each change is a moment, counted from 1.
 
-    Models take long: a thread makes them from its own reading, and their items change when they are ready.
+    Models take long. So a separate thread reads the log and makes them, and their items change when they are ready.
     """
 
     def __init__(self, study: RecordedStudy, rests: bool = True) -> None:
-        """rests: looks no more often than leaves time for others."""
+        """If `rests`, limit the share of the processor's time."""
         self.study, self._rests, self._lock = study, rests, Lock()
         self._told = ToldSearch(study)
-        self._thinking: ToldSearch | None = None  # made by the thread
+        self._thinking: ToldSearch | None = None  # made by the thread of models
         self._thread: Thread | None = None
-        self._series = secrets.token_hex(4)  # moments of another server are others
+        self._series = secrets.token_hex(4)  # distinguishes the moments of different servers
         self._items: dict[str, _Item] = {}
         self.moment = 0
         self._rest = self._models_rest = 0.0  # not before these times
@@ -92,7 +92,7 @@ class Watched:
         self._change()
 
     def look(self) -> int:
-        """Read on, unless it is too early to, and return the moment now."""
+        """Read new events, unless it is too early, and return the present moment."""
         with self._lock:
             if time.monotonic() >= self._rest:
                 began = time.thread_time()
@@ -108,13 +108,13 @@ class Watched:
             return self.moment
 
     def acted(self, does: Callable[[RecordedStudy, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
-        """Do what a page asked for, with the study as it is now, and return what to say."""
+        """Perform a page's action on the study as it is now, and return the answer."""
         with self._lock:
             self.study.sync()
             return does(self.study, asked)
 
     def _think(self) -> None:
-        """Start a thread that makes the models, if trials ended since they were made and no thread makes them."""
+        """Start a thread that makes the models, if trials started or ended since the last time and none is running."""
         learnt, thinks = learnt_from(self._told.facts), self._thread is not None and self._thread.is_alive()
         if learnt != self._learnt and not thinks and time.monotonic() >= self._models_rest:
             self._learnt = learnt
@@ -128,7 +128,7 @@ class Watched:
                 self._thinking = ToldSearch(follow_study(self.study.store, self.study.name))
             self._thinking.read()
             made = self._thinking.slow()
-        except HaltuneError:  # the store is away: `look` raises it, and models are made when it is back
+        except HaltuneError:  # the store is not reachable: `look` raises it; models are made later
             self._learnt = None
         with self._lock:
             if made is not None:
@@ -137,12 +137,12 @@ class Watched:
             self._models_rest = self._after(_MODELS, began)
 
     def _after(self, times: float, began: float) -> float:
-        """When to look again: after so many times the processor time that the look took."""
+        """Return the time of the next reading: after a multiple of the processor time of this one."""
         rest = max(_LEAST_PAUSE, times * (time.thread_time() - began)) if self._rests else 0.0
         return time.monotonic() + rest
 
     def _change(self) -> None:
-        """Note which items changed."""
+        """Record which items changed."""
         now = self._quick | self._slow
         gone = {key: None for key, item in self._items.items() if key not in now and item.value is not None}
         changed = {k: v for k, v in now.items() if k not in self._items or self._items[k].value != v} | gone
@@ -154,10 +154,11 @@ class Watched:
                 self._items[key] = _Item(value, self.moment, before)
 
     def since(self, mark: str) -> tuple[str, str]:
-        """Return the mark of now, and what changed after the moment of a mark, as JSON.
+        """Return the present mark, and the changes since a mark, as JSON.
 
-        {"mark": of now, "after": the mark, "items": {key: item, null for one that is gone}, "patches": {key: what turns
-        the item that the page has into that of now}}; all items and "after": null for a mark of another server.
+        The format is {"mark": present mark, "after": the given mark, "items": {key: item, or null if removed},
+        "patches": {key: patch from the page's item to the present one}}. For a mark of another server, it has all items
+        and "after" is null.
         """
         with self._lock:
             moment, now = self._moment(mark), self.mark
@@ -170,17 +171,17 @@ class Watched:
 
     @property
     def mark(self) -> str:
-        """Of this moment, for a page that stands at it."""
+        """Return the mark of the present moment."""
         return f"{self._series}:{self.moment}"
 
     def _moment(self, mark: str) -> int:
-        """The moment of a mark; -1 for one of another server, and for what is none."""
+        """Return the moment of a mark; -1 if it is from another server or invalid."""
         series, _, text = mark.partition(":")
         known = series == self._series and text.isascii() and text.isdigit() and len(text) < 16
         return int(text) if known and int(text) <= self.moment else -1
 
     def page(self, head: str, foot: str, bar: str = _BAR) -> str:
-        """The whole page as it is now; `{mark}` in `head` is its mark."""
+        """Return the whole page as it is now. `{mark}` in `head` is replaced by the mark."""
         with self._lock:
             facts, items, mark = self._told.facts, self._quick | self._slow, self.mark
         return shell(facts, items, head.replace("{mark}", mark), foot, bar)

@@ -80,7 +80,7 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
             raise AssertionError
 
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as a pickle.*keeps training"):
+    with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as pickles.*keeps training"):
         train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 

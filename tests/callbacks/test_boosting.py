@@ -71,7 +71,7 @@ def test_a_metric_of_several_data_sets_must_be_named_with_its_data_set(gradient)
     trial = FakeTrial(gradient.loss)
     _, log = gradient.train(gradient.callback(trial), evals=["validation"], rounds=3)
     assert trial.values == log["validation"][gradient.loss]
-    names = f"2 data sets: name one, train-{gradient.loss} or validation-{gradient.loss}"
+    names = f"2 data sets. Name one, train-{gradient.loss} or validation-{gradient.loss}"
     with pytest.raises(InvalidInput, match=names):
         gradient.train(gradient.callback(FakeTrial(gradient.loss)))
 
@@ -184,7 +184,7 @@ def test_rounds_may_be_reported_now_and_then_and_the_last_is(lib):
     trial = FakeTrial(max_epochs=8)
     lib.train(lib.told(trial, every=3), rounds=8)
     assert trial.epochs == [3, 6, 8]
-    with pytest.raises(InvalidInput, match="every=0: report every so many rounds"):
+    with pytest.raises(InvalidInput, match="every=0 is not a number of rounds"):
         lib.told(trial, every=0)
 
 
@@ -207,7 +207,7 @@ def test_a_data_set_that_was_continued_is_refused_for_a_training_from_the_start(
     np.testing.assert_array_equal(lib.scores(continued), lib.scores(lib.train(rounds=10)[0]))
     wrong, _ = lib.train(data=data)
     assert not np.array_equal(lib.scores(wrong), lib.scores(plain))  # LightGBM itself says nothing
-    with pytest.raises(InvalidInput, match=r"make the Dataset within the loop, for each trial"):
+    with pytest.raises(InvalidInput, match=r"Make a Dataset for each trial, within the loop"):
         lib.train(lib.told(FakeTrial()), data=data)
 
 

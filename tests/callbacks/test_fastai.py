@@ -109,5 +109,5 @@ def test_a_checkpoint_that_is_damaged_says_what_to_do(tmp_path):
     trial = s.ask()
     with open(f"{trial.checkpoint}/progress.json", "w") as file:
         file.write("{}")
-    with pytest.raises(InvalidInput, match=r"damaged.*bring back a copy"):
+    with pytest.raises(InvalidInput, match=r"damaged.*Restore it from a copy"):
         train(HaltuneCallback(trial, "mae"), epochs=4)

@@ -106,7 +106,7 @@ def test_ranks_without_a_process_group_cannot_save_together(in_a_process):
         "except NotSupported as error: print(error)"
     )
     said = in_a_process(source, RANK="0", WORLD_SIZE="2", MASTER_PORT="1")
-    assert "call torch.distributed.init_process_group() before the loop" in said
+    assert "Call torch.distributed.init_process_group() before the loop" in said
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def test_a_checkpoint_that_lightning_saved_to_requeue_one_trial_is_not_trained_b
         callbacks = LightningSends(2, [signal.SIGUSR1]), ForLightning(trial)
         fit = make_trainer(*callbacks, epochs=trial.max_epochs, default_root_dir=tmp_path)
         if trial.id:
-            with pytest.raises(Exception, match=r"loaded hpc_ckpt_1.ckpt, which it saved in trial 0"):
+            with pytest.raises(Exception, match=r"loaded .*saved it in trial 0"):
                 fit.fit(Net(), shuffled(), shuffled())
             break
         with trial, pytest.warns(match=r"SLURMEnvironment\(auto_requeue=False\)"):

@@ -149,7 +149,7 @@ def test_what_the_budget_cuts_short_ends_even_unsaved():
     r = told(CUT)
     r.trial.full = FULL
     r.report(0.5, 1)
-    with pytest.warns(HaltuneWarning, match="a later attempt starts further back"):
+    with pytest.warns(HaltuneWarning, match="a later attempt starts at an earlier epoch"):
         r.save(lambda path: None)
     assert (r.stopping, r.trial.declined) == (True, 0)
 
@@ -174,7 +174,7 @@ class Beats(FakeTrial):
 
 def lost(r):
     r.trial.broken = LeaseLost("offered to another worker")
-    with pytest.warns(HaltuneWarning, match="no longer held by this worker") as caught:
+    with pytest.warns(HaltuneWarning, match="This worker no longer holds trial") as caught:
         assert [r.report(0.5, 1), r.report(0.5, 2)] == [True, True]
     assert len(caught) == 1
 
@@ -243,7 +243,7 @@ def test_what_waits_is_delivered_at_the_end_of_the_fit_or_counted_aloud():
     [
         (("val_acc", FakeTrial()), r"swapped.* Write HaltuneCallback\(trial, monitor='val_acc'\)"),
         ((None,), "for trial in study"),
-        ((FakeTrial(), 3), "metric's name"),
+        ((FakeTrial(), 3), "name of a logged metric"),
     ],
 )
 def test_what_is_no_trial_or_no_name_is_refused(arguments, sentence):
@@ -255,7 +255,7 @@ def test_what_is_no_trial_or_no_name_is_refused(arguments, sentence):
     ("planned", "sentence"),
     [
         (2, r"plans 2 epochs.*compared at epoch 4.*Give the loop trial\.max_epochs.*max_epochs=2 in"),
-        (9, "plans 9 epochs.*max_epochs is 4.*short.*max_epochs=9 in"),
+        (9, "plans 9 epochs.*max_epochs is 4.*before the end of.*max_epochs=9 in"),
     ],
 )
 def test_a_fit_that_plans_another_number_of_epochs_is_warned_about_once_a_study(planned, sentence):
@@ -276,7 +276,7 @@ def test_one_model_for_several_trials_is_warned_about_once_a_study():
     Reporter(first).begin(model=model)
     Reporter(first).begin(model=model)  # the same trial again
     Reporter(second).begin(model=Model())
-    with pytest.warns(HaltuneWarning, match="Trial 1 trains the model that trial 0 has trained") as said:
+    with pytest.warns(HaltuneWarning, match="Trial 1 trains the same model object as trial 0") as said:
         for trial in (second, third):
             Reporter(trial).begin(model=model)
     assert len(said) == 1

@@ -91,9 +91,9 @@ def test_scorers_are_named_or_functions():
 
 
 def test_a_metric_that_is_no_scorer_says_what_to_give():
-    with pytest.raises(InvalidInput, match=r"'acuracy' is no scorer.*'accuracy' perhaps.*\(estimator, x, y\)"):
+    with pytest.raises(InvalidInput, match=r"'acuracy' is not a .*scorer.*such as 'accuracy'.*\(estimator, x, y\)"):
         train(FakeTrial("acuracy", maximize=True))
-    with pytest.raises(InvalidInput, match=r"larger where better.*Maximize\('neg_log_loss'\)"):
+    with pytest.raises(InvalidInput, match=r"larger is better.*Maximize\('neg_log_loss'\)"):
         train(FakeTrial("neg_log_loss"))
 
 
@@ -109,9 +109,9 @@ def test_each_of_several_goals_is_scored_by_its_name():
     auc = sklearn.metrics.roc_auc_score(Y[80:], model.decision_function(X[80:]))
     assert (record.values[-1], record.metrics["roc_auc"][-1]) == (model.score(*HELD_OUT), auc)
     own = [Maximize("accuracy"), Maximize("simplicity")]
-    with pytest.raises(InvalidInput, match=r"'simplicity' is no scorer"):
+    with pytest.raises(InvalidInput, match=r"'simplicity' is not a .*scorer"):
         trained(own)
-    with pytest.raises(InvalidInput, match=r"is one number, and a report has 2, accuracy, simplicity"):
+    with pytest.raises(InvalidInput, match=r"is one number, but a report needs 2: accuracy, simplicity"):
         trained(own, "accuracy")
     record, _ = trained(own, lambda m, x, y: {"accuracy": m.score(x, y), "simplicity": 1.0})
     assert record.metrics["simplicity"].tolist() == [1.0] * 3
@@ -185,7 +185,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
 
     trial = accuracies(4, {2.0: PAUSE})
     trial.save = lambda write, suffix: write(os.devnull)
-    with pytest.warns(HaltuneWarning, match=r"holds .*Own, which skops does not load; it keeps training"):
+    with pytest.warns(HaltuneWarning, match=r"has .*Own, which skops does not load; it keeps training"):
         train(trial, Own())
     assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
 
@@ -193,7 +193,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
 def test_without_skops_runs_stop_for_good_and_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(loops.importlib.util, "find_spec", lambda name: None)
     trial = accuracies(4, {2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"without skops.*runs stop for good.*pip install .*sklearn"):
+    with pytest.warns(HaltuneWarning, match=r"skops is not installed.*trials stop instead.*pip install .*sklearn"):
         train(trial)
     assert (trial.epochs, trial.saved, trial.endings) == ([1, 2], [], [None])
 

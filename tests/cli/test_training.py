@@ -174,7 +174,7 @@ def test_each_failure_has_its_exit_code_and_a_sentence(folder):
     said = ended(haltune("run", "--study", "digits.toml", "--", sys.executable, "broken.py"), 1)
     assert "No module named 'no_such_package'" in said
     said = told("run", "--study", "digits.toml", "--", "no-such-program", code=2)
-    assert "cannot start 'no-such-program'" in said
+    assert "Cannot start 'no-such-program'" in said
     (folder / "gate").touch()
     told("run", "--study", "digits.toml", *PROGRAM, code=0)  # what was reported holds to its problem
     (folder / "digits.toml").write_text(TOML.replace("max_epochs = 4", "max_epochs = 5"))

@@ -37,17 +37,26 @@ data:
 """
 
 
+WITHIN_AN_EPOCH = {  # searched by steps; there is no script with Optuna beside them
+    "lightning_steps": (("lightning", "sklearn"), ()),
+    "stable_baselines3": (("stable_baselines3",), ()),
+}
+
+
 def need(*packages):
     for package in packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
 
 
-def printed(name, which, folder, *more):
-    """What a script prints, run in a folder of its own. more: arguments."""
-    packages, arguments = SCRIPTS[name]
+def printed(name, which, folder, *more, **instead):
+    """What a script prints, run in a folder of its own. more: arguments. instead: replaced in its text."""
+    packages, arguments = (SCRIPTS | WITHIN_AN_EPOCH)[name]
     need(*packages)
     text = (HERE / name / f"{which}.py").read_text(encoding="utf-8")
+    for ours, theirs in instead.items():
+        assert ours in text
+        text = text.replace(ours, theirs)
     script = folder / "script.py"
     script.write_text(text.replace('"search.db", max_epochs', '"search.db", seed=0, max_epochs'), encoding="utf-8")
     environment = {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -131,6 +140,28 @@ def test_a_lora_rank_is_searched_with_the_trainer_of_transformers(searched):
     _, study = searched("transformers_lora", 6)
     assert {t.config["rank"] for t in study.trials} <= set(range(1, 17))
     assert Path(study.best.checkpoint, "adapter_model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITHIN_AN_EPOCH)
+def test_a_script_by_steps_pauses_within_the_training_and_lightning_resumes_to_the_digit(name, tmp_path):
+    printed(name, "with_haltune", tmp_path)
+    study = load_study(tmp_path / "search.db")
+    assert study.outcome.over
+    assert min(t.epoch for t in study.trials) < study.problem.max_epochs
+    resumed = next(t for t in study.trials if t.attempt > 1)
+    assert Path(study.best.checkpoint).exists()
+    if name == "lightning_steps":
+        alone = tmp_path / "alone"
+        alone.mkdir()
+        never_pauses = {
+            "from haltune import": "from haltune.policies import RandomSearch\nfrom haltune import",
+            'budget="6 trials"': "policy=RandomSearch(trials=1)",
+            "    for trial in study:": f"    study.enqueue({dict(resumed.config)!r})\n    for trial in study:",
+        }
+        printed(name, "with_haltune", alone, **never_pauses)
+        (straight,) = load_study(alone / "search.db").trials
+        assert straight.values[: len(resumed.values)].tolist() == resumed.values.tolist()
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def test_runs_beyond_their_time_or_memory_have_failed_with_that_reason(tmp_path)
     limits = {"trial_timeout": "9s", "memory_limit": "500MB"}
     assert run(study, greedy, workers=2, progress=False, gpus=None, **limits).over
     assert [str(t.status) for t in study.trials] == ["completed", "failed", "failed", "completed"]
-    assert re.match(r"trial_timeout: it ran for \d+ s, and 9 s are allowed", study.trials[1].error)
+    assert re.match(r"trial_timeout: it ran for \d+ s; 9 s are allowed", study.trials[1].error)
     assert re.match(r"memory_limit: it used .*B; 500 MB are allowed", study.trials[2].error)
 
 

@@ -114,7 +114,7 @@ if trial.id == 1:
 
 def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_back(tmp_path):
     study = a_study(tmp_path)
-    with pytest.raises(InvalidInput, match="cannot start 'no-such-program': No such file"):
+    with pytest.raises(InvalidInput, match="Cannot start 'no-such-program': No such file"):
         run_script(study, ["no-such-program"], **QUIET)
     assert [t.status for t in study.trials] == [Status.INTERRUPTED]
     for command in ("python train.py", []):
@@ -134,7 +134,7 @@ def told(tmp_path, monkeypatch):
 
     def tell(study):
         trial = study.ask()
-        monkeypatch.setenv(VARIABLE, haltune.study.loading.told(study, trial, tmp_path / "marker"))
+        monkeypatch.setenv(VARIABLE, haltune.study.loading.handover_text(study, trial, tmp_path / "marker"))
         return trial
 
     return tell
@@ -239,7 +239,7 @@ def test_an_environment_that_no_launcher_wrote_is_a_sentence(told, tmp_path, mon
     assert "haltune run --study" in str(caught.value)
 
 
-@pytest.mark.parametrize(("keys", "says"), [({"trial": 99}, "no trial 99"), ({"attempt": 9}, "attempt 9 .* is over")])
+@pytest.mark.parametrize(("keys", "says"), [({"trial": 99}, "no trial 99"), ({"attempt": 9}, "Attempt 9 .* is over")])
 def test_an_environment_of_another_study_is_a_sentence(told, tmp_path, monkeypatch, keys, says):
     told(a_study(tmp_path))
     monkeypatch.setenv(VARIABLE, changed(**keys)(os.environ[VARIABLE]))

@@ -16,7 +16,7 @@ from two_ranks import SUPPORT
 from haltune import ranks
 from haltune._utils.process import base, new_holder
 from haltune.errors import InvalidInput
-from haltune.ranks import Entrance, Reader, ThisProcess, Writer, place
+from haltune.ranks import Reader, Rendezvous, ThisProcess, Writer, place
 
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
 RANK_0 = RANK_1 | {"RANK": "0"}
@@ -96,7 +96,7 @@ class Scene:
 
     def __init__(self, **environment: str) -> None:
         self.me = ThisProcess(RANK_1 | environment)
-        self.entrance = Entrance(self.me)
+        self.entrance = Rendezvous(self.me)
         self.count = 0
 
     def left_by(self, holder: str, *marks: str, at: float | None = None) -> Path:
@@ -166,7 +166,7 @@ def test_somebody_elses_folder_where_ranks_meet_by_default_is_said_on_every_rank
     monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     base().symlink_to(tmp_path)
-    with pytest.raises(InvalidInput, match=r"belongs to somebody else, or is a link.*Remove what is there, or set"):
+    with pytest.raises(InvalidInput, match=r"belongs to another user, or is a link.*Remove what is there, or set"):
         end(ThisProcess(dict(RANK_0 if end is Writer else RANK_1)))
 
 

@@ -191,7 +191,7 @@ try:
 except RankLost as error:
     say(str(error))
 """)
-    assert "rank 1 waits for rank 0, which has left, to write" in second[0][0]
+    assert "Rank 1 waits for rank 0, which has left, to write" in second[0][0]
     assert "trial 0, attempt 1 reports epoch 1" in second[0][0]
 
 

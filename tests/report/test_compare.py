@@ -76,7 +76,7 @@ def test_studies_that_cannot_be_compared_are_refused_in_words(tmp_path):
         ([one], "needs two or more studies. You gave 1."),
         ([one, searched("other", goal=Minimize("loss"))], "different goals (study: highest acc; other: lowest loss)"),
         ([one, searched("goals", goal=[Maximize("acc"), Minimize("ms")])], "'goals' has several goals"),
-        ([one, one.history], "drawn from the log of a Study"),
+        ([one, one.history], "reads the log of a Study"),
     ):
         with pytest.raises(InvalidInput, match=re.escape(words)):
             compare(studies, tmp_path / "c.html")

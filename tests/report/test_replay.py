@@ -124,11 +124,11 @@ def test_epochs_that_were_trained_twice_count_twice() -> None:
 def test_the_table_says_what_each_rule_comes_to_and_what_is_unknown() -> None:
     text = str(replay(written(CURVES, {(1, 2): STOP}), {"early": At(1), "patient": Scripted()}))
     head, _, titles, log, early, patient, *notes = text.splitlines()
-    assert head == "4 runs and 14 epochs recorded, 3 to the end"
+    assert head == "4 trials and 14 epochs recorded, 3 trials in full"
     assert " ".join(titles.split()) == "rule stopped trained saved wrong stops unknown best acc regret"
-    assert " ".join(log.split()) == "as recorded 1 of 4 14 0 (0%) 0 of 1 winner 1 run 0.5 0"
-    assert " ".join(early.split()) == "early 4 of 4 4 10 (71%) 1 of 1 winner 1 run 0.5 0"
-    assert " ".join(patient.split()) == "patient 0 of 4 at least 14 at most 0 (0%) 0 of 1 winner 1 run 0.5 0"
+    assert " ".join(log.split()) == "as recorded 1 of 4 14 0 (0%) 0 of 1 winner 1 trial 0.5 0"
+    assert " ".join(early.split()) == "early 4 of 4 4 10 (71%) 1 of 1 winner 1 trial 0.5 0"
+    assert " ".join(patient.split()) == "patient 0 of 4 at least 14 at most 0 (0%) 0 of 1 winner 1 trial 0.5 0"
     assert len({len(line) for line in (titles, log, early, patient)}) == 1
     assert [note.partition(":")[0] for note in notes] == ["", "saved", "wrong stops", "regret", "early", "patient"]
 
@@ -148,7 +148,7 @@ def test_a_study_without_runs_has_a_table_too() -> None:
     rule = only(study, At(1))
     assert (rule.runs, rule.best) == ((), None)
     assert math.isnan(rule.regret)
-    assert "0 runs and 0 epochs recorded" in str(replay(study, At(1)))
+    assert "0 trials and 0 epochs recorded" in str(replay(study, At(1)))
 
 
 def test_a_file_is_read_and_not_written(tmp_path: Path) -> None:

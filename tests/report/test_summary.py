@@ -115,7 +115,7 @@ def test_where_runs_end_by_themselves_what_stopping_saved_is_the_most_that_it_ca
     shown = unescape(stats(facts))
     assert "<b>at most 39% saved</b>" in shown
     assert f"at most 14 epochs saved, {spared}" in shown
-    assert "At most: some trials ended by themselves" in unescape(page(study))
+    assert "an upper bound: some trials ended by themselves" in unescape(page(study))
 
 
 def tried(trials, text, succeed=(0,), verbose=1):

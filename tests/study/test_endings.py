@@ -45,7 +45,7 @@ def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(caplog:
     assert caplog.text.count("the search continues: ValueError: unlucky") == 4
     with pytest.raises(ValueError, match="unlucky") as caught, world.ask():
         raise ValueError("unlucky")
-    assert caught.value.__notes__ == ["haltune: 3 trials failed in a row (max_failures)"]
+    assert caught.value.__notes__ == ["haltune: 3 trials failed in a row (max_failures)."]
     assert [t.status for t in world.study.trials].count(Status.FAILED) == 5
 
 
@@ -85,7 +85,7 @@ def test_breaking_out_of_the_loop_gives_the_trial_back(world: World) -> None:
 
 
 def test_a_trial_that_ends_without_a_report_says_how_to_report(world: World) -> None:
-    with pytest.raises(InvalidInput, match=r"trial 0 ended without one report.*trial.report.*HaltuneCallback"):
+    with pytest.raises(InvalidInput, match=r"Trial 0 ended without one report.*trial.report.*HaltuneCallback"):
         for trial in world.study:
             assert trial.config
     assert world.study.trials[0].status is Status.FAILED

@@ -55,4 +55,4 @@ study = Study({{"x": Float(0, 1)}}, Maximize("val_loss"), max_epochs=3, budget="
 def test_a_screen_has_a_warning_once(setup, times):
     code = [sys.executable, "-c", PROGRAM.format(setup=setup)]
     done = subprocess.run(code, text=True, timeout=120, check=True, capture_output=True)
-    assert done.stderr.count("takes the largest val_loss for the best") == times
+    assert done.stderr.count("the largest val_loss is the best") == times

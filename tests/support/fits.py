@@ -218,7 +218,7 @@ class CatBoost(Fit):
 
 class Fastai(Fit):
     data, drawing = "", {}
-    name, loss, hint = "fastai", "mae", "A callback is made for each attempt"
+    name, loss, hint = "fastai", "mae", "Make a callback for each attempt"
     monitor = "mae"
 
     def __init__(self):

@@ -1,13 +1,13 @@
-// Trials side by side: chosen by the boxes of their rows, or by the page's address, #compare=2,6, which can be sent on.
+// Trials side by side, chosen by the check boxes of their rows or by the page's address: #compare=2,6.
 
-const MARKED = [["#d55e00"], ["#3b6ea5"], ["#1c2530"], ["#d55e00", "dash"], ["#3b6ea5", "dash"], ["#1c2530", "dash"]]; // more are not told apart
+const MARKED = [["#d55e00"], ["#3b6ea5"], ["#1c2530"], ["#d55e00", "dash"], ["#3b6ea5", "dash"], ["#1c2530", "dash"]]; // more styles would look alike
 
 class Comparison {
   constructor(page, table) {
-    this.page = page; this.table = table; this.places = MARKED.map(() => null); // the trial that has each look
+    this.page = page; this.table = table; this.places = MARKED.map(() => null); // the trial with each style
     this.section = made("section", { class: "comparison", "aria-label": "Trials side by side", hidden: "" });
     table.section.before(this.section);
-    this.hint = made("button", { type: "button", class: "chosen", hidden: "" }, table.section); // in sight while rows are chosen
+    this.hint = made("button", { type: "button", class: "chosen", hidden: "" }, table.section); // visible while rows are chosen
     this.hint.addEventListener("click", () => this.section.scrollIntoView({ block: "start", behavior: "smooth" }));
     const head = made("div", { class: "tools" }, this.section);
     made("h2", {}, head, "Side by side");
@@ -22,7 +22,7 @@ class Comparison {
     this.places = MARKED.map((_, i) => ids[i] ?? null);
     this.changed();
   }
-  toggle(id, on) { // whether it is chosen then
+  toggle(id, on) { // returns whether it is chosen afterwards
     const at = this.places.indexOf(on ? null : id);
     if (at >= 0) this.places[at] = on ? id : null;
     this.changed();
@@ -34,7 +34,7 @@ class Comparison {
     addressed(this.chosen.length > 1 ? `#compare=${this.chosen.map((id) => id.slice(6)).join()}` : "");
     this.show();
   }
-  heard(keys) { // those of items that changed
+  heard(keys) { // keys of the changed items
     if (!this.chosen.length) return;
     const gone = this.chosen.filter((id) => !this.table.rows.has(id));
     if (gone.length) { this.choose(this.chosen.filter((id) => !gone.includes(id))); return; }
@@ -64,7 +64,7 @@ class Comparison {
     this.page.sees.observe(this.figure.card);
     this.page.later(false);
   }
-  facts(chosen) { // a column a trial; what differs stands out
+  facts(chosen) { // a column for each trial; differences are marked
     const table = made("table"), head = made("tr", {}, made("thead", {}, table)), body = made("tbody", {}, table);
     made("th", {}, head);
     for (const id of chosen) {
@@ -84,19 +84,19 @@ class Comparison {
   }
 }
 
-// What is told of a trial, as [key, name, number or text]: its columns, what has none of its own, and why it ended.
+// The facts of a trial as [key, name, number or text]: its columns, values without a column, and why it ended.
 function factsOf({ row, why }) {
   const heads = [...document.querySelectorAll("#heads th")], because = why && why.querySelector(".because");
   const cells = [...row.cells].map((cell, i) => {
     const value = cell.dataset.v, number = value !== undefined && value !== "" && Number.isFinite(+value);
     return [`column ${i}`, cell.dataset.of || (heads[i] ? heads[i].textContent.trim() : ""), number ? +value : cell.textContent.trim()];
   });
-  const more = JSON.parse(row.dataset.more || "[]"), whole = more.some(([kind]) => kind === "parameter"); // then it stands for their one column
+  const more = JSON.parse(row.dataset.more || "[]"), whole = more.some(([kind]) => kind === "parameter"); // these replace the single column of all parameters
   return [...cells.filter((_, i) => !whole || !row.cells[i].hasAttribute("data-whole")), ...more.map(([kind, name, value]) => [`${kind} ${name}`, name, value]),
     ["reason", "reason", because ? [...because.childNodes].map((node) => node.textContent).filter(Boolean).join("\n") : ""]];
 }
 
-// The address of what is shown, without a step in the browser's history; a page in a cell has none.
+// Set the page's address without a step in the browser's history. A page in a notebook's cell has no address.
 function addressed(hash) {
   try { history.replaceState(null, "", location.href.split("#")[0] + hash); } catch { /* a frame without an address */ }
 }

@@ -14,7 +14,7 @@ class Figure {
     this.saving.addEventListener("click", () => this.save());
     this.panels = [];
   }
-  linked(event) { // by hand: within a notebook's frame the link would lead to the notebook
+  linked(event) { // scroll by script: in a notebook's frame the link would open the notebook
     event.preventDefault();
     addressed(`#${this.card.id}`);
     this.card.scrollIntoView({ behavior: "smooth" });
@@ -25,14 +25,14 @@ class Figure {
     this.head.textContent = plainly(this.meta.title || ""); this.noted.textContent = this.meta.note || "";
     this.card.classList.toggle("wide", Boolean(this.meta.wide));
     this.saving.setAttribute("aria-label", `Save ${this.head.textContent || "the curves"} as SVG`);
-    for (const panel of this.panels) panel.svg.setAttribute("aria-label", this.alt); // drawn when it is looked at
+    for (const panel of this.panels) panel.svg.setAttribute("aria-label", this.alt); // panels are drawn when they become visible
     this.dirty = true;
   }
   curve(id, trace) {
     if (trace === null) this.curves.delete(id); else this.curves.set(id, { ...trace, number: +id.slice(6) || 0 });
     this.dirty = true;
   }
-  said(id) { // what is told of a mark is told of its curve
+  said(id) { // the hover text of a mark also describes its curve
     const curve = this.curves.get(id);
     return curve ? { meta: curve.meta, hovertemplate: curve.hovertemplate } : {};
   }
@@ -48,7 +48,7 @@ class Figure {
     }
     return layout;
   }
-  get alt() { // of the view that is chosen
+  get alt() { // of the chosen view
     const meta = this.layout.meta || {};
     return meta.alt || meta.title || "";
   }
@@ -59,12 +59,12 @@ class Figure {
   menu() {
     return this.choices()[this.view];
   }
-  choose(i) { // by its name: where a figure is told anew its choices may stand in another order
+  choose(i) { // by name, because an update may change the order of the choices
     this.view = i; this.chosen = this.choices()[i].label;
     this.panels.forEach((p) => { p.zoomed = null; });
     this.draw();
   }
-  traces() { // with the view, the legend and the filter applied, as of the last drawing
+  traces() { // after the view, the legend and the filter
     return (this.applied ||= this.apply());
   }
   apply() {
@@ -92,7 +92,7 @@ class Figure {
     this.dirty = false; this.drawn = true; this.applied = null;
     const along = this.spec.data.find((t) => t.type === "parcoords");
     if (along) {
-      while (this.panels.length) this.panels.pop().element.remove(); // it had nothing to show
+      while (this.panels.length) this.panels.pop().element.remove(); // the figure was empty
       this.parallel ||= new Parallel(this, this.body);
       this.parallel.draw(along, this.card.clientWidth);
       this.tools();
@@ -113,7 +113,7 @@ class Figure {
     this.tools();
   }
   tools() {
-    const held = [...this.bar.querySelectorAll("button, select")].indexOf(document.activeElement); // the keyboard stays where it was
+    const held = [...this.bar.querySelectorAll("button, select")].indexOf(document.activeElement); // keep the keyboard focus
     this.listed();
     const again = this.bar.querySelectorAll("button, select")[held];
     if (again) again.focus();
@@ -137,7 +137,7 @@ class Figure {
     if (this.meta.logs) this.button("log", Boolean(this.logs.y), () => { this.logs.y = !this.logs.y; if (!this.logs.y) delete this.logs.y; this.panels.forEach((p) => { p.zoomed = null; }); this.draw(); });
     if (this.panels.some((p) => p.zoomed)) this.button("whole", false, () => this.panels.forEach((p) => p.reset()));
   }
-  save() { // as it stands: its title, its legend and its panels
+  save() { // as shown: title, legend and panels
     const box = (element) => element.getBoundingClientRect(), { left, top } = box(this.body), sheets = [...this.body.querySelectorAll(".panel > svg[role=img]")];
     const width = Math.ceil(box(this.body).width), high = Math.ceil(box(this.body).height), root = getComputedStyle(document.body);
     const out = made("svg", { xmlns: NS, "font-family": root.fontFamily.replace(/"/g, "'"), "font-size": 12 }), ground = made("rect", { width, fill: hex(root.backgroundColor) }, out);
@@ -156,7 +156,7 @@ class Figure {
     for (const [name, value] of [["viewBox", `0 0 ${width} ${high + below}`], ["width", width], ["height", high + below]]) out.setAttribute(name, value);
     download(`${this.head.textContent || "Side by side"}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(out));
   }
-  plain(svg, parent, place) { // a copy that needs no style sheet
+  plain(svg, parent, place) { // a copy with inline styles
     const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")];
     [copy, ...copy.querySelectorAll("*")].forEach((element, i) => {
       const style = getComputedStyle(from[i]);
@@ -192,13 +192,13 @@ class Figure {
   }
 }
 
-// Parallel coordinates: drag along an axis to choose, click it to let go; what is chosen filters the whole page.
+// Parallel coordinates: drag along an axis to select a range, click it to clear the range. It filters the whole page.
 class Parallel extends Sheet {
   constructor(figure, body) {
     super(figure, made("div", { class: "panel" }, body));
-    this.extents = new Map(); // by the axes' names, whatever these are
+    this.extents = new Map(); // name of the axis -> range; a Map, because names are user text
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
-    this.svg.addEventListener("touchstart", (event) => { if (event.target.hasAttribute("data-axis")) event.preventDefault(); }, { passive: false }); // it drags, and scrolls nothing
+    this.svg.addEventListener("touchstart", (event) => { if (event.target.hasAttribute("data-axis")) event.preventDefault(); }, { passive: false }); // a touch on an axis drags and does not scroll
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
     this.svg.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") this.leave(); });
@@ -280,7 +280,7 @@ class Parallel extends Sheet {
     return best;
   }
   released(event) {
-    if (!this.start) { if (event.pointerType !== "mouse") this.moved(event); return; } // a tap tells
+    if (!this.start) { if (event.pointerType !== "mouse") this.moved(event); return; } // a tap shows the tip
     const y = this.where(event)[1], { k, y: from } = this.start, name = this.t.dimensions[k].label;
     this.dropped();
     if (Math.abs(y - from) < 4) this.extents.delete(name);
@@ -291,7 +291,7 @@ class Parallel extends Sheet {
     if (this.zone) this.zone.remove();
     this.start = null; this.zone = null;
   }
-  key(event) { // up raises the lower end, down lowers the upper one
+  key(event) { // the up key raises the lower end, the down key lowers the upper end
     const k = event.target.getAttribute("data-axis");
     if (k === null) return;
     const name = this.t.dimensions[k].label, [low, high] = this.axes[k].home, [a, b] = this.extents.get(name) || [low, high], step = (high - low) / 20;
@@ -301,7 +301,7 @@ class Parallel extends Sheet {
     if (chosen) this.extents.set(name, chosen); else this.extents.delete(name);
     this.figure.page.brush(this.inside());
   }
-  inside() { // the trials within every extent; null when there is none
+  inside() { // the trials within all ranges; null without ranges
     const extents = this.t.dimensions.map((d, k) => [d, k]).filter(([d]) => this.extents.has(d.label));
     if (!extents.length) return null;
     return new Set(this.t.ids.filter((_, i) => extents.every(([d, k]) => {

@@ -1,4 +1,4 @@
-// The hand on a panel: who points at it is told, who drags looks closer, and arrow keys walk along the points.
+// Input on a panel: pointing shows a tip, dragging zooms, and arrow keys move along the points.
 
 const NEAR = 24; // pixels
 
@@ -9,12 +9,12 @@ class Hand extends Marks {
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     this.svg.addEventListener("pointerdown", (event) => this.pressed(event));
     this.svg.addEventListener("pointerup", (event) => this.released(event));
-    this.svg.addEventListener("pointerleave", (event) => { if (!this.start && event.pointerType !== "touch") this.leave(); }); // a finger leaves as it is lifted
+    this.svg.addEventListener("pointerleave", (event) => { if (!this.start && event.pointerType !== "touch") this.leave(); }); // a lifted finger also fires this event
     this.svg.addEventListener("blur", () => this.leave());
     this.svg.addEventListener("dblclick", () => this.reset());
     this.svg.addEventListener("keydown", (event) => this.key(event));
   }
-  get points() { // made for who walks along them
+  get points() { // made at the first arrow key
     if (this.pointed) return this.pointed;
     const found = this.pointed = [];
     for (const part of this.kept) {
@@ -25,7 +25,7 @@ class Hand extends Marks {
     return found;
   }
 
-  // -- pointing at it ---------------------------------------------------------------------------
+  // -- pointing ---------------------------------------------------------------------------------
 
   nearest(px, py) {
     let best = null, least = NEAR * NEAR;
@@ -60,7 +60,7 @@ class Hand extends Marks {
     if (!p.box) made("circle", { class: "dot", cx: p.x, cy: p.y, r: 6 }, this.over);
     this.tip.replaceChildren();
     write(this.tip, filled(t.hovertemplate || "%{x}: %{y}", point));
-    this.tip.hidden = false; this.tip.style.left = "0"; // measured where it has room
+    this.tip.hidden = false; this.tip.style.left = "0"; // measured at the left, where nothing wraps it
     const width = this.tip.offsetWidth, height = this.tip.offsetHeight, scale = this.svg.clientWidth / this.width || 1;
     const x = p.x * scale, room = this.element.clientWidth, right = x + 14 + width <= room, beside = right || x - 14 - width >= 0;
     const left = right ? x + 14 : beside ? x - 14 - width : Math.max(0, Math.min(x + 14, room - width));
@@ -88,7 +88,7 @@ class Hand extends Marks {
     if (marks && !marks.includes("NaN")) made("path", { class: "lit", d: marks }, this.over).style.strokeWidth = 2;
   }
 
-  // -- looking closer ---------------------------------------------------------------------------
+  // -- zooming ----------------------------------------------------------------------------------
 
   pressed(event) {
     if (event.pointerType !== "mouse" || event.button !== 0 || this.figure.layout.fixed) return;
@@ -101,7 +101,7 @@ class Hand extends Marks {
     const box = { x: Math.min(a, x), y: Math.min(b, y), width: Math.abs(x - a), height: Math.abs(y - b) };
     for (const name in box) this.zone.setAttribute(name, box[name]);
   }
-  tapped(event) { // a finger that points tells at once, and opens what it points at again
+  tapped(event) { // the first tap shows the tip, a second tap opens the trial
     const before = this.shown;
     this.moved(event);
     if (before && this.shown && before.t === this.shown.t && before.i === this.shown.i) this.figure.page.open(trialOf(before.t, before.i));

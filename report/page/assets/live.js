@@ -1,4 +1,4 @@
-// A page that follows its search: of all tabs of it one listens, the others hear it from that one.
+// Live updates of a page: one of its tabs receives the server's events and passes them to the others.
 
 class Live {
   constructor(page, token, mark) {
@@ -13,7 +13,7 @@ class Live {
     for (const button of document.querySelectorAll(".bar [data-do]")) button.addEventListener("click", () => this.ask(button.dataset.do));
     this.allow();
   }
-  allow() { // buttons for what may be asked now
+  allow() { // show the buttons of the present actions
     for (const button of document.querySelectorAll(".bar [data-do]")) button.hidden = !this.page.form.asks.search.includes(button.dataset.do);
     for (const [id, { why }] of this.page.table ? this.page.table.rows : []) if (why && why.classList.contains("open")) this.run(id, why);
   }
@@ -28,23 +28,23 @@ class Live {
       this.heard(told);
     };
     source.onerror = () => {
-      if (source.readyState !== EventSource.CLOSED) { this.state("not connected: has haltune watch ended? It is tried again"); return; }
-      this.refused(); // it is not tried again by itself
+      if (source.readyState !== EventSource.CLOSED) { this.state("not connected; the page tries again. If haltune watch has ended, start it again"); return; }
+      this.refused(); // the browser does not connect again by itself
       setTimeout(() => this.listen(), 3000);
     };
   }
   async refused() {
     try {
       const answer = await fetch(`changes?after=${encodeURIComponent(this.mark)}`), text = await answer.text();
-      if (answer.status === 404) this.state("haltune watch was started again: open the address that it printed (with --token-file it stays the same)");
+      if (answer.status === 404) this.state("haltune watch was started again. Open the address that it printed (with --token-file the address stays the same)");
       else if (!answer.ok) this.state(text);
-    } catch { this.state("not connected: has haltune watch ended? It is tried again"); }
+    } catch { this.state("not connected; the page tries again. If haltune watch has ended, start it again"); }
   }
-  state(text) { // of the connection, which is one for all tabs
+  state(text) { // of the connection that all tabs share
     this.say(text);
     if (this.channel) this.channel.postMessage({ state: text });
   }
-  heard(told) { // in its turn: what comes while a tab asks for what it missed waits
+  heard(told) { // in order: new events wait while a tab fetches those that it missed
     if (told.state !== undefined) { this.say(told.state); return; }
     this.turn = (this.turn || Promise.resolve()).then(() => this.take(told)).catch(() => {});
   }
@@ -55,12 +55,12 @@ class Live {
     this.page.apply(told.items, told.patches);
   }
   say(text) { this.said.textContent = text; this.said.dataset.state = text === "live" ? "live" : "other"; }
-  async post(action, body) { // whether it was done, and what the server says
+  async post(action, body) { // returns [success, the server's message]
     try {
       const answer = await fetch(action, { method: "POST", body: JSON.stringify(body), headers: { "X-Haltune-Token": this.token } });
       const told = await answer.json();
       return [answer.ok, told.said || told.error];
-    } catch { return [false, "the server did not answer"]; }
+    } catch { return [false, "The server did not answer. Try again"]; }
   }
   async send(action, body) { this.tell((await this.post(action, body))[1]); }
   tell(text) {
@@ -76,7 +76,7 @@ class Live {
     if (action === "stop" && !confirm("Stop the search on all machines? Trials end at their next report and are saved; Resume lets it continue.")) return;
     this.send(action, {});
   }
-  form(title, values, word, send) { // stays with what was typed until it was done
+  form(title, values, word, send) { // keeps the input until the action succeeds
     const dialog = made("dialog", { class: "form", "aria-label": title }, document.body), form = made("form", {}, dialog);
     made("h2", {}, form, title);
     const fields = Object.keys(values).map((name) => {
@@ -97,13 +97,13 @@ class Live {
     });
     dialog.showModal();
   }
-  run(id, why) { // what may be asked of one run, below its receipt
+  run(id, why) { // buttons for one trial, below its explanation
     const trial = +id.slice(6), may = this.page.form.asks.runs[trial] || [];
     let place = why.querySelector(".asks");
     if (!place && !may.length) return;
     if (!place) {
       place = made("div", { class: "asks" }, why.firstElementChild);
-      for (const [action, word] of [["end", "End this run"], ["pause", "Pause this run"], ["continue", "Continue"]]) {
+      for (const [action, word] of [["end", "End this trial"], ["pause", "Pause this trial"], ["continue", "Continue"]]) {
         made("button", { type: "button", "data-do": action }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.send(action, { trial }); });
       }
     }
@@ -111,7 +111,7 @@ class Live {
   }
 }
 
-// In a notebook's cell the notebook hands it what changed.
+// In a notebook's cell, the notebook passes the changes.
 function follow(page, mark) {
   addEventListener("message", (event) => {
     const told = event.data;

@@ -1,7 +1,7 @@
-// What is drawn between axes: the part of Plotly's traces, shapes and notes that haltune.report uses, as SVG.
+// Marks between the axes as SVG: the subset of Plotly's traces, shapes and annotations that haltune.report uses.
 
 const DASHES = { dash: "7 4", dot: "2 3", dashdot: "7 3 2 3" };
-const PLACED = new WeakMap(); // trace -> where it stood when it was drawn last
+const PLACED = new WeakMap(); // trace -> its coordinates when it was last drawn
 
 function symbol(name, x, y, r) {
   const kind = name.replace("-open", "");
@@ -45,7 +45,7 @@ class Marks extends Sheet {
     for (const shape of shapes) if (shape.layer === "above") this.shape(shape);
     for (const note of this.figure.layout.annotations || []) this.note(note);
   }
-  placed(t, scale) { // a curve that did not change stands where it stood, in a thousand of them
+  placed(t, scale) { // cached, because most of a thousand curves do not change
     const known = PLACED.get(t);
     if (known && known.scale === scale) return known;
     const xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
@@ -97,7 +97,7 @@ class Marks extends Sheet {
     xs.forEach((x, i) => {
       const text = plainly(each(t.text, i) ?? "");
       if (!text || !Number.isFinite(x) || !Number.isFinite(ys[i])) return;
-      const way = side > 0 && x + 7 + 7 * text.length > this.frame.right + 8 ? -1 : side; // within the frame
+      const way = side > 0 && x + 7 + 7 * text.length > this.frame.right + 8 ? -1 : side; // keep the text within the frame
       made("text", { class: "halo", x: x + 7 * way, y: ys[i] + (place.includes("top") ? -7 : place.includes("bottom") ? 16 : 4), "text-anchor": way > 0 ? "start" : way < 0 ? "end" : "middle" }, this.plot, text);
     });
   }
@@ -138,7 +138,7 @@ class Marks extends Sheet {
       if (t.hoverinfo !== "skip") this.kept.push({ t, i, x: (a + b) / 2, y: (c + d) / 2, box: { x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a), height: Math.abs(d - c) }, z, text: t.text && t.text[j][i], under: true });
     }));
   }
-  contour(t) { // one level: in each square of the mesh the line between the edges that it crosses
+  contour(t) { // one level: in each square of the mesh, the line between the crossed edges
     const level = t.contours.start, xs = t.x.map((v) => this.x.px(v)), ys = t.y.map((v) => this.y.px(v));
     let d = "";
     for (let j = 0; j + 1 < ys.length; j++) for (let i = 0; i + 1 < xs.length; i++) {

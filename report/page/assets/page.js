@@ -1,10 +1,10 @@
-// The page: what it shows is a set of items, each with a key; a page that follows a search is told those that changed.
+// The page: its contents are items with keys. A live page receives the changed items.
 
 class Page {
   constructor() {
     this.chosen = null; this.figures = new Map(); this.litTrial = null; this.held = new Map();
     this.box = document.getElementById("figures");
-    this.near = new Set(); // figures that are seen, or soon will be: what changes elsewhere is drawn when it comes near
+    this.near = new Set(); // figures in or near the view; others are drawn when they come near
     this.sees = new IntersectionObserver((seen) => {
       for (const { target, isIntersecting } of seen) if (isIntersecting) this.near.add(target); else this.near.delete(target);
       this.later(false);
@@ -38,7 +38,7 @@ class Page {
   best() {
     document.querySelectorAll("#best .copy").forEach(copies);
   }
-  go() { // to what the address names: a figure, a trial, or some side by side
+  go() { // to the target in the address: a figure, a trial, or trials side by side
     const [, kind, text] = /^#(figure|trial|compare)[-=]([\w,-]+)$/.exec(location.hash) || [];
     if (kind === "compare" && this.table) {
       this.comparison.choose([...new Set(text.split(","))].map((number) => `trial-${number}`).filter((id) => this.table.rows.has(id)));
@@ -60,7 +60,7 @@ class Page {
     this.sees.observe(figure.card);
     this.fill();
   }
-  fill() { // a card of half the width that has no other beside it takes the whole
+  fill() { // a card of half width without a neighbour takes the full width
     let odd = null;
     const whole = new Set(), cards = [...this.box.children];
     for (const card of cards) {
@@ -74,7 +74,7 @@ class Page {
       this.figures.get(card.dataset.figure).dirty = true;
     }
   }
-  later(all) { // drawn once, however much changed
+  later(all) { // draw once for many changes
     this.redraw ||= all;
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => {
@@ -84,7 +84,7 @@ class Page {
       this.redraw = false;
     });
   }
-  print(now) { // drawn for the width of a sheet, with every row
+  print(now) { // draw for the width of paper, with every row
     document.documentElement.classList.toggle("printing", now);
     for (const figure of this.figures.values()) if (figure.spec) figure.draw();
     if (now && this.table) { this.table.all = true; this.table.arrange(); }
@@ -114,7 +114,7 @@ class Page {
   }
 }
 
-// A value that was changed as `patch` of watched.py says; what did not change stays the same object.
+// Apply a patch in the format of `patch` in watched.py. Unchanged parts stay the same objects.
 function patched(old, patch) {
   if (Array.isArray(patch)) return patch.length < 3 ? patch[0] : [...old.slice(0, patch[0]), ...patch[2], ...old.slice(patch[0] + patch[1])];
   const found = Array.isArray(old) ? [...old] : { ...old };
@@ -126,4 +126,4 @@ const told = JSON.parse(document.getElementById("items").textContent);
 const haltune = { colours: told.colours };
 haltune.page = new Page();
 haltune.page.apply(told.items);
-requestAnimationFrame(() => requestAnimationFrame(() => haltune.page.go())); // when figures have their heights
+requestAnimationFrame(() => requestAnimationFrame(() => haltune.page.go())); // after the figures have their heights

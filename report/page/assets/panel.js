@@ -1,4 +1,4 @@
-// One pair of axes with what is drawn between them.
+// One pair of axes with its marks.
 
 class Panel extends Hand {
   constructor(figure, element, xkey, ykey) {
@@ -28,7 +28,7 @@ class Panel extends Hand {
     this.clear(width, height);
     this.drawn = this.mine();
     this.axes();
-    const empty = !this.drawn.length; // then no number says anything
+    const empty = !this.drawn.length; // without marks, tick labels mean nothing
     const ys = empty ? [] : this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
     const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
     const named = (axis) => axis.layout.title && axis.layout.title.text;

@@ -1,4 +1,4 @@
-// Numbers to pixels, numbers to words, and elements. Nothing that a user typed is ever read as markup.
+// Numbers to pixels, numbers to text, and elements. User text is never parsed as markup.
 
 const NS = "http://www.w3.org/2000/svg";
 
@@ -17,7 +17,7 @@ function decoded(text) {
   return String(text).replace(/&(?:lt|gt|quot|amp|#x27|#39);/g, (found) => ENTITIES[found]);
 }
 
-// Text as Plotly takes it: <b>, <br> and <span> are known, all else is text.
+// Plotly's text: <b>, <br> and <span> are markup, everything else is text.
 function write(parent, text) {
   let into = parent;
   for (const part of String(text).split(/(<\/?(?:b|br|span|extra)(?: [^>]*)?>)/)) {
@@ -48,7 +48,7 @@ function position(value) {
   return Number(short(value / least, name ? 4 : 6)).toLocaleString("en-US", { maximumFractionDigits: 6 }) + name;
 }
 
-// "%{y:.4~g}", "%{meta[0]}", "%{customdata[1]}": filled in once, never again.
+// Fill in "%{y:.4~g}", "%{meta[0]}", "%{customdata[1]}" once; inserted text is not filled in again.
 function filled(template, point) {
   return template.replace(/%\{([a-z]+)((?:\[\d+\])*)(?::([^}]*))?\}/g, (all, name, path, format) => {
     let value = point[name];
@@ -62,8 +62,8 @@ function filled(template, point) {
   });
 }
 
-// Text in so many pixels: what is too long ends in an ellipsis, and is told whole to who points at it.
-function titled(attributes, parent, text, width, widest = 9) { // widest: of a letter; to measure one costs a layout
+// Text within a width in pixels. Longer text ends in an ellipsis, and the tooltip has the full text.
+function titled(attributes, parent, text, width, widest = 9) { // widest: pixels of a letter, assumed because measuring forces a layout
   const told = made("text", attributes, parent, text);
   let kept = text.length;
   if (kept * widest <= width) return;
@@ -74,12 +74,12 @@ function titled(attributes, parent, text, width, widest = 9) { // widest: of a l
   if (kept < text.length) made("title", {}, told, text);
 }
 
-// A colour of haltune's palette follows the page's theme.
+// The theme's colour for a colour of haltune's palette.
 function ink(colour) {
   return haltune.colours[colour] || colour;
 }
 
-// Any colour of a style sheet as #rrggbb, which every program that draws SVG knows.
+// Convert any CSS colour to #rrggbb, which all SVG programs support.
 const hex = (() => {
   let pen = null;
   const known = new Map();
@@ -103,17 +103,17 @@ function between(scale, share) {
   return `color-mix(in oklab, ${ink(to)} ${part}%, ${ink(from)})`;
 }
 
-// A file for the person at the page, named by the page's title and what it holds.
+// Download a file, named after the page's title and the contents.
 function download(ending, type, ...parts) {
   const href = URL.createObjectURL(new Blob(parts, { type }));
   made("a", { href, download: `${document.title} ${ending}`.replace(/[^\p{L}\p{N}._-]+/gu, "_").slice(-100) }).click();
   setTimeout(() => URL.revokeObjectURL(href), 10000);
 }
 
-// A notebook's frame may save no file.
+// A notebook's frame must not save files.
 const saves = () => document.querySelector("meta[name=haltune-cell]") === null;
 
-// Buttons that copy the JSON in data-config, also as a Python dict where the two differ: true is True.
+// Buttons that copy the JSON in data-config, also as a Python dict if the two differ (true and True).
 function copies(place) {
   const json = place.dataset.config, words = { true: "True", false: "False", null: "None" };
   const python = json.replace(/"(?:[^"\\]|\\.)*"|true|false|null/g, (found) => words[found] || found);
@@ -137,7 +137,7 @@ async function copied(text) {
 }
 
 class Axis {
-  constructor(layout, known) { // known: a function of all values, which is asked only where it matters
+  constructor(layout, known) { // known: returns all values; called only if needed
     this.layout = layout || {};
     this.log = this.layout.type === "log";
     const range = this.layout.range, given = range && range.length === 2 && range.every((v) => v !== null && Number.isFinite(+v));
@@ -165,7 +165,7 @@ class Axis {
   }
   place(from, to) { this.from = from; this.to = to; }
   px(value) { return this.at(this.unit(value)); }
-  at(unit) { // no farther than SVG counts: what diverged lies 1e300 pixels away
+  at(unit) { // clipped to the range of SVG: diverged values may be 1e300 pixels away
     return Math.max(-1e6, Math.min(1e6, this.from + (this.to - this.from) * (unit - this.range[0]) / (this.range[1] - this.range[0])));
   }
   back(px) { return this.range[0] + (this.range[1] - this.range[0]) * (px - this.from) / (this.to - this.from); }

@@ -1,10 +1,10 @@
-// What is drawn on: a picture, above it what points at it, and a tip.
+// A drawing area: a picture, a layer for highlights above it, and a tip.
 
 class Sheet {
   constructor(figure, element) {
     this.figure = figure; this.element = element;
     this.svg = made("svg", { role: "img" }, element);
-    this.above = made("svg", { class: "above", "aria-hidden": "true" }, element); // drawn by itself: what lies below is not drawn again
+    this.above = made("svg", { class: "above", "aria-hidden": "true" }, element); // a separate layer, so that the picture is not drawn again
     this.tip = made("div", { class: "tip", hidden: "" }, element);
   }
   clear(width, height) {

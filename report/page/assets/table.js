@@ -1,6 +1,6 @@
-// The table of trials: sorted by a click on a heading, filtered by words and outcomes, a row opened by a click.
+// The table of trials: click a heading to sort, filter by words and outcomes, click a row to open it.
 
-const MOST = 50; // rows until more are asked for
+const MOST = 50; // rows shown before a click on "Show more"
 
 class Table {
   constructor(page, section) {
@@ -30,7 +30,7 @@ class Table {
     this.ranks = new Map(ids.map((id, i) => [`trial-${id}`, i]));
     this.stale = true;
   }
-  heads() { // there are other columns
+  heads() { // the columns changed
     this.by = null; this.stale = true;
   }
   know(row, why = row.nextElementSibling) {
@@ -43,7 +43,7 @@ class Table {
     if (why) row.setAttribute("aria-expanded", String(why.classList.contains("open")));
     this.rows.set(row.dataset.trial, { row, why, facts: null, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
-  set(id, text) { // a row as the server tells it now; in its place, for who points at it or has its focus there
+  set(id, text) { // update a row in place, to keep the pointer and the focus on it
     const old = this.rows.get(id);
     this.stale = true;
     if (text === null) {
@@ -83,14 +83,14 @@ class Table {
     const keys = new Map(found.map((r) => [r, this.key(r.row)]));
     found.sort((a, b) => {
       const [x, y] = [keys.get(a), keys.get(b)];
-      if ((x === "") !== (y === "")) return x === "" ? 1 : -1; // what has none stands last, either way
+      if ((x === "") !== (y === "")) return x === "" ? 1 : -1; // rows without a value come last in both orders
       if (typeof x === "number" && typeof y === "number") return down * (x - y);
       if (typeof x !== typeof y) return down * (typeof x === "number" ? -1 : 1);
       return down * String(x).localeCompare(String(y));
     });
     let shown = 0, left = 0;
     this.passing = [];
-    const order = []; // rows that are not seen are not in the document: a thousand are laid out slowly
+    const order = []; // hidden rows are not in the document, because a thousand rows are slow to lay out
     for (const told of found) {
       const { row, why } = told;
       const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, told));
@@ -112,11 +112,11 @@ class Table {
     const all = found.length;
     this.count.textContent = shown + left === all ? "" : `${(shown + left).toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
   }
-  reasons(button) { // without them a row is a line
+  reasons(button) { // without reasons, a row is one line
     const shown = !this.section.classList.toggle("brief");
     button.setAttribute("aria-pressed", String(shown));
   }
-  save() { // the rows that pass the filter, as they are sorted
+  save() { // the filtered rows in their order
     const told = this.passing.map((row) => factsOf(this.rows.get(row.dataset.trial))), heads = new Map(told.flatMap((facts) => facts.map(([key, name]) => [key, name])));
     const lines = told.map((facts) => { const known = new Map(facts.map(([key, , value]) => [key, value])); return [...heads.keys()].map((key) => celled(known.get(key))).join(); });
     const text = [[...heads.values()].map(celled).join(), ...lines].join("\r\n") + "\r\n";
@@ -150,13 +150,13 @@ class Table {
   }
 }
 
-// A word of the filter: a condition on a column, such as lr<0.01 or kind=adam, or a part of a row's text.
+// Parse a word of the filter: a condition on a column, such as lr<0.01 or kind=adam, or a part of a row's text.
 function condition(word) {
   const [, name, sign, than] = /^(.+?)(<=|>=|<|>|=)(.+)$/.exec(word) || [];
   return { word, name, sign, than };
 }
 
-// What is told of a row by the names that a condition may have: its columns, and what the file in CSV has besides.
+// Values of a row by the names that conditions can use: its columns, and the further columns of the CSV file.
 function named(told) {
   if (told.facts) return told.facts;
   told.facts = new Map();
@@ -171,7 +171,7 @@ function passes({ word, name, sign, than }, told) {
   return typeof value === "number" && (sign[0] === "<" ? value < +than : value > +than) || (sign.length > 1 && value === +than);
 }
 
-// What is wrong with a condition, what there is, and the name that is meant most likely.
+// The error in a condition, the known names, and the nearest name.
 function wrong({ word, name, sign, than }, found) {
   if (!name) return "";
   const names = [...new Set(found.flatMap((told) => [...named(told).keys()]))].filter((one) => one !== "reason");
@@ -182,7 +182,7 @@ function wrong({ word, name, sign, than }, found) {
   return `${word}: no column is called ${name}.${nearest} Columns: ${names.join(", ")}.`;
 }
 
-function apart(a, b) { // letters to add, to leave out or to change (Levenshtein)
+function apart(a, b) { // edit distance (Levenshtein)
   let last = [...Array(b.length + 1).keys()];
   [...a].forEach((letter, i) => {
     const next = [i + 1];
@@ -192,7 +192,7 @@ function apart(a, b) { // letters to add, to leave out or to change (Levenshtein
   return last[b.length];
 }
 
-// A cell of a file in CSV, which no spreadsheet takes for a formula: text that begins like one has an apostrophe before it.
+// A CSV cell. Text that starts like a formula gets an apostrophe, so that no spreadsheet runs it.
 function celled(value) {
   if (value === undefined || value === null) return "";
   const text = String(value), guarded = typeof value === "string" && /^[=+\-@\t\r]/.test(text) && !Number.isFinite(+text) ? `'${text}` : text;

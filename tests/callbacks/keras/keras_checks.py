@@ -166,7 +166,7 @@ def test_several_processes_are_refused_with_a_sentence(monkeypatch):
 
     workers = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
     monkeypatch.setenv("TF_CONFIG", workers)
-    with pytest.raises(NotSupported, match=r"several processes \(TF_CONFIG with 2 workers\).*train in one"):
+    with pytest.raises(NotSupported, match=r"several processes \(TF_CONFIG with 2 workers\).*Train in one"):
         fit(FakeTrial())
     for one in ('{"cluster": {"worker": ["a:1"]}}', "nonsense"):
         monkeypatch.setenv("TF_CONFIG", one)

@@ -116,7 +116,7 @@ def test_another_model_and_another_optimizer_are_named():
     study = pausing_study()
     train([study.ask()], by_function(own_loss))
     trial = study.ask()
-    with pytest.raises(InvalidInput, match="not those of the model that make_model gives"):
+    with pytest.raises(InvalidInput, match="do not fit make_model's model"):
         trial.load_model(lambda lr: compiled([keras.layers.Dense(2), keras.layers.Dense(1)], lr))
 
     def plain(lr):
@@ -126,18 +126,18 @@ def test_another_model_and_another_optimizer_are_named():
 
     with pytest.raises(InvalidInput, match="the same optimizer"):
         trial.load_model(plain)
-    with pytest.raises(InvalidInput, match=r"the function that builds it, trial\.load_model\(make_model\)"):
+    with pytest.raises(InvalidInput, match=r"the function that builds the model, trial\.load_model\(make_model\)"):
         trial.load_model()
 
 
 @once
 def test_what_is_no_function_of_the_configuration_is_named():
     trial = pausing_study().ask()
-    with pytest.raises(InvalidInput, match="takes the function that makes a compiled model"):
+    with pytest.raises(InvalidInput, match="a function that returns a compiled model"):
         trial.load_model(own_loss())
-    with pytest.raises(InvalidInput, match="is to return a Keras model, not None"):
+    with pytest.raises(InvalidInput, match=r"returned None\. Return a Keras model"):
         trial.load_model(lambda lr: None)
-    with pytest.raises(InvalidInput, match=r"leave out .*safe_mode"):
+    with pytest.raises(InvalidInput, match=r"Remove .*safe_mode"):
         trial.load_model(own_loss, safe_mode=False)
 
 
@@ -150,5 +150,5 @@ def test_what_lies_beside_weights_and_is_damaged_is_a_sentence(tmp_path):
     (tmp_path / f"{path.name}.random").write_text("{")
     trial = FakeTrial(epoch=1)
     trial.config, trial.checkpoint = {}, str(path)
-    with pytest.raises(InvalidInput, match=r"random state .* is damaged .* bring back a copy"):
+    with pytest.raises(InvalidInput, match=r"random state .* is damaged .* Restore it from a copy"):
         load_model(trial, own_loss)

@@ -136,5 +136,5 @@ def test_a_model_that_was_saved_keeps_the_names_it_had(goal, place, record):
 def test_a_name_that_may_be_either_of_two_metrics_is_an_error_that_says_how_to_name_them():
     net(keras.metrics.AUC())
     model = net(keras.metrics.AUC(), keras.metrics.AUC(name="auc_1"))  # the first is called so by Keras
-    with pytest.raises(InvalidInput, match=r"'val_auc_1' may be either of 2 metrics.*AUC\(name='my_auc_1'\)"):
+    with pytest.raises(InvalidInput, match=r"'val_auc_1' could be any of 2 metrics.*AUC\(name='my_auc_1'\)"):
         fit(FakeTrial("val_auc_1"), model)

@@ -93,7 +93,7 @@ def test_a_model_compiled_again_is_an_error_as_its_optimizer_is_lost():
     trial = resumed()
     model = trial.load_model()
     model.compile("sgd", "mse")
-    with pytest.raises(InvalidInput, match="do not compile what it loads again"):
+    with pytest.raises(InvalidInput, match="do not compile the loaded model again"):
         fit(trial, model, initial_epoch=2)
 
 

@@ -72,7 +72,7 @@ def test_a_pause_within_an_epoch_waits_for_its_end_and_is_declined_in_the_last()
         fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
     assert (trial.epochs, trial.declined, trial.checkpoint is not None) == ([1, 2, 3], 0, True)
     trial = counting("step", 2 * STEPS, verdicts={4: PAUSE})
-    with pytest.warns(HaltuneWarning, match="this one is the last; it keeps training"):
+    with pytest.warns(HaltuneWarning, match="this is the last epoch; it keeps training"):
         fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
     assert (trial.epochs[-1], trial.declined) == (6, 1)
 

@@ -50,7 +50,7 @@ def test_a_pause_saves_at_the_end_of_the_epoch_and_ends_the_fit_by_the_flag():
 )
 def test_a_pause_within_an_epoch_comes_at_the_first_report_from_which_the_fit_resumes_exactly(options, saved):
     trial = FakeTrial(max_epochs=9, verdicts={4 / 3: PAUSE})
-    with pytest.warns(HaltuneWarning, match="pause where they can next") if options else nullcontext():
+    with pytest.warns(HaltuneWarning, match="pause at the next possible point") if options else nullcontext():
         fit(trial, val_check_interval=1 / 3, **options)
     assert trial.saved == pytest.approx([saved])
     assert trial.epochs == pytest.approx([n / 3 for n in range(1, round(3 * saved) + 1)])
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
 
     study = pausing_study()
     (trial,) = [study.ask()]
-    with trial, pytest.warns(HaltuneWarning, match=r"would hold [\w.]*Preset.*weights_only=False.*keeps training"):
+    with trial, pytest.warns(HaltuneWarning, match=r"would have [\w.]*Preset.*weights_only=False.*keeps training"):
         trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs)
         trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), ckpt_path=trial.checkpoint)
     assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)

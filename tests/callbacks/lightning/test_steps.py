@@ -69,9 +69,7 @@ def test_a_fit_of_another_number_of_steps_is_warned_of(planned, says):
 
 
 def test_tokens_are_refused_without_a_function_that_counts_them():
-    with pytest.raises(
-        InvalidInput, match=r"counts tokens, and tokens=None does not .* make the study with max_steps="
-    ):
+    with pytest.raises(InvalidInput, match=r"counts tokens, but tokens=None is not .* make the study with max_steps="):
         HaltuneCallback(counting("token", 100))
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer in studies that judge the loss of training, at its logs, and rank by evaluations."""
+"""Hugging Face's Trainer in studies that judge the training loss, at its logs, and rank by evaluations."""
 
 import math
 
@@ -210,7 +210,7 @@ def test_a_metric_to_rank_by_that_the_first_evaluation_lacks_ends_the_training_t
 
 
 def test_a_metric_that_logs_of_training_lack_is_named_after_the_third(tmp_path):
-    match = r"'train_los' was not logged in the logs of training\. Logged names: .*loss"
+    match = r"'train_los' was not logged in the training logs\. Logged names: .*loss"
     assert fails(tmp_path, Minimize("train_los"), match, eval_steps=50) == 6
 
 
@@ -222,9 +222,7 @@ def test_a_metric_that_evaluations_lack_and_logs_have_names_the_way_to_judge_it(
 
 
 def test_a_trainer_that_never_evaluates_names_the_loss_of_training(tmp_path):
-    fails(
-        tmp_path, Minimize("eval_loss"), r"or judge the loss of training, Minimize\('train_loss'\)", eval_strategy="no"
-    )
+    fails(tmp_path, Minimize("eval_loss"), r"or judge the training loss, Minimize\('train_loss'\)", eval_strategy="no")
 
 
 def test_logs_too_rare_to_stop_anything_are_warned_of(tmp_path):

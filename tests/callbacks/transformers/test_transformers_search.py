@@ -140,9 +140,9 @@ def test_a_run_that_diverges_and_one_that_breaks_leave_the_others_their_search(t
     ("options", "said"),
     [
         ({"direction": "max"}, "'minimize' or 'maximize'"),
-        ({"space": lambda trial: {}}, "the space itself, known before the first run"),
+        ({"space": lambda trial: {}}, "Give the space itself"),
         ({"space": {"dropout": Float(0, 1)}}, "def model_init\\(trial\\)"),
-        ({"space": {"num_train_epochs": Int(1, 3)}}, "one for all runs"),
+        ({"space": {"num_train_epochs": Int(1, 3)}}, "all trials must share it"),
     ],
 )
 def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said, tmp_path):

@@ -119,7 +119,7 @@ def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
     remote = Study(**vars(replace(study._settings, store=storage)))
     taken = remote._take(trial.id, trial.attempt, study._session.holder, lambda: None)
     taken.report(0.5, seconds=1.0)
-    study._session.lose(trial, "the node died")
+    study._session.mark_lost(trial, "the node died")
     with pytest.warns(match="lease on trial 0 expired"):
         assert taken.report(0.6, seconds=1.0).stops
     study.sync()

@@ -159,7 +159,7 @@ def test_a_kill_before_a_run_has_paused_does_not_tell_whether_runs_can(
             trial.checkpointed(f"memory of {trial.id}")
         if pauses and not killed:
             killed = True
-            study._session.lose(trial, "killed")
+            study._session.mark_lost(trial, "killed")
         else:
             trial.finish()
     assert killed

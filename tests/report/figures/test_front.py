@@ -87,7 +87,7 @@ def test_what_is_of_one_goal_says_what_is_there_instead() -> None:
     from haltune.report import front, progress
 
     assert isinstance(front(known()), plotly.Figure)
-    with pytest.raises(InvalidInput, match=r"front\(study\) draws several"):
+    with pytest.raises(InvalidInput, match=r"Use front\(study\)"):
         progress(known())
     with pytest.raises(InvalidInput, match="one goal without constraints"):
         replay(known(), Halting(RandomSearch()))

@@ -62,6 +62,6 @@ def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names
         changed = button.args[0]
         np.testing.assert_allclose(np.array(changed["z"][0], float), np.array(heat.z, float))
         assert [list(changed["x"][0]), list(changed["y"][1])] == [list(heat.x), list(dots.y)]
-        assert button.args[1]["meta.alt"] == alone.layout.meta["alt"] == f"The loss expected over {across} and {along}."
+        assert button.args[1]["meta.alt"] == alone.layout.meta["alt"] == f"The expected loss over {across} and {along}."
         assert button.args[1]["xaxis.type"] == (alone.layout.xaxis.type or "linear")
     assert list(figure.data[0].x) == list(buttons[0].args[0]["x"][0])

@@ -212,7 +212,7 @@ def test_of_many_trials_the_best_and_a_sample_are_shown_and_it_says_so(many_tria
     others = [n for n in range(5000) if n not in {t.id for t in ranked[:1000]}]
     spread = sorted(others, key=lambda n: n * (math.sqrt(5.0) - 1.0) / 2.0 % 1.0)[:1000]
     assert sorted([*(t.id for t in ranked[:1000]), *spread]) == rows
-    assert "2,000 of 5,000 trials are shown: the best 1,000, and as many of the others" in page
+    assert "2,000 of 5,000 trials are shown: the best 1,000, and an evenly spaced sample of as many others" in page
     assert '<h2 id="trials">Trials <small class="quiet">2,000 of 5,000</small></h2>' in page
 
 

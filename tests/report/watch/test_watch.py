@@ -258,9 +258,10 @@ def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
     study.sync()
     assert "stopped on its page" in study.history.held
     assert "stopped for now" in ask(app, f"/{TOKEN}/0/")[2]
-    assert post("resume") == (200, {"said": "it continues: its workers go on, or will when they are started"})
-    assert post("enqueue", b'{"config": {"lr": 0.125}}') == (200, {"said": "it waits to be trained"})
-    assert post("enqueue", b'{"config": {"lr": 0.125}}') == (200, {"said": "it was begun already, or waits"})
+    assert post("resume") == (200, {"said": "The search continues; if no process trains, start its program again"})
+    assert post("enqueue", b'{"config": {"lr": 0.125}}') == (200, {"said": "The configuration waits for training"})
+    known = {"said": "The configuration has started already, or waits"}
+    assert post("enqueue", b'{"config": {"lr": 0.125}}') == (200, known)
     study.sync()
     assert [type(e) for e in study.events()][-3:] == [Held, Held, Enqueued]
     assert study.ask().config["lr"] == 0.125
@@ -276,16 +277,16 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
     trial = study.ask()
     assert post("pause", trial=1) == (
         200,
-        {"said": "trial 1 pauses after the epoch under way, until you let it continue"},
+        {"said": "Trial 1 pauses after its present epoch, until you choose Continue"},
     )
-    assert post("continue", trial=1) == (200, {"said": "trial 1 continues"})
-    assert post("end", trial=1) == (200, {"said": "trial 1 ends after the epoch under way"})
+    assert post("continue", trial=1) == (200, {"said": "Trial 1 continues"})
+    assert post("end", trial=1) == (200, {"said": "Trial 1 ends after its present epoch"})
     assert trial.report(0.5, seconds=1.0).reason == "stopped by you, on the search's page"
     trial.finish()
     assert post("end", trial=1) == (400, {"error": "trial 1 has ended (stopped), so it cannot stop"})
     assert post("extend", limits={"trials": 7}) == (
         200,
-        {"said": "the budget is trials 7 now; nobody trains now: run its program again"},
+        {"said": "The budget is trials 7 now; no process trains now: start its program again"},
     )
     study.sync()
     assert study.history.wishes.extended(study.budget).trials == 7
@@ -294,12 +295,12 @@ def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
 @pytest.mark.parametrize(
     ("action", "body", "status", "word"),
     [
-        ("end", b"{}", 400, "the number of a trial"),
+        ("end", b"{}", 400, "has no trial"),
         ("end", b'{"trial": 99}', 400, "there is no trial 99"),
         ("extend", b'{"limits": {"trials": 1}}', 400, "no limit is raised"),
         ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
-        ("enqueue", b"[" * 90_000, 400, "an object in JSON"),
+        ("enqueue", b"[" * 90_000, 400, "not a JSON object"),
     ],
 )
 def test_what_cannot_be_done_is_answered_in_words(served, action, body, status, word):
