@@ -53,8 +53,9 @@ def values_of(t: TrialRecord, problem: Problem) -> str:
 def ranked_by(history: History, best: Best) -> str:
     """Return the metric of the best trial's value."""
     goal, t = history.problem.goal, history.trial(best.trial)
-    ranked = goal.rank_by is not None and t.complete and math.isfinite(t.latest(goal.rank_by))
-    return goal.rank_by if ranked and goal.rank_by else goal.metric
+    if goal.rank_by is None or not t.complete or math.isnan(t.results(history.problem)[goal.rank_by]):
+        return goal.metric
+    return goal.rank_by
 
 
 def lead_of(history: History) -> str | None:
