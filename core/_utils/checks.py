@@ -110,7 +110,8 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
             hint = ". Give one of them"
         raise InvalidInput(f"{what} must be one number; got {described}{hint}") from None
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
-        allowed = "above 0. Epochs count from 1: omit it, or add 1" if positive else "0 or more"
+        omit = "omit it, or add 1" if what == "epoch" else "add 1"
+        allowed = f"above 0. The first {what} is 1: {omit}" if positive else "0 or more"
         raise InvalidInput(f"{what}={value!r}: use a finite number, {allowed}")
     return min(number, LARGEST) if positive is None else number
 

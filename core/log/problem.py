@@ -512,17 +512,17 @@ class Problem(KnowsArguments):
                 f" Or, if it does not change, use Constraint({changing[0].metric!r}, ..., changes=False)"
             )
         pythonic(self)
-        full, least = self.max_epochs, self.min_epochs
+        full, least, length = self.max_epochs, self.min_epochs, length_argument(self.unit)
         if full is not None and (isinstance(full, bool) or not isinstance(full, int) or full < 1):
-            raise InvalidInput(f"max_epochs must be a whole number of at least 1, or None; got {full!r}")
+            raise InvalidInput(f"{length} must be a whole number of at least 1, or None; got {full!r}")
         if full is not None and full > MOST_EPOCHS:
-            raise InvalidInput("max_epochs is above 10**12. Omit it for no limit.")
+            raise InvalidInput(f"{length} is above 10**12. Omit it for no limit.")
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             raise InvalidInput(f"min_epochs must be a whole number of at least 0; got {least!r}")
         if full is not None and least > full:
             raise InvalidInput(
-                f"min_epochs={least} is above max_epochs={full}, the length of a full training. Lower min_epochs, "
-                "or raise max_epochs."
+                f"min_epochs={least} is above {length}={full}, the length of a full training. Lower min_epochs, "
+                f"or raise {length}."
             )
         if not isinstance(self.unit, str) or not _UNIT.fullmatch(self.unit):
             raise InvalidInput(
@@ -562,9 +562,8 @@ class Problem(KnowsArguments):
         See haltune.log.points.
         """
         every, goal = self.every or 1.0, self.goal
-        unit = "report" if self.every is None and self.unit != "epoch" else self.unit  # until the distance is measured
         plain = goal.smooth is None and goal.rank_by is None
-        if self.grid is not None or (every == 1.0 and plain and unit == self.unit):
+        if self.grid is not None or (every == 1.0 and plain):
             return self
         seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))
@@ -572,7 +571,6 @@ class Problem(KnowsArguments):
         return replace(
             self,
             goal=seen,
-            unit=unit,
             max_epochs=grid.last,
             min_epochs=min(least, grid.last or least),
             judge_every=None,

@@ -35,7 +35,7 @@ from haltune.log.events import (
 )  # fmt: skip
 from haltune.log.history import History
 from haltune.log.policy import Policy
-from haltune.log.problem import Budget, Problem
+from haltune.log.problem import Budget, Problem, length_argument
 from haltune.old_names import differences, renamed
 
 from .base import Store
@@ -78,7 +78,7 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
         with suppress(StudyMismatch):  # the given space lacks a part of the first recorded one
             widens(store, name, given, recorded_problem(first))
             return first
-    found = differences(first.problem, created.problem) + found
+    found = differences(_as_given(first.problem), _as_given(created.problem)) + found
     if (length := _length_of_nothing(store, name)) and store.replace(name, created, length):
         _log.info(
             "the study %r in %s is created again, because it had no report: %s",
@@ -126,6 +126,13 @@ def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
     space = problem.get("space")
     named = space.get("constraints") if isinstance(space, Mapping) else space
     return {**problem, "space": named, "start": None}
+
+
+def _as_given(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a problem by the names of the arguments of Study; a log omits the unit of epochs."""
+    unit = problem.get("unit", "epoch")
+    length = "max_epochs" if problem.get("max_epochs") is None else length_argument(unit)
+    return {length if k == "max_epochs" else k: v for k, v in problem.items()} | {"unit": unit}
 
 
 def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:

@@ -122,6 +122,7 @@ def _refuse_a_name(policy: Any) -> None:
 
 def _goal(given: Any, says: bool) -> Goal:
     if isinstance(given, Maximize | Minimize):
+        _doubt_direction(given, says)
         return given
     if isinstance(given, str):
         goal = guessed_goal(given)
@@ -143,6 +144,22 @@ def _goal(given: Any, says: bool) -> Goal:
         f"The goal is {given!r}. Give the name of a metric, such as 'val_acc', or Maximize('...') or Minimize('...'), "
         "or a list of several."
     )
+
+
+def _doubt_direction(goal: Goal, says: bool) -> None:
+    """Warn if the name of rank_by= says that it is better in the other direction than the goal."""
+    try:
+        named = guessed_goal(goal.rank_by or goal.metric)
+    except InvalidInput:
+        return
+    if goal.rank_by is not None and named.sign != goal.sign:
+        order = "smallest" if goal.sign < 0 else "largest"
+        warn(
+            f"{goal!r} ranks the {order} {goal.rank_by} first; by its name, the opposite is better. rank_by= needs a "
+            "metric that is better in the same direction as the goal, such as the loss of the evaluation, or report "
+            f"the negative of {goal.rank_by} under another name.",
+            aloud=says,
+        )
 
 
 def guessed_goal(metric: str) -> Goal:

@@ -52,8 +52,10 @@ def values_of(t: TrialRecord, problem: Problem) -> str:
 
 def ranked_by(history: History, best: Best) -> str:
     """Return the metric of the best trial's value."""
-    goal = history.problem.goal
-    return goal.rank_by if goal.rank_by is not None and history.trial(best.trial).complete else goal.metric
+    goal, t = history.problem.goal, history.trial(best.trial)
+    if goal.rank_by is None or not t.complete or math.isnan(t.results(history.problem)[goal.rank_by]):
+        return goal.metric
+    return goal.rank_by
 
 
 def lead_of(history: History) -> str | None:

@@ -29,7 +29,7 @@ from haltune.log.decisions import Action, Finish, Verdict, Wait
 from haltune.log.events import OVER, Event, Status, from_json, plain, to_json, verdict_from_json, verdict_to_json
 from haltune.log.history import History
 from haltune.log.policy import Fold, Wrapper
-from haltune.log.problem import Budget, Problem
+from haltune.log.problem import Budget, Problem, position_argument
 from haltune.log.records import TrialRecord
 from haltune.ranks import Follower, Leader, Line, error_from_json, joined, same
 from haltune.store.base import Conflict, Release, Store, retry
@@ -545,8 +545,13 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
     elif status is Status.INTERRUPTED:
         _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(record, attempt))
     elif status is None and record.error == _SILENT:
+        unit, most = replica.problem.unit, replica.problem.max_epochs
+        often = "(value) after every epoch"
+        if unit != "epoch":
+            often = f"(value, {position_argument(unit)}) every few {replica.problem.units}"
+            often += f", the last one at {unit} {numeral(most)}" if most is not None else ""
         text = (
-            f"Trial {attempt.id} ended without one report. Call trial.report(value) after every epoch, call "
+            f"Trial {attempt.id} ended without one report. Call trial.report{often}, call "
             "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to the trainer. With "
             "fast_dev_run nothing is reported. A script of `haltune run` must report to haltune.current_trial()."
         )
@@ -558,8 +563,15 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
 
 
 def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
-    """Warn of a goal in percent whose values look like shares, and of a loop that ended after its first report."""
+    """Warn of percent that look like shares, of a full training without a rank, and of a loop of one report."""
     goal, values, horizon = replica.problem.goal, ended.values, replica.problem.max_epochs
+    if goal.rank_by is not None and goal.rank_by not in ended.metrics:
+        replica.warn_once(
+            f"Trial {ended.id} ended without a report of {goal.rank_by!r}, so it has no rank among the full trainings "
+            f"(rank_by={goal.rank_by!r}). Report it at the end, trial.report({{{goal.metric!r}: ..., "
+            f"{goal.rank_by!r}: ...}}), or omit rank_by=.",
+            about="no rank",
+        )
     if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
         replica.warn_once(
             f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, but the goal's bounds are (0, 100). "

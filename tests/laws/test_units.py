@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, problem
 
-from haltune import Budget, Problem, Study, Trial, report
+from haltune import Budget, Float, Problem, Study, Trial, report
 from haltune.display import numeral
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import JudgedEvery, Reported
 from haltune.log.policy import Fold
 from haltune.log.problem import Grid
@@ -127,6 +128,36 @@ def test_the_second_report_corrects_a_late_first_one() -> None:
     assert isinstance(trial, Trial)
     assert [trial.report(0.1, step=n).action.value for n in (300, 350, 400, 450)] == ["continue"] * 4
     assert [e.every for e in study.events() if isinstance(e, JudgedEvery)] == [300.0, 50.0]
+
+
+def test_the_first_report_at_step_1_leaves_the_words_in_steps(caplog: pytest.LogCaptureFixture) -> None:
+    study = Study({"lr": Float(1e-3, 1.0)}, "loss", max_steps=1000, budget="3 trials", seed=0)
+    with caplog.at_level("INFO", "haltune"):
+        for trial in study:
+            for step in (1, 56, 83, 140, 300, 620, 1000):
+                if trial.report(1 / step, step=step).stops:
+                    break
+    text = "\n".join(caplog.messages)
+    assert "its first report shows when trials are compared" in caplog.messages[1]
+    assert re.search(r"after \d+ steps", text)
+    assert not re.search(r"after \d+ reports?|to \d+ reports|from report", text)
+
+
+def test_a_log_opened_in_another_unit_or_length_is_refused_by_the_names_of_the_arguments(tmp_path: Path) -> None:
+    def opened(**length: int) -> Study:
+        return Study(
+            {"lr": Float(1e-3, 1.0)}, "loss", tmp_path / "s.db", budget="2 trials", seed=0, verbose=0, **length
+        )
+
+    trial = opened(max_steps=100).ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5, step=10)
+    with pytest.raises(StudyMismatch, match="max_steps: recorded 100, given 200"):
+        opened(max_steps=200)
+    with pytest.raises(StudyMismatch, match="unit: recorded 'step', given 'epoch'"):
+        opened(max_epochs=100)
+    with pytest.raises(InvalidInput, match=r"^step=0: .* above 0\. The first step is 1: add 1"):
+        trial.report(0.5, step=0)
 
 
 def test_studies_in_epochs_have_one_judged_report_an_epoch() -> None:

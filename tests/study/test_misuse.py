@@ -55,6 +55,8 @@ def said(caplog: Any, part: str) -> list[str]:
         ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is above max_epochs=3.*Lower"),
         ((X, "acc"), {"max_epochs": 10**400}, r"^max_epochs is above 10\*\*12"),
         ((X, "acc"), {"max_epochs": 3.0}, "max_epochs must be a whole number"),
+        ((X, "acc"), {"max_steps": "2000"}, "^max_steps must be a whole number"),
+        ((X, "acc"), {"max_tokens": 3, "min_epochs": 4}, "min_epochs=4 is above max_tokens=3.*raise max_tokens"),
         ((X, "acc"), {"max_epochs": 3, "budget": 20}, "has no unit.*'20 trials'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "limits time twice"),
         ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "Perhaps you mean 'trials'"),

@@ -113,7 +113,7 @@ def test_one_number_in_any_wrapping_is_taken(world: World, value: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"epoch": 0}, "Epochs count from 1"), ({"epoch": math.nan}, "epoch"), ({"seconds": -1}, "0 or more"),
+        ({"epoch": 0}, "The first epoch is 1: omit it"), ({"epoch": math.nan}, "epoch"), ({"seconds": -1}, "0 or more"),
         ({"validation": -1}, "validation"), ({"cost": math.inf}, "cost"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from worlds import problem
 
 from haltune import Maximize, Minimize, Problem, Study, Trial
-from haltune.errors import InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.problem import smoothed
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch
 from haltune.store.memory import MemoryStore
+from haltune.study.messages import standing_line
 from haltune.study.replay import replay
 
 SPACE = problem().space
@@ -120,6 +122,24 @@ def test_messages_name_the_metric_that_ranks_and_none_that_was_not_measured(capl
     assert "nan" not in text
     assert "at epoch 1 of 2: train_loss" in text  # one was cut before it was measured
     assert "best eval_loss 3.5 (trial" in text.splitlines()[-1]
+
+
+def test_a_full_training_without_the_metric_that_ranks_is_warned_of_and_named_by_its_own_metric() -> None:
+    goal = Minimize("loss", rank_by="eval_loss")
+    study = Study({"lr": SPACE.parameters["lr"]}, goal, max_steps=20, policy=RandomSearch(), budget="1 trial")
+    with pytest.warns(HaltuneWarning, match=r"Trial 0 ended without a report of 'eval_loss'.*or omit rank_by="):
+        for trial in study:
+            for step in (10, 20):
+                trial.report({"loss": 1 / step}, step=step)
+    assert "best loss 0.05" in standing_line(study.history, study.budget, over=True)
+
+
+@pytest.mark.parametrize(("rank_by", "warns"), [("val_acc", True), ("eval_loss", False), ("score", False)])
+def test_a_metric_that_ranks_in_the_other_direction_by_its_name_is_warned_of(rank_by: str, warns: bool) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Study(SPACE, Minimize("loss", rank_by=rank_by), max_steps=20)
+    assert ["by its name, the opposite is better" in str(w.message) for w in seen] == [True] * warns
 
 
 def test_several_goals_take_neither() -> None:

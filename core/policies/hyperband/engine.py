@@ -282,7 +282,9 @@ class Halving(ABC):
 
     def first_compared(self, bracket: Bracket, rung: int, history: History) -> str:
         """Explain when a new trial is first compared: at the rung, if its bracket has a later one."""
-        if self.horizon == 1 and not history.reports:  # the first report may show that there are more points
+        problem = self.problem
+        unknown = self.horizon == 1 or (problem.unit != "epoch" and problem.every is None)
+        if unknown and not history.reports:  # the first report shows how far apart the points are
             return "its first report shows when trials are compared"
         if rung >= len(bracket.rungs) - 1:
             return "compared with other trials only at the end"
