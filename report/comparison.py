@@ -105,11 +105,11 @@ def _read(studies: Sequence[StudyView]) -> list[_Study]:
             raise InvalidInput(f"Study {s.label!r} has several goals. Only studies with one goal can be compared.")
     goals = {s.label: (s.facts.problem.goal.metric, s.facts.problem.goal.sign) for s in found}
     if len(set(goals.values())) > 1:
-        told = "; ".join(
+        listing = "; ".join(
             f"{label}: {'highest' if sign > 0 else 'lowest'} {name}" for label, (name, sign) in goals.items()
         )
         raise InvalidInput(
-            f"The studies have different goals ({told}). Compare studies with the same metric and direction."
+            f"The studies have different goals ({listing}). Compare studies with the same metric and direction."
         )
     return found
 
@@ -117,23 +117,23 @@ def _read(studies: Sequence[StudyView]) -> list[_Study]:
 def _differences(found: list[_Study]) -> str:
     """Return a sentence on the differences that make best values hard to compare; "" without differences."""
     problems = [s.facts.problem for s in found]
-    told = []
+    parts = []
     if len({p.unit for p in problems}) > 1:
-        told.append(f"the unit ({', '.join(sorted({p.units for p in problems}))})")
+        parts.append(f"the unit ({', '.join(sorted({p.units for p in problems}))})")
     elif len(most := {p.max_epochs for p in problems}) > 1:
-        told.append(f"the {problems[0].units} of a full training ({', '.join(sorted(map(str, most)))})")
+        parts.append(f"the {problems[0].units} of a full training ({', '.join(sorted(map(str, most)))})")
     if len({repr(dict(p.space.parameters)) for p in problems}) > 1:
-        told.append("the search space")
+        parts.append("the search space")
     if len({p.goal.of for p in problems}) > 1:
-        told.append("the value that counts for a trial (last or best)")
-    return f"The studies differ in {' and in '.join(told)}." if told else ""
+        parts.append("the value that counts for a trial (last or best)")
+    return f"The studies differ in {' and in '.join(parts)}." if parts else ""
 
 
 _Cells = list[tuple[str, str]]  # (column, HTML)
 
 
 def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
-    told = []
+    rows = []
     for s in found:
         facts, best = s.facts, s.facts.best
         cells = [
@@ -145,18 +145,18 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
             ("time", duration(facts.seconds) if facts.seconds >= MEANS else ""),
             ("policy", escaped(clipped(s.policy, 200))),
         ]
-        told.append((s, cells))
-    return told
+        rows.append((s, cells))
+    return rows
 
 
 def _configurations(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
-    rows = [(s, s.facts.best.config) for s in found if s.facts.best]
-    names = dict.fromkeys(name for _, config in rows for name in config)
-    told: list[tuple[_Study, _Cells]] = []
-    for s, config in rows:
+    known = [(s, s.facts.best.config) for s in found if s.facts.best]
+    names = dict.fromkeys(name for _, config in known for name in config)
+    rows: list[tuple[_Study, _Cells]] = []
+    for s, config in known:
         cells = [(name, escaped(clipped(short(config[name]), 200)) if name in config else "") for name in names]
-        told.append((s, [*cells, ("", copied(config))]))
-    return told
+        rows.append((s, [*cells, ("", copied(config))]))
+    return rows
 
 
 def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) -> str:
@@ -192,11 +192,11 @@ def _progress(found: list[_Study]) -> Spec:
         costs: list[Cost] = [*steps, Cost(epochs=end.epochs, seconds=end.now - end.begun, cost=end.cost)]
         for into, (_, _, at) in zip(xs, views, strict=True):
             into.append([at(c) for c in costs])
-        told = [f"trial {b.trial}, after {s.facts.problem.amount(b.epochs)}, {duration(b.seconds)}" for b in steps]
+        hover = [f"trial {b.trial}, after {s.facts.problem.amount(b.epochs)}, {duration(b.seconds)}" for b in steps]
         lines.append({
             "type": "scatter", "mode": "lines", "name": plotly_text(s.label), "x": xs[0][-1],
             "y": [b.value for b in [*steps, steps[-1]]], "line": {**s.line, "shape": "hv"},
-            "meta": [plotly_text(goal.metric), plotly_text(s.label)], "customdata": [*told, *told[-1:]],
+            "meta": [plotly_text(goal.metric), plotly_text(s.label)], "customdata": [*hover, *hover[-1:]],
             "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
         })  # fmt: skip
     buttons = [

@@ -148,11 +148,13 @@ def _goal(given: Any, says: bool) -> Goal:
 
 def _doubt_direction(goal: Goal, says: bool) -> None:
     """Warn if the name of rank_by= says that it is better in the other direction than the goal."""
+    if goal.rank_by is None:
+        return
     try:
-        named = guessed_goal(goal.rank_by or goal.metric)
+        named = guessed_goal(goal.rank_by)
     except InvalidInput:
         return
-    if goal.rank_by is not None and named.sign != goal.sign:
+    if named.sign != goal.sign:
         order = "smallest" if goal.sign < 0 else "largest"
         warn(
             f"{goal!r} ranks the {order} {goal.rank_by} first; by its name, the opposite is better. rank_by= needs a "
