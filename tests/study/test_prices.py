@@ -30,6 +30,11 @@ def asked(study: Study) -> Trial:
     return trial
 
 
+def deciding(study: Study) -> list[float]:
+    """Hours of the decisions that started or resumed attempts, in order: they take real time, and are paid for."""
+    return [e.deciding / HOUR for e in study.events() if isinstance(e, Started | Resumed)]
+
+
 def test_a_search_pays_each_worker_its_own_price_and_others_that_of_the_budget() -> None:
     clock = Clock()
     store = MemoryStore(clock)
@@ -39,13 +44,15 @@ def test_a_search_pays_each_worker_its_own_price_and_others_that_of_the_budget()
     for trial in trials:
         trial.report(0.5, seconds=HOUR)
     workers[0].sync()
-    assert workers[0].spent.money(4.0) == pytest.approx(1.0 + 0.0 + 4.0)
+    first, _, third = deciding(workers[0])
+    decisions = 1.0 * first + 4.0 * third
+    assert workers[0].spent.money(4.0) == pytest.approx(1.0 + 0.0 + 4.0 + decisions)
     clock.now += HOUR
     for trial in trials:
         trial.report(0.6, seconds=HOUR)
     trials[1].finish()
     workers[0].sync()
-    assert workers[0].spent.money(4.0) == pytest.approx(2 * (1.0 + 0.0 + 4.0))
+    assert workers[0].spent.money(4.0) == pytest.approx(2 * (1.0 + 0.0 + 4.0) + decisions)
 
 
 def test_a_trial_that_another_worker_resumes_costs_what_each_of_them_costs() -> None:
@@ -61,7 +68,8 @@ def test_a_trial_that_another_worker_resumes_costs_what_each_of_them_costs() -> 
     clock.now += HOUR / 2
     again.report(0.5, epoch=2, seconds=HOUR / 2)
     expensive.sync()
-    assert expensive.spent.money(None) == pytest.approx(1.0 + 5.0)
+    first, second = deciding(expensive)
+    assert expensive.spent.money(None) == pytest.approx(1.0 * (1.0 + first) + 10.0 * (0.5 + second))
     prices = [e.price for e in expensive.events() if isinstance(e, Started | Resumed)]
     assert prices == [1.0, 10.0]
 
