@@ -74,7 +74,7 @@ class Trial(Attempt, KnowsAttributes):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
-        self._signals = AroundTrial(not session.launched)
+        self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     if not TYPE_CHECKING:
 
