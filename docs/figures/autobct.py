@@ -1,4 +1,4 @@
-"""What going on is worth, training by training, until the last configuration is expected to score as much.
+"""The value of continuing, after each training, until the expected score of the last configuration reaches it.
 
 python docs/figures/autobct.py
 """
@@ -12,7 +12,7 @@ from haltune.policies import AutoBCT
 
 
 def value(config):
-    """One top."""
+    """One optimum."""
     return 0.9 - 0.8 * (config["size"] - 0.55) ** 2
 
 
@@ -34,10 +34,10 @@ trained = [event.trial for event in begun] + [len(study.trials)]
 print(len(study.trials), "trainings:", study.outcome.reason)
 
 sheet = Sheet(
-    "autobct", "Left: the belief about the score at the end. Right: what going on is worth, until it pays no more."
+    "autobct", "Left: the predicted score at the end. Right: the value of continuing, until it is not worth its cost."
 )
 left = sheet.panel(56, 310, (0, 1), (0.5, 1.0))
-left.axes("What is believed at the end", "size", "val_acc", (0, 0.5, 1), (0.5, 0.7, 0.9))
+left.axes("Predicted score at the end", "size", "val_acc", (0, 0.5, 1), (0.5, 0.7, 0.9))
 order = np.argsort(ended.controls.points[:, 0])
 x, mean = ended.controls.points[order, 0], ended.x.m[order, 0]
 sd = np.sqrt(np.diag(ended.x.c))[order]
@@ -49,7 +49,7 @@ left.dots([t.config["size"] for t in study.trials], [t.values[-1] for t in study
 low, high = min(map(float, [*going, *last])) - 0.03, max(map(float, [*going, *last])) + 0.03
 right = sheet.panel(430, 310, (trained[0] - 0.2, trained[-1] + 0.2), (low, high))
 right.axes(
-    "Going on, or keeping the last",
+    "Continue, or keep the last",
     "trainings done",
     "score from 0 to 1",
     trained,
@@ -60,6 +60,6 @@ right.line(trained, going, "one", 2)
 right.dots(trained, going, "one")
 right.line(trained, last, "two", 2)
 right.dots(trained, last, "two")
-right.note(trained[0], going[0], "value of going on", "one", dy=-10)
+right.note(trained[0], going[0], "value of continuing", "one", dy=-10)
 right.note(trained[-1], min(last) + 0.1, "score of the last", "two", "end")
 sheet.write()

@@ -1,4 +1,4 @@
-"""The decisions of one solution of BO-BOS's stopping problem, over epochs and mean errors, and two runs on their way.
+"""Decisions of one solution of BO-BOS's stopping problem, over epochs and mean errors, and two trials.
 
 python docs/figures/bobos.py
 """
@@ -26,10 +26,10 @@ def stopped(curve):
 
 
 sheet = Sheet(
-    "bobos", "Left: simulated curves after epoch 8. Right: where the mean error stops a run, lets it go on, or wins."
+    "bobos", "Left: simulated curves after epoch 8. Right: the mean errors at which a trial stops, continues or wins."
 )
 left = sheet.panel(56, 310, (0, HORIZON), (0, 0.6))
-left.axes("What the curve may become", "epochs", "error", (0, 10, 20, 30, 40, 50), (0, 0.2, 0.4, 0.6))
+left.axes("Simulated curves", "epochs", "error", (0, 10, 20, 30, 40, 50), (0, 0.2, 0.4, 0.6))
 for curve in curves[:30]:
     left.line(epochs[FIRST - 1 :], curve[FIRST - 1 :], "one", 1, opacity=0.45)
 left.line(epochs[:FIRST], seen, "ink", 2.5)
@@ -38,7 +38,7 @@ left.note(1, INCUMBENT, "to beat", "two", dy=15)
 
 LOW, HIGH = 0.2, 0.55
 right = sheet.panel(430, 310, (0, HORIZON), (LOW, HIGH))
-right.axes("The decisions", "epochs", "mean error of epochs 1 to n", (0, 10, 20, 30, 40, 50), (0.2, 0.3, 0.4, 0.5))
+right.axes("Decisions", "epochs", "mean error of epochs 1 to n", (0, 10, 20, 30, 40, 50), (0.2, 0.3, 0.4, 0.5))
 for row in range(1, len(table.decided)):
     n, width = FIRST + row, 1 / float(table.grids.scale[row])
     decided = np.where(table.visits[row] > table.min_visits, table.decided[row], 0)

@@ -1,4 +1,4 @@
-"""What the default search learns of two trainings: one whose first epochs rank runs, one whose order turns.
+"""What the default search learns from two tasks: one whose first epochs predict the order, one whose order changes.
 
 python docs/figures/default.py
 """
@@ -43,10 +43,10 @@ def search(curve):
 
 
 sheet = Sheet(
-    "default", "Left and middle: curves of two searches. Right: how much each rung is believed to tell of the end."
+    "default", "Left and middle: curves of two searches. Right: rank correlation of each rung with the final value."
 )
 found = []
-for curve, place, title, name in ((early, 46, "Early epochs tell", "one"), (late, 292, "The order turns", "two")):
+for curve, place, title, name in ((early, 46, "Early epochs predict", "one"), (late, 292, "The order changes", "two")):
     study, kernel = search(curve)
     found.append((kernel, name, title))
     panel = sheet.panel(place, 190, (1, EPOCHS), (0, 0.9), log_x=True)
@@ -65,7 +65,7 @@ for curve, place, title, name in ((early, 46, "Early epochs tell", "one"), (late
         kernel.correlations.round(2),
     )
 right = sheet.panel(546, 200, (1, EPOCHS), (0, 1), log_x=True)
-right.axes("What rungs tell of the end", "rung, epochs", "correlation", (1, 3, 9, 27, 81), (0, 0.5, 1))
+right.axes("Correlation with the end", "rung, epochs", "correlation", (1, 3, 9, 27, 81), (0, 0.5, 1))
 for kernel, name, _ in found:
     right.line(kernel.stages.epochs, kernel.correlations, name, 2)
     right.dots(kernel.stages.epochs, kernel.correlations, name)

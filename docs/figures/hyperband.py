@@ -22,10 +22,12 @@ def train(trial):
         loop.report(best * (1 - math.exp(-epoch / slow)) ** 0.5)
 
 
-sheet = Sheet("hyperband", "Left: the numbers of runs in the five brackets of Hyperband. Right: curves of one bracket.")
+sheet = Sheet(
+    "hyperband", "Left: the numbers of trials in the five brackets of Hyperband. Right: curves of one bracket."
+)
 left = sheet.panel(56, 290, (1, EPOCHS), (1, 100), log_x=True, log_y=True)
 left.axes(
-    "Five brackets of about the same cost", "epochs", "runs that train so far", (1, 3, 9, 27, 81), (1, 3, 10, 30, 100)
+    "Five brackets of about the same cost", "epochs", "trials that train so far", (1, 3, 9, 27, 81), (1, 3, 10, 30, 100)
 )
 for bracket, name in zip(Hyperband().table(EPOCHS).brackets, ("one", "two", "three", "four", "ink"), strict=True):
     epochs, runs = [rung.resource for rung in bracket.rungs], [rung.n for rung in bracket.rungs]
@@ -38,7 +40,7 @@ study = Study(
 )
 study.optimize(train)
 right = sheet.panel(430, 310, (1, EPOCHS), (0, 0.9), log_x=True)
-right.axes("The bracket s = 3 at work", "epochs", "value", (1, 3, 9, 27, 81), (0, 0.3, 0.6, 0.9))
+right.axes("Curves of the bracket s = 3", "epochs", "value", (1, 3, 9, 27, 81), (0, 0.3, 0.6, 0.9))
 for trial in study.trials:
     full = trial.epoch == EPOCHS
     right.line(trial.epochs, trial.values, "two" if full else "quiet", 2 if full else 1, opacity=1 if full else 0.6)

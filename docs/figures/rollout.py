@@ -1,4 +1,4 @@
-"""The best so far against what was spent: expected improvement, the same per cost, and planning with what is left.
+"""The best value over the cost spent: expected improvement, the same per cost, and planning with the remaining budget.
 
 python docs/figures/rollout.py     Minutes: 3 policies, 10 searches of each.
 """

@@ -1,4 +1,4 @@
-"""What a run may still become, seen from its own curve and from the runs beside it: a plateau that others left, too.
+"""Simulated curves of a trial, from its own curve and from reference curves: a plateau that other trials left.
 
 python docs/figures/stopping.py
 """
@@ -24,10 +24,10 @@ def error(level, drop, jitter=0.004):
 others = [error(level, 30) for level in (0.06, 0.08, 0.1, 0.11, 0.13, 0.16, 0.2, 0.25)]
 run = error(0.07, 30)[:NOW]
 settings = OptimalStopping()
-sheet = Sheet("stopping", "What a run may still become, without and with the runs beside it.")
+sheet = Sheet("stopping", "Simulated curves of a trial, without and with reference curves.")
 for beside, left, title in (
     (None, 56, "From its own 12 epochs"),
-    (ReferenceCurves.of(others, HORIZON), 430, "With 8 runs beside it"),
+    (ReferenceCurves.of(others, HORIZON), 430, "With 8 reference curves"),
 ):
     panel = sheet.panel(left, 310, (0, HORIZON), (0, 0.6))
     panel.axes(title, "epochs", "error", (0, 10, 20, 30, 40, 50), (0, 0.2, 0.4, 0.6))

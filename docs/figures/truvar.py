@@ -21,7 +21,7 @@ def value(config):
 
 
 sheet = Sheet(
-    "truvar", "The belief, the threshold, and what is settled above and below it, after 6 and 16 observations."
+    "truvar", "The prediction, the threshold, and what is settled above and below it, after 6 and 16 observations."
 )
 for count, left in ((6, 56), (16, 430)):
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("val_acc", bounds=(0, 1)), max_epochs=1)
