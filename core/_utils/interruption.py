@@ -1,9 +1,9 @@
-"""Ctrl-C, SIGTERM and SIGUSR1 that wait until an epoch is trained and saved; a second one ends at once.
+"""Ctrl-C, SIGTERM and SIGUSR1 that wait until a training can end and is saved; a second one ends it at once.
 
 A callback or a TrainingLoop uses `Interruption`, `with trial:` uses `AroundTrial`, often one within the other.
 SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process: not if somebody handles it.
 After the save the program ends with 128 + the signal's number: 143 for SIGTERM, 138 for SIGUSR1.
-HALTUNE_GRACE: seconds from the signal to the kill. Before they are over an epoch that is not finished is given up.
+HALTUNE_GRACE: seconds from the signal to the kill. Before they are over a training that is not yet saved is given up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Interruption:
     patient: a second one waits, too, where nothing can be raised in the loop.
     """
 
-    _finishing = "the epoch is finished and saved"
+    _finishing = "training ends after the next save"
 
     def __init__(self, bears: bool = True, loop: CodeType | None = None, patient: bool = False) -> None:
         self._bears, self._loop, self._patient, self._process = bears, loop, patient, os.getpid()
@@ -83,7 +83,7 @@ class Interruption:
                 if isinstance(forgotten, Interruption) and not isinstance(forgotten, AroundTrial):
                     handler = forgotten._before[number]
                     signal.signal(number, handler)
-                if handler not in (signal.SIG_IGN, None) and self._takes(number, handler):
+                if handler not in (signal.SIG_IGN, None, self._hear) and self._takes(number, handler):
                     self._before[number] = handler
                     signal.signal(number, self._hear)
         return self
@@ -122,7 +122,7 @@ class Interruption:
             if self._number:
                 why = f"{_GRACE}={self._grace:g} is nearly over" if self._late else f"{named(number)} received again"
                 with suppress(RuntimeError):  # it came in the middle of another line
-                    _log.warning("%s: training ends at once, and this epoch is not saved", why)
+                    _log.warning("%s: training ends at once, without a save", why)
             self._number = 0  # it waits no longer
             self._restore()
             self._leave(number, frame)
@@ -133,7 +133,7 @@ class Interruption:
                 self._timer.daemon = True
                 self._timer.start()
             with suppress(RuntimeError):  # it came in the middle of another line
-                _log.warning("%s received: %s; a second one ends at once", named(number), self._finishing)
+                _log.warning("%s received: %s; a second signal ends it at once", named(number), self._finishing)
 
     def _trains(self, frame: FrameType | None) -> bool:
         """False when the function that trains has been left by an exception."""
@@ -176,8 +176,12 @@ class AroundTrial(Interruption):
     Ctrl-C, which is an exception without this, stays as it is.
     """
 
-    _finishing = "the epoch is finished"
     counts = False
+
+    def __init__(self, bears: bool, unit: str) -> None:
+        """unit: what `epochs` counts."""
+        super().__init__(bears)
+        self._finishing = f"training ends after this {unit}"
 
     def _takes(self, number: int, handler: Any) -> bool:
         return number != signal.SIGINT and _is_free(number, handler)

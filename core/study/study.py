@@ -319,21 +319,34 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         return self
 
     @answering
-    def tell(self, trial: Trial, value: float | Mapping[str, float], epoch: float | None = None) -> Verdict:
+    def tell(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        position: float | None = None,
+        *,
+        epoch: float | None = None,
+        step: float | None = None,
+        tokens: float | None = None,
+    ) -> Verdict:
         """Report a value of a trial that `ask` returned; for programs with their own loop.
 
         Args:
             trial: The trial that `ask` returned.
-            value: The goal's metric, or several metrics by name, as in `trial.report`. Without `epoch` it is the value
-                of the full training, and the trial is finished.
-            epoch: The epoch that has this value, from 1. If the verdict does not stop the trial, continue it; end it
-                with trial.finish(). Default: None, the last epoch.
+            value: The goal's metric, or several metrics by name, as in `trial.report`. Without a position it is the
+                value of the full training, and the trial is finished.
+            position: The epoch that has this value, from 1, or the position in the study's unit. If the verdict does
+                not stop the trial, continue it; end it with trial.finish(). Default: None, the last one.
+            epoch: The position, in a study that counts epochs only. Default: None.
+            step: The position, in a study that counts steps only. Default: None.
+            tokens: The position, in a study that counts tokens only. Default: None.
 
         Returns:
             The verdict: `verdict.stops`, and its reason.
 
         Raises:
-            InvalidInput: If this is not a trial of this study, not a number, or an epoch beyond max_epochs.
+            InvalidInput: If this is not a trial of this study, not a number, or if the position is beyond a full
+                training or in another unit than the study's.
             StoreError: If the log cannot be written.
 
         Example:
@@ -354,8 +367,9 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 f"Trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
                 f"{mine.name!r} in {mine.store.address()}. Call tell() on the study whose ask() returned the trial."
             )
-        verdict = trial.report(value, trial._horizon if epoch is None else epoch)
-        if epoch is None:
+        whole = all(given is None for given in (position, epoch, step, tokens))
+        verdict = trial.report(value, trial._horizon if whole else position, epoch=epoch, step=step, tokens=tokens)
+        if whole:
             trial.finish()
         return verdict
 

@@ -74,7 +74,7 @@ class Trial(Attempt, KnowsAttributes):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
-        self._signals = AroundTrial(not session.launched)
+        self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     if not TYPE_CHECKING:
 
@@ -120,9 +120,10 @@ class Trial(Attempt, KnowsAttributes):
     def report(
         self,
         value: float | Mapping[str, float],
-        epoch: float | None = None,
+        position: float | None = None,
         seconds: float | None = None,
         *,
+        epoch: float | None = None,
         step: float | None = None,
         tokens: float | None = None,
         validation: float | None = None,
@@ -136,11 +137,12 @@ class Trial(Attempt, KnowsAttributes):
             value: The goal's metric, in its own units; NaN and infinities are recorded too. With several goals or
                 constraints: a dict by name, {"val_acc": 0.9, "latency_ms": 12}. Constraints are required in the first
                 report only. Other names are recorded as further metrics.
-            epoch: From 1, increasing; fractional within an epoch: 0.25. In a study with another unit, the position in
-                that unit. Default: None, the next.
+            position: What the training has reached, in the study's unit: increasing, the first epoch is 1, fractional
+                within an epoch: 0.25. Default: None, the next.
             seconds: Since the last report, validation included. Default: None, measured.
-            step: The position, instead of epoch, in a study that counts steps. Default: None.
-            tokens: The position, instead of epoch, in a study that counts tokens. Default: None.
+            epoch: The position, in a study that counts epochs only. Default: None.
+            step: The position, in a study that counts steps only. Default: None.
+            tokens: The position, in a study that counts tokens only. Default: None.
             validation: Seconds spent validating, part of `seconds`. Default: None, not known.
             metrics: Further metrics of the epoch, by name. Default: None.
             cost: Cost of the epoch, in your own unit. Default: None.
@@ -160,38 +162,39 @@ class Trial(Attempt, KnowsAttributes):
             <Action.CONTINUE: 'continue'>
         """
         value, metrics = self._measures.split(value, metrics)
-        if step is not None or tokens is not None:
-            epoch = self._position(epoch, {"step": step, "token": tokens})
-        self._doubt_order(value, epoch)
+        if epoch is not None or step is not None or tokens is not None:
+            position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
+        self._doubt_order(value, position)
         value = number("value", value)
-        if self._unheard is not None and (known := self._recalled(value, epoch, self._unheard)) is not None:
+        if self._unheard is not None and (known := self._recalled(value, position, self._unheard)) is not None:
             self._unheard = None
             return known
-        epoch = self._next() if epoch is None else number(self.unit, epoch, positive=True)
-        if self._horizon is not None and epoch > self._horizon:
-            if epoch > self._horizon * (1.0 + 1e-9):
+        position = self._next() if position is None else number(self.unit, position, positive=True)
+        if self._horizon is not None and position > self._horizon:
+            if position > self._horizon * (1.0 + 1e-9):
                 raise InvalidInput(
-                    f"{self.unit}={numeral(epoch)} is beyond {length_argument(self.unit)}={self._horizon}, the full "
+                    f"{self.unit}={numeral(position)} is beyond {length_argument(self.unit)}={self._horizon}, the full "
                     f"training of this study. Let the trial end the loop: for {self.unit} in trial."
                     f"{'epochs' if self.unit == 'epoch' else 'steps'}(). If a callback reports, do not report yourself."
                 )
-            epoch = float(self._horizon)  # computed from batches, with a rounding error
+            position = float(self._horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
         paid = None if cost is None else number("cost", cost, positive=None)
-        return self._record(Report(value, epoch, took, validated, paid, metrics), judge)
+        return self._record(Report(value, position, took, validated, paid, metrics), judge)
 
-    def _position(self, epoch: float | None, given: dict[str, float | None]) -> float:
-        """Return the position given as step= or tokens=. Raises InvalidInput if the study has another unit."""
-        (unit, position), *more = [(unit, value) for unit, value in given.items() if value is not None]
-        if more or epoch is not None:
-            raise InvalidInput("trial.report() got two positions. Give one: epoch, step= or tokens=.")
+    def _position(self, position: float | None, given: dict[str, float | None]) -> float:
+        """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
+        (unit, found), *more = [(unit, value) for unit, value in given.items() if value is not None]
+        if more or position is not None:
+            raise InvalidInput("trial.report() got two positions. Give one: by its order, or epoch=, step= or tokens=.")
         if unit != self.unit:
             raise InvalidInput(
-                f"trial.report(..., {unit}{'s' * (unit == 'token')}={position!r}) in a study that counts "
-                f"{several_of(self.unit)}. Make the study with {length_argument(unit)}=, or report the {self.unit}."
+                f"trial.report(..., {unit}{'s' * (unit == 'token')}={found!r}) in a study that counts "
+                f"{several_of(self.unit)}. Write trial.report(value, {position_argument(self.unit)}), or make the "
+                f"study with {length_argument(unit)}=."
             )
-        assert position is not None
-        return position
+        assert found is not None
+        return found
 
     def _next(self) -> float:
         """Return the position of a report without one. Raises InvalidInput if it cannot be guessed."""

@@ -128,8 +128,8 @@ def test_the_log_names_the_signal_and_a_second_one_ends_at_once(number, name, tm
     assert seen[6:] == [1, 2]
     lines = [line for line in caplog.messages if "received" in line]
     assert lines == [
-        f"{name} received: the epoch is finished and saved; a second one ends at once",
-        f"{name} received again: training ends at once, and this epoch is not saved",
+        f"{name} received: training ends after the next save; a second signal ends it at once",
+        f"{name} received again: training ends at once, without a save",
     ]
 
 
@@ -162,7 +162,7 @@ def test_an_epoch_that_the_grace_is_too_short_for_is_given_up_and_the_trial_give
     assert caught.value.code == 143
     study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "search.db", seed=0, verbose=0)
     assert [(t.status, t.epoch) for t in study.trials] == [(Status.COMPLETED, 6), (Status.INTERRUPTED, 2)]
-    assert "HALTUNE_GRACE=0.1 is nearly over: training ends at once, and this epoch is not saved" in caplog.text
+    assert "HALTUNE_GRACE=0.1 is nearly over: training ends at once, without a save" in caplog.text
 
 
 def test_a_grace_that_is_no_number_is_an_error(tmp_path, monkeypatch):
@@ -277,4 +277,4 @@ def test_a_program_that_ctrl_c_ends_in_order_shows_no_traceback():
     assert done.returncode == -signal.SIGINT
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
-    assert "Ctrl-C received: the epoch is finished and saved; a second one ends at once" in done.stderr
+    assert "Ctrl-C received: training ends after the next save; a second signal ends it at once" in done.stderr

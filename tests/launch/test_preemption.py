@@ -59,7 +59,7 @@ def test_a_slurm_job_saves_at_its_notice_and_is_requeued_only_after_sigusr1(noti
 
     first = run()
     assert first.returncode == code, first.stderr
-    assert f"SIG{notice} received: the epoch is finished and saved" in first.stderr
+    assert f"SIG{notice} received: training ends after the next save" in first.stderr
     requeued = tmp_path / "requeued"
     assert (requeued.read_text() if requeued.exists() else None) == ("requeue 77\n" if notice == "USR1" else None)
     [trial] = [t for t in load_study(tmp_path / "preempted.db").trials if t.id == 1]

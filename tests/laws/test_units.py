@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,23 +171,42 @@ def test_studies_in_epochs_have_one_judged_report_an_epoch() -> None:
     assert actions == ["continue", "continue", "continue"]  # the second report shows that an epoch has parts
 
 
-def test_a_position_in_another_unit_is_refused_with_what_to_do() -> None:
-    study = Study(problem(), RandomSearch(), budget="1 trial", verbose=0)
+NAMED = {"epoch": "epoch", "step": "step", "token": "tokens"}  # unit -> the argument of a report
+
+
+@pytest.mark.parametrize("unit", [*NAMED, "game"])
+@pytest.mark.parametrize("door", ["report", "tell"])
+def test_a_report_names_the_unit_of_the_study_or_none(unit: str, door: str) -> None:
+    posed = Problem(problem().space, problem().goal, 100, unit=unit)
+    study = Study(posed, RandomSearch(), budget="1 trial", verbose=0)
     trial = study.ask()
     assert isinstance(trial, Trial)
-    with pytest.raises(InvalidInput, match="max_steps="):
-        trial.report(0.1, step=100)
-    steps = Study(
+    report = trial.report if door == "report" else partial(study.tell, trial)
+    for n, (counts, name) in enumerate(NAMED.items(), start=1):
+        if counts == unit:
+            report(0.1, **{name: n})
+        else:
+            advice = rf"^trial.report\(..., {name}={n}\) in a study that counts {unit}s. Write trial.report\(value, "
+            with pytest.raises(InvalidInput, match=advice + rf".*\), or make the study with max_{counts}s=\.$"):
+                report(0.1, **{name: n})
+        with pytest.raises(InvalidInput, match="two positions"):
+            report(0.1, n, **{name: n})
+    report(0.1, 4)
+    report(0.1, position=5)
+    assert trial.epoch == 5
+    assert study.trials[0].epochs.tolist() == [*([list(NAMED).index(unit) + 1] if unit in NAMED else []), 4, 5]
+
+
+def test_a_report_without_a_position_or_beyond_the_end_is_refused_with_what_to_do() -> None:
+    study = Study(
         {"x": problem().space.parameters["lr"]}, "acc", max_steps=100, policy=RandomSearch(), budget="1 trial"
     )
-    trial = steps.ask()
+    trial = study.ask()
     assert isinstance(trial, Trial)
     with pytest.raises(InvalidInput, match="step=n"):
         trial.report(0.1)
     with pytest.raises(InvalidInput, match="beyond max_steps=100"):
         trial.report(0.1, step=101)
-    with pytest.raises(InvalidInput, match="two positions"):
-        trial.report(0.1, 3, step=3)
     assert (trial.max_epochs, trial.max_steps) == (None, 100)
 
 

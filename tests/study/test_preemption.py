@@ -74,11 +74,29 @@ def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(
     assert caught.value.code == 128 + number
     assert seen == [1, 2, 3, 4, 1, 2, 3]
     name = signal.Signals(number).name
-    assert f"{name} received: the epoch is finished; a second one ends at once" in caplog.messages
+    assert f"{name} received: training ends after this epoch; a second signal ends it at once" in caplog.messages
     study = searched(tmp_path / "search.db", seen)
     assert seen[7:] == [4]
     assert [(t.status, t.attempt) for t in study.trials] == [(Status.COMPLETED, 1), (Status.COMPLETED, 2)]
     assert list(study.trials[1].values) == [0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize(("unit", "ends"), [("step", "step"), ("token", "step"), ("game", "game")])
+def test_the_log_names_what_is_finished_first(unit: str, ends: str, caplog: pytest.LogCaptureFixture) -> None:
+    study = Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=9, unit=unit, policy=RandomSearch(), budget="1 trial")
+    with pytest.raises(SystemExit), study.ask() as trial:
+        for n in trial.epochs():
+            sends(signal.SIGTERM, trial=0)(trial, n)
+    assert f"SIGTERM received: training ends after this {ends}; a second signal ends it at once" in caplog.messages
+
+
+def test_a_trial_that_is_entered_twice_leaves_the_signals_as_they_were(tmp_path: Path) -> None:
+    def train(trial: Trial) -> None:
+        with trial:
+            trial.report(0.5, 4)
+
+    opened(tmp_path / "search.db").optimize(train)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_second_one_ends_at_once(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class InterruptedFits:
     def test_a_second_one_leaves_at_once_and_says_what_is_lost(self, tmp_path, caplog):
         trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, signal.SIGINT))
         assert (trial.status, trial.epoch, trial.checkpoint) == (Status.INTERRUPTED, 1.0, None)
-        assert "Ctrl-C received again: training ends at once, and this epoch is not saved" in caplog.text
+        assert "Ctrl-C received again: training ends at once, without a save" in caplog.text
 
     def test_in_the_last_epoch_the_trial_is_complete(self, tmp_path):
         trial = self._interrupted(tmp_path, self.sends(signal.SIGINT, epoch=4))
