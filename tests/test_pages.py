@@ -41,7 +41,7 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
         {"20_000": "256", "eval_freq=1000": "eval_freq=64", "20 trials": "1 trial"},
     ),
     "howto/schedules.md": (["torch"], {}),
-    "howto/fine_tune.md": (["trl", "peft"], {'"8 trials"': '"2 trials"', "range(0, 99, 2)": "range(0, 99, 24)"}),
+    "howto/fine_tune.md": (["trl", "peft"], {'"6 trials"': '"2 trials"', "range(0, 99, 2)": "range(0, 99, 24)"}),
     "howto/pretrain.md": (["torch", "transformers", "accelerate"], {'"8 trials"': '"1 trial"', "32_768": "8_192"}),
     "scale/distributed.md": ([], {}),
 }  # fmt: skip
