@@ -375,13 +375,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         If a value waited for an evaluation that lacks the metric of rank_by=, report it without a verdict.
         """
+        if (held := self._unreported) is not None:
+            torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
+            self._unreported, self._logged = None, {}
         rank_by = self.trial._goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
             how = f"Return it from compute_metrics, {{{rank_by.removeprefix('eval_')!r}: ...}}"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
-        if (held := self._unreported) is not None:
-            torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
-            self._unreported, self._logged = None, {}
         names = self._seen | self._names if self._by_log else self._seen
         if names & {self.monitor, f"eval_{self.monitor}", *(self._in_training if self._by_log else ())}:
             return

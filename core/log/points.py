@@ -100,10 +100,11 @@ def spacing(history: History, trial: int, position: float) -> float | None:
     """Return the distance of points measured from the first reports of a study; None if it does not change.
 
     The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
-    sooner. A study in epochs has one point per epoch unless a report comes within an epoch.
+    sooner, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
+    comes within an epoch.
     """
     problem = history.problem
-    if problem.judge_every is not None or history.reports > 1:
+    if problem.judge_every is not None or history.reports > max(1, len(history)):
         return None
     now = problem.every or 1.0
     if history.reports == 0:
@@ -111,6 +112,9 @@ def spacing(history: History, trial: int, position: float) -> float | None:
         found = now if whole else position
     else:
         curve = history.curve(trial)
-        found = position - curve[-1] if curve else now
+        found = position - curve[-1] if len(curve) == 1 else now
+        found = min(found, 1.0) if problem.unit == "epoch" else found
     found = found if problem.max_epochs is None else min(found, float(problem.max_epochs))
-    return found if (history.reports == 0 and found != now) or 0.0 < found < 0.9 * now else None
+    if history.reports == 0:
+        return found if found != now else None
+    return found if 0.0 < found < 0.9 * now or found >= 2.0 * now else None

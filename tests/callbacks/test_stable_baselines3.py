@@ -6,7 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from documents import blocks
 
 from haltune import Float, Maximize, Study, Trial
 from haltune.callbacks.stable_baselines3 import HaltuneCallback
@@ -46,6 +48,26 @@ def test_trials_pause_and_continue_at_their_step(tmp_path: Path) -> None:
     assert continued
     assert all(after[0] == before[1] for legs in continued for before, after in pairwise(legs))
     assert any(t.epoch == 256.0 for t in study.trials)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_best_model_is_loaded_with_the_statistics_it_was_trained_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for program in blocks("docs/loops/reinforcement.md"):
+        program.run(names, {"20_000": "256", "eval_freq=1000": "eval_freq=64", "20 trials": "1 trial"})
+    env, trained, loaded = names["env"], names["model"], names["best"]
+    before = trained.get_vec_normalize_env()
+    for ours, theirs in ((env.obs_rms, before.obs_rms), (env.ret_rms, before.ret_rms)):
+        np.testing.assert_array_equal(ours.mean, theirs.mean)
+        np.testing.assert_array_equal(ours.var, theirs.var)
+        assert ours.count == theirs.count > 200
+    seen = np.random.default_rng(0).normal(size=(50, 4))
+    np.testing.assert_array_equal(env.normalize_obs(seen), before.normalize_obs(seen))
+    for name, parameter in trained.policy.state_dict().items():
+        np.testing.assert_array_equal(loaded.policy.state_dict()[name], parameter)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -39,15 +39,20 @@ FIRST_BY_SCHEDULE = ("halving", "hyperband", "hyperband-retrains")
 OWN_RESOURCE = ("hyperband-seconds", "hyperband-samples")  # rungs in another resource
 
 
-def searched(policy: Any, posed: Problem, every: float, trials: int = 9) -> Study:
-    """A search whose trainings report at every EPOCHS-th part, pauses and resumes included."""
+def searched(policy: Any, posed: Problem, every: float, trials: int = 9, early: float = 0.0) -> Study:
+    """A search whose trainings report at every EPOCHS-th part, pauses and resumes included.
+
+    early: A first report comes there, and each of the others as much later.
+    """
     with clocked(ticking()):
         study = Study(posed, policy, MemoryStore(), seed=3, budget=Budget(trials=trials), verbose=0)
     for trial in study:
         with trial:
-            reached = round(trial.epoch / every)
+            reached = math.floor((trial.epoch - early) / every + 0.5)
+            if early and not trial.epoch and trial.report(0.05, early).stops:
+                continue
             for n in range(reached + 1, EPOCHS + 1):
-                position = min(n * every, float(posed.max_epochs or math.inf))
+                position = min(n * every + early, float(posed.max_epochs or math.inf))
                 trial.checkpointed(f"{trial.id}-{n}") if n > reached + 1 else None
                 if trial.report(accuracy(trial.config, n), position).stops:
                     trial.checkpointed(f"{trial.id}-{n}")
@@ -129,6 +134,48 @@ def test_the_second_report_corrects_a_late_first_one() -> None:
     assert isinstance(trial, Trial)
     assert [trial.report(0.1, step=n).action.value for n in (300, 350, 400, 450)] == ["continue"] * 4
     assert [e.every for e in study.events() if isinstance(e, JudgedEvery)] == [300.0, 50.0]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("unit", "full", "positions"), [("step", 1000, (1, 101, 201, 301)), ("epoch", 3, (0.01, 0.26, 0.51))]
+)
+def test_the_second_report_corrects_an_early_first_one(
+    unit: str, full: int, positions: tuple[float, ...], workers: int
+) -> None:
+    posed = Problem(problem().space, problem().goal, full, unit=unit)
+    study = Study(posed, RandomSearch(), seed=0, budget=Budget(trials=workers), verbose=0)
+    trials = [trial for _ in range(workers) if isinstance(trial := study.ask(), Trial)]
+    for n in positions:
+        for trial in trials:
+            trial.report(0.1, n)
+    found = [e.every for e in study.events() if isinstance(e, JudgedEvery)]
+    assert found == [*([0.01] if unit == "epoch" else []), positions[2] - positions[1]]
+
+
+@pytest.mark.parametrize("positions", [(100, 200, 400), (2, 4, 6), (1, 2, 9), (3, 8, 13), (1,)])
+def test_other_first_reports_give_the_distance_alone(positions: tuple[int, ...]) -> None:
+    posed = Problem(problem().space, problem().goal, 1000, unit="step")
+    study = Study(posed, RandomSearch(), seed=0, budget=Budget(trials=2), verbose=0)
+    for trial in (study.ask(), study.ask()):
+        assert isinstance(trial, Trial)
+        for n in positions:
+            trial.report(0.1, n)
+    found = [e.every for e in study.events() if isinstance(e, JudgedEvery)]
+    assert found == [positions[0]] * (positions[0] > 1)
+
+
+@pytest.mark.parametrize("name", ["bobos", "gpucb", "multifidelity"])
+def test_a_report_in_the_first_step_does_not_change_what_is_decided(name: str) -> None:
+    posed = replace(problem(), max_epochs=EPOCHS * 100, unit="step")
+    study = searched(POLICIES[name](), posed, 100.0, early=1.0)
+    late = [
+        (config, status, attempt, [math.floor(n) for n in reports[1:]], values[1:])
+        for config, status, attempt, reports, values in in_points(study, 100.0)
+    ]
+    assert late == in_points(searched(POLICIES[name](), problem(), 1.0), 1.0)
+    for _, recorded, found in replay(posed, POLICIES[name](), study.events()):
+        assert found == recorded
 
 
 def test_the_first_report_at_step_1_leaves_the_words_in_steps(caplog: pytest.LogCaptureFixture) -> None:

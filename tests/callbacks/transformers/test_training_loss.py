@@ -191,8 +191,8 @@ def test_the_default_search_decides_by_the_loss_of_training_and_ranks_by_the_eva
 # wrong use
 
 
-def fails(tmp_path, goal, match, *others, **options):
-    trial = counting(12, goal=goal)
+def fails(tmp_path, goal, match, *others, trial=None, **options):
+    trial = trial or counting(12, goal=goal)
     t = trainer(tmp_path, HaltuneCallback(trial), *others, **OFTEN | options)
     with pytest.raises(InvalidInput, match=match):
         t.train()
@@ -205,8 +205,9 @@ def test_ranking_by_evaluations_that_the_trainer_never_makes_is_refused_at_once(
 
 
 def test_a_metric_to_rank_by_that_the_first_evaluation_lacks_ends_the_training_there(tmp_path):
-    goal = Minimize("loss", rank_by="eval_lass")
-    assert fails(tmp_path, goal, r"rank_by='eval_lass' was not logged.*Logged names: eval_loss, eval_mae") == 5
+    trial = counting(12, goal=Minimize("loss", rank_by="eval_lass"))
+    match = r"rank_by='eval_lass' was not logged.*Logged names: eval_loss, eval_mae"
+    assert fails(tmp_path, trial._goal, match, trial=trial) == trial.epochs[-1] == 5
 
 
 def test_a_metric_that_logs_of_training_lack_is_named_after_the_third(tmp_path):
