@@ -151,11 +151,12 @@ class Best(KnowsAttributes):
 
     trial: int
     config: Config
-    value: float  # the goal's metric
+    value: float  # of `metric`
     epoch: float  # of that value
     checkpoint: str | None = None  # path; None if there is none
     checkpoint_epoch: float | None = None  # its epoch: `epoch`, unless that could not be saved
     unit: str = "epoch"  # what the study counts
+    metric: str = ""  # the goal's, or that of rank_by=
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`; see haltune.callbacks.keras.load_best.
@@ -166,7 +167,7 @@ class Best(KnowsAttributes):
         return load(self, make_model, **options)
 
     def _repr_html_(self) -> str:
-        found = f"Best value {short(self.value, 6)} (trial {self.trial}, {self.unit} {numeral(self.epoch)})"
+        found = f"Best {self.metric} {short(self.value, 6)} (trial {self.trial}, {self.unit} {numeral(self.epoch)})"
         config = [(name, short(value, 6)) for name, value in self.config.items()]
         return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
 
@@ -272,10 +273,10 @@ class TrialBuilder:
     def best(self, locate: Locate) -> Best:
         goal = self.problem.goal
         i = self.top if goal.of == "best" else -1
-        value = (self.smoothed or self.values)[i]
+        value, metric = (self.smoothed or self.values)[i], goal.metric
         if goal.rank_by is not None and self.complete and (ranked := self._rank_value()) > -math.inf:
-            i, value = -1, goal.sign * ranked
-        found = Best(self.id, dict(self.config), value, self.epochs[i], unit=self.problem.unit)
+            i, value, metric = -1, goal.sign * ranked, goal.rank_by
+        found = Best(self.id, dict(self.config), value, self.epochs[i], unit=self.problem.unit, metric=metric)
         if self.kept is not None and self.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
         if self.checkpoint is None:

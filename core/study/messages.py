@@ -50,20 +50,12 @@ def values_of(t: TrialRecord, problem: Problem) -> str:
     return ", ".join([first, *(f"{name} {short(found[name])}" for name in others)])
 
 
-def ranked_by(history: History, best: Best) -> str:
-    """Return the metric of the best trial's value."""
-    goal, t = history.problem.goal, history.trial(best.trial)
-    if goal.rank_by is None or not t.complete or math.isnan(t.results(history.problem)[goal.rank_by]):
-        return goal.metric
-    return goal.rank_by
-
-
 def lead_of(history: History) -> str | None:
     """Return the best trial, "best acc 0.91 (trial 3)", or the front; None before a trial has a value."""
     problem = history.problem
     if not problem.further:
         best = history.best()
-        return f"best {ranked_by(history, best)} {short(best.value)} (trial {best.trial})" if best else None
+        return f"best {best.metric} {short(best.value)} (trial {best.trial})" if best else None
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():
@@ -198,7 +190,7 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     if best.trial != t.id:
         worse = goal.better(t.result(goal), than=best.value)
         of = f", {'complete' if complete else f'at {history.problem.at(best.epoch)}'}" if worse else ""
-        metric = f"{name} " if (name := ranked_by(history, best)) != goal.metric else ""
+        metric = f"{best.metric} " if best.metric != goal.metric else ""
         return f"best {metric}{short(best.value)} (trial {best.trial}{of})"
     earlier = () if complete else t.values  # a trial that paused with a better value was reported as the best then
     if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
