@@ -12,8 +12,9 @@ and budgets are what they train together (of haltune's policies alone); a search
 --seconds a training costs what it took, where that was recorded, and budgets are as many times the mean seconds of a
 full training of the table. With --unit steps a training reports --parts times an epoch, with the noise of the recorded
 text RNNs, in a study that counts steps; regrets are of the scores without it. With --known-noise the prior of the noise
-of the default search has this noise as its median, by steps, or the jitter of the table's curves, by epochs: the best
-that an estimate from the curves could give it. A peer whose package is not installed is left out, with a word.
+of the default search has this noise as its median, by steps, or the jitter of the table's curves, by epochs, wherever
+that is above its own median: the best that an estimate from the curves could give it. A peer whose package is not
+installed is left out, with a word.
 """
 
 import os
