@@ -798,16 +798,17 @@ class Asynchronous(Halving):
             for at in range(len(rungs) - 2, by.base - 1, -1):
                 id = self._paused(rungs[at], by.top(at, rungs[at].count), history)
                 if id is not None:
-                    return self._promoted(bracket, at, id, self._ranked(bracket, at, id), history)
+                    return self._promoted(bracket, at, id, self.place(id), history)
         return self._last_promotions(by, history) if self.no_more else self._new(by, history)
 
     def _paused(self, rung: RungState, top: int, history: History) -> int | None:
         return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
 
-    def _ranked(self, bracket: Bracket, at: int, id: int) -> str:
-        rung = self.rungs[bracket][at]
-        rank = rung.rank(self.trials[id].key(id)) + 1
-        return f"{ordinal(rank)} of {rung.count} after {self.amount(bracket.rungs[at].resource)}"
+    def place(self, id: int) -> str:
+        """Return the rank of a trial at its rung, in words."""
+        on = self.trials[id]
+        rung = self.rung(on)
+        return f"{ordinal(rung.rank(on.key(id)) + 1)} of {rung.count} after {self.amount(on.needed)}"
 
     def _promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[at + 1].resource
@@ -823,7 +824,7 @@ class Asynchronous(Halving):
                 if (bracket, at) in coming:
                     break
                 if (id := self._paused(rung, top, history)) is not None:
-                    why = f"no new trial may start; {self._ranked(bracket, at, id)}"
+                    why = f"no new trial may start; {self.place(id)}"
                     return self._promoted(bracket, at, id, why, history)
                 if any(rung.leading(top)):
                     break  # still with its worker, or interrupted: the study offers it again

@@ -72,7 +72,7 @@ def test_the_last_runs_end_in_time_and_one_is_trained_in_full(budget: Budget, sa
 @cache
 def lasts() -> list[tuple[Study, Resumed]]:
     """Searches, and what goes on in them because their budget ends; for reading alone."""
-    found = [searched(Budget(epochs=60 + seed), seed=seed) for seed in range(6)]
+    found = [searched(Budget(epochs=40 + seed), seed=seed) for seed in range(6)]
     return [(f, e) for f in found for e in f.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -194,6 +194,48 @@ def test_the_first_configuration_that_the_user_enqueues_trains_in_full() -> None
 
 EPOCHS = (1, 3, 9, 27, 50)
 told = st.lists(st.floats(0.01, 1.0), min_size=5, max_size=5)
+
+
+@pytest.mark.parametrize("horizon", [6, 10, 27, 50])
+@pytest.mark.parametrize("curve", [early, late])
+def test_one_training_is_complete_within_the_price_of_two(curve: Any, horizon: int) -> None:
+    found = searched(curve, replace(LONG, max_epochs=horizon), budget=Budget(epochs=4 * horizon))
+    reports = [e for e in found.events() if isinstance(e, Reported)]
+    assert next(n for n, e in enumerate(reports, 1) if e.epoch == horizon) <= 2 * horizon
+
+
+def test_the_first_that_trains_in_full_leads_and_says_so() -> None:
+    horizon = 50
+    events = list(searched(early, replace(LONG, max_epochs=horizon), budget=Budget(epochs=3 * horizon)).events())
+    at, first = next((n, e) for n, e in enumerate(events) if isinstance(e, Resumed) and "first trial" in e.reason)
+    assert first.until == horizon
+    reports = [e for e in events[:at] if isinstance(e, Reported)]
+    assert horizon <= len(reports) < 2 * horizon
+    reached = max(e.epoch for e in reports)
+    assert first.trial == max((e for e in reports if e.epoch == reached), key=lambda e: e.value).trial
+    verdicts = [e.verdict for e in events[at:] if isinstance(e, Reported) and e.trial == first.trial]
+    assert {v.action for v in verdicts} == {Action.CONTINUE}
+    assert any("the first that trains in full" in v.reason for v in verdicts)
+
+
+def test_several_workers_train_one_first() -> None:
+    found = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=80))
+    at_work: list[Trial] = []
+    under_way = 0
+    while True:
+        while len(at_work) < 4 and isinstance(trial := found.ask(), Trial):
+            at_work.append(trial)
+        if not at_work:
+            break
+        under_way = max(under_way, sum("first trial" in found.trials[t.id].resumed for t in at_work))
+        for trial in list(at_work):
+            verdict = trial.report(early(trial.config, trial.epoch + 1), seconds=1.0)
+            if verdict.resumable:
+                trial.checkpointed(f"memory of {trial.id}")
+            if verdict.stops or trial.epoch == LONG.max_epochs:
+                trial.finish()
+                at_work.remove(trial)
+    assert under_way == 1
 
 
 @pytest.mark.parametrize("rung", range(4))
