@@ -1,7 +1,7 @@
 """Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
-                                      [--seconds] [--workers 4] [--budgets 2 5 10 20] [--known-noise]
+                                      [--seconds] [--workers 4] [--budgets 2 5 10 20] [--noise] [--known-noise]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
@@ -11,10 +11,10 @@ elsewhere; without --half both stand beneath the mean. With --workers so many tr
 and budgets are what they train together (of haltune's policies alone); a search knows the last of --budgets. With
 --seconds a training costs what it took, where that was recorded, and budgets are as many times the mean seconds of a
 full training of the table. With --unit steps a training reports --parts times an epoch, with the noise of the recorded
-text RNNs, in a study that counts steps; regrets are of the scores without it. With --known-noise the prior of the noise
-of the default search has this noise as its median, by steps, or the jitter of the table's curves, by epochs, wherever
-that is above its own median: the best that an estimate from the curves could give it. A peer whose package is not
-installed is left out, with a word.
+text RNNs, in a study that counts steps; regrets are of the scores without it. --noise adds it to the reports of --unit
+epochs: what the noise costs without the steps. With --known-noise the prior of the noise of the default search has this
+noise as its median, by steps, or the jitter of the table's curves, by epochs, at least the usual median: the best that
+an estimate from the curves could give it. A peer whose package is not installed is left out, with a word.
 """
 
 import os
@@ -102,13 +102,14 @@ def main() -> None:
     parser.add_argument("--unit", choices=("epochs", "steps"), default="epochs")
     parser.add_argument("--parts", type=int, default=4, help="reports an epoch, with --unit steps")
     parser.add_argument("--smooth", type=float, help="epochs that values are averaged over, with --unit steps")
+    parser.add_argument("--noise", action="store_true", help="in the reports of --unit epochs too")
     parser.add_argument("--known-noise", action="store_true", help="of the default search alone")
     args = parser.parse_args()
     kinds = load_kinds(args.data)
-    if args.unit == "steps":
-        noise = jitter(kinds["text"])
-        print(f"{args.parts} reports an epoch, AR(1) noise of deviation {noise[0]:.4f}, correlation {noise[1]:.2f}")
-        cut = {"parts": args.parts, "noise": noise, "smooth": args.smooth}
+    if args.unit == "steps" or args.noise:
+        noise, parts = jitter(kinds["text"]), args.parts if args.unit == "steps" else 1
+        print(f"{parts} reports an epoch, AR(1) noise of deviation {noise[0]:.4f}, correlation {noise[1]:.2f}")
+        cut = {"parts": parts, "noise": noise, "smooth": args.smooth}
         kinds = {suite: [replace(task, **cut) for task in tasks] for suite, tasks in kinds.items()}
     suites = {
         suite: halved

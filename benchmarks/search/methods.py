@@ -9,8 +9,8 @@ from itertools import cycle
 from typing import Any
 
 import peer_optuna
-import peer_smac
 import peer_syne_tune
+import peers_asked
 from recorded import Meter, Task, search
 
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, Ladder, MultiFidelity, RandomSearch, SuccessiveHalving
@@ -71,7 +71,9 @@ METHODS: dict[str, Method] = {
     "ladder": of(Ladder),
     "optuna": Method(peer_optuna.run, (0.786, 0.556, 0.438, 0.222, 0.052), seeds=2),
     "optuna_median": Method(partial(peer_optuna.run, pruner="median")),
-    "smac": Method(peer_smac.run, (0.526, 0.339, 0.284, 0.139, None), seeds=4),
+    "smac": Method(peers_asked.smac, (0.526, 0.339, 0.284, 0.139, None), seeds=4),
+    "dehb": Method(peers_asked.dehb),
+    "priorband": Method(peers_asked.priorband),
     **{
         f"syne_tune_{name}": syne_tune(name, published, seeds)
         for name, published, seeds in (

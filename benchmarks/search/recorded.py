@@ -60,12 +60,12 @@ class Task:
 
     def reports(self, row: int) -> Array:
         """(epochs * parts,) what a training of a row reports: scores between epochs interpolated, with AR(1) noise."""
-        if self.parts == 1:
+        (deviation, rho), rng = self.noise, np.random.default_rng([self.number, row])
+        if self.parts == 1 and not deviation:
             return self.scores[row]
         known = np.arange(self.scores.shape[1] + 1)
         asked = np.arange(1, self.scores.shape[1] * self.parts + 1) / self.parts
         scores = np.interp(asked, known, [0.0, *self.scores[row]])
-        (deviation, rho), rng = self.noise, np.random.default_rng([self.number, row])
         noise = deviation * rng.standard_normal(len(scores))
         for n in range(1, len(noise)):
             noise[n] = rho * noise[n - 1] + math.sqrt(1.0 - rho**2) * noise[n]
@@ -295,11 +295,7 @@ class Training:
         """Train to the next report; False when that was the last before it pauses or ends."""
         parts, each = meter.task.parts, STEPS if meter.task.parts > 1 else 1
         part = int(self.trial.epoch) // each + 1
-        if parts == 1:
-            price = meter.price(self.row, part)
-            value = meter.train(self.row, part)
-        else:
-            value, price = meter.train_part(self.row, part)
+        value, price = meter.train_part(self.row, part)
         verdict = self.trial.report(value, part * each, seconds=price, cost=price)
         if verdict.resumable:
             self.trial.checkpointed(f"row-{self.row}")  # so that it goes on where it was
