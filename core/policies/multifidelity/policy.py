@@ -74,7 +74,8 @@ class MultiFidelity(Policy[LadderState]):
     `Study(problem)` uses it if you give no policy. It does not end by itself: a budget ends it. A paused trial may
     still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. If the first trial that should
     pause cannot be saved, the search stops trials instead from then on. The first configuration that you enqueue trains
-    in full, so that you see what the search gains.
+    in full, so that you see what the search gains. Without one, the leading trial trains in full as soon as all trials
+    together have cost a full training.
 
     A budget of trials alone does not limit epochs. Then more trials are promoted, and sooner, the fewer there are:
     of 20 about 6 train in full.
