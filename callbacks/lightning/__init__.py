@@ -438,6 +438,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
+        if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer)) is not None:
+            trial._session.hint(sentence, "loud")
         return reporter.verdict is not None
 
     def _position(self, trainer: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -204,6 +205,17 @@ def advice(trainer: Any, trial: Trial) -> str | None:
                 "stopping to haltune."
             )
     return None
+
+
+def loud(trainer: Any) -> str | None:
+    """Return how to hide what Lightning logs at each fit, if it logs it."""
+    home = "pytorch_lightning" if type(trainer).__module__.startswith("pytorch_lightning") else "lightning.pytorch"
+    if not logging.getLogger(home).isEnabledFor(logging.INFO):
+        return None
+    return (
+        f"Lightning logs about twenty lines for each fit. To hide them, call logging.getLogger({home!r})."
+        "setLevel('ERROR') and give the Trainer enable_progress_bar=False and enable_model_summary=False."
+    )
 
 
 def _epochs_per_check(trainer: Any) -> float:

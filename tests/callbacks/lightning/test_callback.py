@@ -10,8 +10,10 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 from lightning_nets import BATCHES, Net, make_trainer, shuffled  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
+from haltune import Float, Study  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
+from haltune.policies import RandomSearch  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -297,3 +299,15 @@ def test_a_stop_on_any_metric_ends_the_fit_after_whole_epochs():
         trainer = fresh_metrics_fit(trial, num_sanity_val_steps=0)
         assert trial.epochs == [1, 2]
         assert (trainer.current_epoch, trainer.global_step) == (2, 2 * BATCHES)
+
+
+@pytest.mark.parametrize("level", ["INFO", "ERROR"])
+def test_from_the_second_fit_on_one_line_says_how_to_hide_lightnings_own(level, caplog):
+    caplog.set_level(level, "lightning.pytorch")
+    study = Study({"lr": Float(0.01, 0.1)}, "val_loss", max_epochs=2, policy=RandomSearch(trials=3), seed=0)
+    fits = []
+    for trial in study:
+        with trial:
+            fit(trial, Bare(**trial.config), epochs=trial.max_epochs)
+        fits.append(sum("Lightning logs about twenty lines" in line for line in caplog.messages))
+    assert fits == ([0, 1, 1] if level == "INFO" else [0, 0, 0])
