@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = found.parse_args(arguments)
     panels = compare(partial(search, sensors=args.sensors), args)
     if args.svg:
-        axes = Axes(f"5: {args.sensors} sensors", BUDGET, "distance moved", "least error, share of a typical one")
+        axes = Axes(f"5: {args.sensors} sensors", BUDGET, "distance moved", "least error, relative to a typical one")
         draw("rollout_sensors", panels, {"sensors": axes})
 
 

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser(__doc__, 24, COSTS).parse_args(arguments)
     panels = compare(search, args)
     if args.svg:
-        titles = {"printed": "4: the printed cost, 10 - 5 |x|", "ring": "4, dearest at the minimum"}
+        titles = {"printed": "4: the printed cost, 10 - 5 |x|", "ring": "4: most expensive at the minimum"}
         draw("rollout_toy", panels, {p: Axes(t, BUDGET, "cost", "best f") for p, t in titles.items()})
 
 

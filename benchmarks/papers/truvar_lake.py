@@ -104,7 +104,7 @@ def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, na
     shares = (0, 0.25, 0.5, 0.75, 1)
     for left, found, limit, step, title, unit in (
         (56, same, int(SAMPLES), 20, "2a: samples at the same cost", "samples"),
-        (500, way, int(LIMIT), 3000, "2b: samples at the cost of the way", "cost"),
+        (500, way, int(LIMIT), 3000, "2b: samples at the cost of the distance", "cost"),
     ):
         panel = drawn.Panel(left, 46, 380, 200, (0, limit), (0, 1))
         panel.axes(title, unit, "F1", range(0, limit + 1, step), shares)

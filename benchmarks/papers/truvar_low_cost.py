@@ -103,7 +103,7 @@ def draw(found: dict[str, list[Run]]) -> None:
     marks = np.arange(2, 201, 2)
     drawn.means(panel, marks, scores(found, marks))
     panel = drawn.panel(sheet, 500, 380, (0, LIMIT), (0, 1))
-    title = "deviation of the belief where f is above 2.25"
+    title = "standard deviation where f is above 2.25"
     panel.axes("How unsure the level set is", "cost", title, range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
     unsure = {n: np.array([[r.at(m, "unsure", 1.0) for m in marks] for r in runs]) for n, runs in found.items()}
     drawn.means(panel, marks, unsure)
