@@ -6,6 +6,7 @@ quick the machine is. `make test-all` looks for what nobody has seen yet.
 
 import gc
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 settings.register_profile("fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=4 * USUAL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background; some tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads the other one
 
 
