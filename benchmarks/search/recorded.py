@@ -60,12 +60,12 @@ class Task:
 
     def reports(self, row: int) -> Array:
         """(epochs * parts,) what a training of a row reports: scores between epochs interpolated, with AR(1) noise."""
-        (deviation, rho), rng = self.noise, np.random.default_rng([self.number, row])
-        if self.parts == 1 and not deviation:
+        if self.parts == 1 and not self.noise[0]:
             return self.scores[row]
         known = np.arange(self.scores.shape[1] + 1)
         asked = np.arange(1, self.scores.shape[1] * self.parts + 1) / self.parts
         scores = np.interp(asked, known, [0.0, *self.scores[row]])
+        (deviation, rho), rng = self.noise, np.random.default_rng([self.number, row])
         noise = deviation * rng.standard_normal(len(scores))
         for n in range(1, len(noise)):
             noise[n] = rho * noise[n - 1] + math.sqrt(1.0 - rho**2) * noise[n]
@@ -202,11 +202,9 @@ class Meter:
         return 1.0 if not self.timed or seconds is None else float(seconds[row, epoch - 1])
 
     def train(self, row: int, epoch: int) -> float:
-        """The score of a row after an epoch, from 1; it is paid."""
-        score = float(self.task.scores[row, epoch - 1])
-        self.paid.append((self.paid[-1] if self.paid else 0.0) + self.price(row, epoch))
-        self.incumbents.append(max(score, self.incumbents[-1] if self.incumbents else 0.0))
-        return score
+        """What a row reports at the end of an epoch, from 1; the epoch is paid."""
+        parts = self.task.parts
+        return [self.train_part(row, part)[0] for part in range(parts * (epoch - 1) + 1, parts * epoch + 1)][-1]
 
     def train_part(self, row: int, part: int) -> tuple[float, float]:
         """What a row reports after a part of an epoch, from 1, and its price; the score counts after whole epochs."""

@@ -19,7 +19,7 @@ tried on the same process and was worse on recorded trainings: it starts too man
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from statistics import NormalDist
@@ -202,10 +202,10 @@ class MultiFidelity(Policy[LadderState]):
 
     def propose(self, state: LadderState, history: History, rng: Generator) -> Move:
         """Resume the trial promoted at the highest rung, or start the configuration with the largest UCB at the end."""
-        kernel = state.model.kernel(history, state.rows.table)
-        promotion = self._promotion(state, history, kernel)
         if (first := first_in_full(state, history)) is not None:
             return first
+        kernel = state.model.kernel(history, state.rows.table)
+        promotion = self._promotion(state, history, kernel)
         move = state.ladder.propose(history, promotion)
         if (last := instead(move, state, kernel, history)) is not None:
             return last
@@ -347,7 +347,7 @@ class Pauses:
 #
 # Once the trials together have trained as many epochs as a full training, the leading trial trains in full, unless one
 # did or is about to. So a usable model is there within two full trainings, and the process learns early what its rungs
-# are worth. On recorded trainings this lowers the mean regret after two full trainings by a quarter and changes later
+# are worth. On recorded trainings this lowers the mean regret after two full trainings by a sixth and changes later
 # ones by less than their errors; sooner, after a half or four fifths, was worse (benchmarks/search/kinds.py).
 FIRST = "first"  # tag of that trial
 
@@ -361,9 +361,8 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
     paused = in_time(ladder, Remaining(history, horizon), history)
     if not paused:
         return None
-    id = min(paused, key=lambda id: leading(ladder, id))
-    place = ladder.place(id)
-    return in_full(id, ladder, history, {FIRST: True}, f"{place}; the first trial that trains in full", {})
+    id = leader(ladder, paused)
+    return resume_to_end(id, ladder, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
 
 
 # -- near the end of the budget
@@ -392,7 +391,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         return Wait(f"{why}, and some are still training") if history.running else Finish(why)
     scale = state.model.scale(history, rows)
     if kernel is None or scale is None:  # the one that leads at the highest rung
-        id = min(shares, key=lambda id: leading(ladder, id))
+        id = leader(ladder, shares)
         return trained_in_full(id, ladder, history, shares, {})
     process, ids = state.model.process(kernel, history, rows, scale), list(shares)
     # the largest expected improvement for its share
@@ -442,17 +441,17 @@ def _one_in_full(state: LadderState, history: History, besides: int | None = Non
     return any(Remaining(history, state.horizon, t).share(t) <= 1.0 for t in under_way)
 
 
-def leading(ladder: Asynchronous, id: int) -> tuple[float, ...]:
-    """Return what sorts trials by their rungs, the highest first, and within one by their values there."""
-    return (-ladder.trials[id].rung, *ladder.trials[id].key(id))
+def leader(ladder: Asynchronous, ids: Iterable[int]) -> int:
+    """Return the trial with the best value at the highest rung."""
+    return min(ids, key=lambda id: (-ladder.trials[id].rung, *ladder.trials[id].key(id)))
 
 
-def in_full(
-    id: int, ladder: Asynchronous, history: History, tag: dict[str, bool], reason: str, evidence: dict[str, Any]
+def resume_to_end(
+    id: int, ladder: Asynchronous, history: History, tag: str, reason: str, evidence: dict[str, Any]
 ) -> Resume:
     on, trial = ladder.trials[id], history.trial(id)
     horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
-    return Resume(id, horizon, horizon, {**trial.tags, "rung": on.rung + 1, **tag}, reason, evidence)
+    return Resume(id, horizon, horizon, {**trial.tags, "rung": on.rung + 1, tag: True}, reason, evidence)
 
 
 def trained_in_full(
@@ -466,7 +465,7 @@ def trained_in_full(
         which = "chosen by the model: " if others else ""
         reason += f"; {which}predicts {name} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     evidence = {**predicted, "share": round(shares[id], 4), "in_time": len(shares)}
-    return in_full(id, ladder, history, {CLOSING: True}, reason, evidence)
+    return resume_to_end(id, ladder, history, CLOSING, reason, evidence)
 
 
 # The rest of a budget, and whether it trains a trial in full.

@@ -172,3 +172,8 @@ def test_a_budget_of_epochs_holds_whatever_is_trained(
     workers: int, epochs: int, spare: int, seed: int, curve: Curve, saves: bool
 ) -> None:
     kept(shared(workers, Budget(epochs=epochs * workers + spare), epochs, seed, curve, saves), epochs)
+
+
+def test_of_several_workers_one_trains_in_full_first() -> None:
+    resumed = [e for e in shared(4, Budget(epochs=200), 27).events() if isinstance(e, Resumed)]
+    assert sum("first trial that trains in full" in e.reason for e in resumed) == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Trial
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -216,26 +216,6 @@ def test_the_first_that_trains_in_full_leads_and_says_so() -> None:
     verdicts = [e.verdict for e in events[at:] if isinstance(e, Reported) and e.trial == first.trial]
     assert {v.action for v in verdicts} == {Action.CONTINUE}
     assert any("the first that trains in full" in v.reason for v in verdicts)
-
-
-def test_several_workers_train_one_first() -> None:
-    found = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=80))
-    at_work: list[Trial] = []
-    under_way = 0
-    while True:
-        while len(at_work) < 4 and isinstance(trial := found.ask(), Trial):
-            at_work.append(trial)
-        if not at_work:
-            break
-        under_way = max(under_way, sum("first trial" in found.trials[t.id].resumed for t in at_work))
-        for trial in list(at_work):
-            verdict = trial.report(early(trial.config, trial.epoch + 1), seconds=1.0)
-            if verdict.resumable:
-                trial.checkpointed(f"memory of {trial.id}")
-            if verdict.stops or trial.epoch == LONG.max_epochs:
-                trial.finish()
-                at_work.remove(trial)
-    assert under_way == 1
 
 
 @pytest.mark.parametrize("rung", range(4))
