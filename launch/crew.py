@@ -389,7 +389,7 @@ def _picture(study: Study, busy: Busy, over: str | None) -> Any:
         row = ["", "", "", "idle"]
         if trial is not None:
             r = study.history.trial(trial.id)
-            end = r.until or study.problem.max_epochs
+            end = r.pause_at or study.problem.max_epochs
             last = f"{r.values[-1]:.5g}" if len(r.values) else ""
             row = [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), last, str(dict(r.config))]
         table.add_row(str(number), *map(cell, row))

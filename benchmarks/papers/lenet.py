@@ -90,7 +90,7 @@ def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[int, float,
             sgd.zero_grad()
             functional.cross_entropy(net(digits.images[batch]), digits.labels[batch]).backward()
             sgd.step()
-        if unit < trial.until:
+        if unit < trial.pause_at:
             continue
         with loop.validation():
             error = digits.wrong(net, digits.train, digits.train + digits.held_out)

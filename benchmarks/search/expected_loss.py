@@ -46,9 +46,9 @@ def means(cells: int) -> Solver:
             if row < len(columns) - 1:
                 entered = np.bincount(columns[row], value[columns[row + 1]], minlength=cells)
                 ahead[row] = entered / np.maximum(np.bincount(columns[row], minlength=cells), 1)
-            stop, win, go_on = losses.expected(table.p_win[row], ahead[row])
-            decides = (table.visits[row] > visits) | np.isinf(go_on)
-            value = np.where(decides, np.minimum(np.minimum(stop, win), go_on), go_on)
+            stop, win, further = losses.expected(table.p_win[row], ahead[row])
+            decides = (table.visits[row] > visits) | np.isinf(further)
+            value = np.where(decides, np.minimum(np.minimum(stop, win), further), further)
         return replace(table, next_value=ahead)
 
     return solved
@@ -82,9 +82,9 @@ def followed(table: DecisionTable, y: np.ndarray, paths: Paths) -> tuple[float, 
     lost, ended = np.zeros(paths.count), np.full(paths.count, float(paths.horizon))
     for row, (column, left) in enumerate(columns_of(table, y, paths)):
         lost[going] += losses.c if row else 0.0
-        stop, win, go_on = losses.expected(table.p_win[row][column], table.next_value[row][column])
+        stop, win, further = losses.expected(table.p_win[row][column], table.next_value[row][column])
         known = (table.visits[row][column] > table.min_visits) & ~left
-        ends = going & ((known & (np.minimum(stop, win) <= go_on)) | (row == last))
+        ends = going & ((known & (np.minimum(stop, win) <= further)) | (row == last))
         lost[ends] += np.where(stop <= win, losses.K1 * wins, losses.K2 * ~wins)[ends]
         ended[ends] = paths.start + row
         going &= ~ends

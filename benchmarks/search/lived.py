@@ -183,7 +183,7 @@ def rules(paths: int | None, k1: float | None) -> dict[str, Rule]:
     sizes |= {} if k1 is None else {"K1": k1}
     return {
         "beside": optimal(OptimalStopping(**sizes), True),
-        "alone": optimal(OptimalStopping(beside=False, **sizes), False),
+        "alone": optimal(OptimalStopping(reference_curves=False, **sizes), False),
         "faithful": optimal(OptimalStopping("faithful", **sizes), False),
         "median": median,
         "median-pruner": median_pruner,

@@ -258,7 +258,7 @@ class OnRows(Wrapper):
         free = np.ones(len(self._row_of), dtype=bool)
         free[[self._row_of[key] for key in history.tried]] = False
         row = self._task.nearest(self._task.point(dict(move.config)), free)
-        return Start(self._task.config(row), move.until, move.resource, move.tags, move.reason, move.evidence)
+        return Start(self._task.config(row), move.pause_at, move.resource, move.tags, move.reason, move.evidence)
 
 
 def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -> Study:

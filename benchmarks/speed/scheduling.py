@@ -69,13 +69,13 @@ class Simulation:
         move = self.decide(lambda: self.policy.propose(self.state, history, rng))
         if isinstance(move, Start):
             id, shared = len(history), {"at": at, "seen": history.position, "deciding": 0.0, "worker": "w"}
-            config, until = PROBLEM.space.canonical(move.config), move.until
-            self.apply(Started(trial=id, config=config, until=until, resource=move.resource, tags=move.tags,
+            config, end = PROBLEM.space.canonical(move.config), move.pause_at
+            self.apply(Started(trial=id, config=config, pause_at=end, resource=move.resource, tags=move.tags,
                                reason=move.reason, evidence=move.evidence, **shared))  # fmt: skip
             return id
         if isinstance(move, Resume):
             attempt = history.trial(move.trial).attempt + 1
-            self.apply(Resumed(at=at, trial=move.trial, attempt=attempt, until=move.until, resource=move.resource,
+            self.apply(Resumed(at=at, trial=move.trial, attempt=attempt, pause_at=move.pause_at, resource=move.resource,
                                tags=move.tags, reason=move.reason, evidence={}, seen=history.position, deciding=0.0,
                                worker="w", by_policy=True))  # fmt: skip
             return move.trial

@@ -637,7 +637,7 @@ def _catch_up(replica: Replica, attempt: Attempt) -> None:
     r = replica.synced(attempt.id)
     if r.attempt != attempt.attempt or r.epoch <= attempt.epoch:
         return
-    attempt.epoch, attempt.until, attempt.checkpoint = epoch_number(r.epoch), r.until, r.checkpoint
+    attempt.epoch, attempt.pause_at, attempt.checkpoint = epoch_number(r.epoch), r.pause_at, r.checkpoint
     for event in replica.store.read(replica.name, stop=replica.history.position):
         if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (attempt.id, attempt.attempt):
             judged = event.verdict.action is not Action.UNJUDGED

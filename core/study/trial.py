@@ -23,7 +23,7 @@ from haltune.above import above
 from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, answering, explain_misreading
-from haltune.log.decisions import Action, Verdict, go_on
+from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Measures, length_argument, position_argument
 from haltune.ranks import this
@@ -91,7 +91,7 @@ class Trial(Attempt, KnowsAttributes):
         """
         if self.unit != "epoch":
             return None
-        return ENDLESS if self._horizon is None and self.until is not None else self._horizon
+        return ENDLESS if self._horizon is None and self.pause_at is not None else self._horizon
 
     @property
     def max_steps(self) -> int | None:
@@ -243,7 +243,7 @@ class Trial(Attempt, KnowsAttributes):
         same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
-        return self.verdict or go_on("recorded already, before the call was interrupted")
+        return self.verdict or continue_("recorded already, before the call was interrupted")
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs still to train, from 1, until the verdict is to stop or pause, or max_epochs is reached.
@@ -306,8 +306,8 @@ class Trial(Attempt, KnowsAttributes):
             )
         if self._horizon is not None and position >= self._horizon:
             return True
-        if self.until is not None and self.until != self._horizon:
-            return self.epoch < self.until <= position
+        if self.pause_at is not None and self.pause_at != self._horizon:
+            return self.epoch < self.pause_at <= position
         every, validation = problem.every or 1.0, self._validation
         if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
             return False

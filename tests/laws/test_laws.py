@@ -438,9 +438,9 @@ def test_no_trial_is_stopped_paused_or_compared_before_the_minimum_of_epochs(nam
     early = [e for e in reports if e.epoch < least]
     assert early
     assert {e.verdict.action for e in early} == {Action.CONTINUE}
-    announced = [e.until for e in study.events() if isinstance(e, Started | Resumed)]
-    announced += [e.verdict.until for e in reports]
-    assert [until for until in announced if until is not None and until < least] == []
+    announced = [e.pause_at for e in study.events() if isinstance(e, Started | Resumed)]
+    announced += [e.verdict.pause_at for e in reports]
+    assert [end for end in announced if end is not None and end < least] == []
     assert differences(study, LAWFUL[name]()) == []
 
 

@@ -60,7 +60,15 @@ def test_a_decision_that_was_tampered_with_is_pointed_at() -> None:
 def told(history: History) -> list[Any]:
     """All that a log says of its runs, in texts: NaN equals NaN."""
     return [
-        (t.status, t.attempt, t.epochs.tolist(), repr(t.values.tolist()), repr(t.scores.tolist()), t.verdict, t.until)
+        (
+            t.status,
+            t.attempt,
+            t.epochs.tolist(),
+            repr(t.values.tolist()),
+            repr(t.scores.tolist()),
+            t.verdict,
+            t.pause_at,
+        )
         for t in history.trials
     ]
 

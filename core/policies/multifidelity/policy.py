@@ -497,7 +497,7 @@ class Remaining:
         if judged is not None:
             pending, attempts = [t for t in pending if t.id != judged.id], 0.0
             trained = judged.epoch - history.trial(judged.id).epoch
-        ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
+        ahead = [(t, max(0.0, (t.pause_at or horizon) - t.epoch)) for t in pending]
 
         def limit(left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False) -> None:
             """together: all workers spend it at once, and nothing is reserved."""

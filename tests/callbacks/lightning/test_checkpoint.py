@@ -140,7 +140,7 @@ def test_a_sharded_strategy_says_that_a_trial_to_be_paused_is_not_supported(monk
         pass
 
     trial = FakeTrial(max_epochs=4)
-    trial.until = 2
+    trial.pause_at = 2
     with pytest.raises(NotSupported, match=r"FSDPStrategy cannot be paused.*strategy='ddp'"):
         fit(trial, strategy=FSDPStrategy("cpu"))
     stopped = FakeTrial(max_epochs=4, verdicts={2.0: STOP})  # stopping is

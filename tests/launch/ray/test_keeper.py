@@ -21,7 +21,7 @@ from haltune import Budget, Study
 from haltune.errors import NoRoom
 from haltune.launch import keeper as checkpoints
 from haltune.launch.keeper import Carried, Keeper, KeeperStore, PagedLog
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Created, Expired, Reported, Status
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
@@ -53,7 +53,7 @@ class Twice:
 
 def reported(value: float, trial: int = 0, epoch: float = 1.0, at: float = 5.0) -> Reported:
     return Reported(
-        at=at, trial=trial, attempt=1, epoch=epoch, value=value, seconds=1.0, verdict=go_on("on"), seen=1,
+        at=at, trial=trial, attempt=1, epoch=epoch, value=value, seconds=1.0, verdict=continue_("on"), seen=1,
         metrics={"loss": math.nan},
     )  # fmt: skip
 

@@ -326,7 +326,7 @@ def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
         @property
         def spec(self) -> dict[str, Any]:
             spec = super().spec
-            known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "beside")}
+            known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "reference_curves")}
             return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100}}
 
     store = MemoryStore()

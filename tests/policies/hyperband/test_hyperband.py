@@ -89,7 +89,7 @@ def test_the_last_to_arrive_goes_on_at_once_when_it_wins_and_is_stopped_when_it_
         reports = lab.reports(2)
         if last_is_best:
             assert reports[0].verdict.action is Action.CONTINUE
-            assert reports[0].verdict.until == 9
+            assert reports[0].verdict.pause_at == 9
             assert [r.epoch for r in reports] == list(range(1, 10))
             assert not any(isinstance(e, Resumed) for e in lab.log)
             assert lab.study.history.trial(2).checkpoint is None
@@ -135,7 +135,7 @@ def test_a_pause_that_cannot_be_saved_trains_on_until_its_rung_decides() -> None
         other.step()
     first.step()
     report = lab.reports(0)[-1]
-    assert (report.verdict.action, report.verdict.until) == (Action.CONTINUE, 9)
+    assert (report.verdict.action, report.verdict.pause_at) == (Action.CONTINUE, 9)
     lab.run()
     assert lab.study.history.trial(0).epoch == 9
     assert not any(isinstance(e, Resumed) for e in lab.log)

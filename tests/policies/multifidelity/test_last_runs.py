@@ -79,7 +79,7 @@ def lasts() -> list[tuple[Study, Resumed]]:
 def test_what_goes_on_last_says_why_and_is_not_compared_any_more() -> None:
     assert len(lasts()) > 2
     for found, e in lasts():
-        assert e.until == EPOCHS
+        assert e.pause_at == EPOCHS
         assert "too small for a new trial, but trains this one in full" in e.reason
         assert found.trials[e.trial].epoch == EPOCHS
         events = [r for r in found.events() if isinstance(r, Reported) and r.trial == e.trial]

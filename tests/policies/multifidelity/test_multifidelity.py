@@ -96,7 +96,7 @@ def test_what_is_said_of_the_first_rung_means_the_same_in_every_receipt() -> Non
     assert started
     assert judged
     assert all(epochs[evidence["first_rung"]] == evidence["compared_from"] for evidence in started)
-    assert all(epochs[verdict.evidence["first_rung"]] == verdict.until for verdict in judged)
+    assert all(epochs[verdict.evidence["first_rung"]] == verdict.pause_at for verdict in judged)
 
 
 def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
@@ -208,7 +208,7 @@ def test_the_first_that_trains_in_full_leads_and_says_so() -> None:
     horizon = 50
     events = list(searched(early, replace(LONG, max_epochs=horizon), budget=Budget(epochs=3 * horizon)).events())
     at, first = next((n, e) for n, e in enumerate(events) if isinstance(e, Resumed) and "first trial" in e.reason)
-    assert first.until == horizon
+    assert first.pause_at == horizon
     reports = [e for e in events[:at] if isinstance(e, Reported)]
     assert horizon <= len(reports) < 2 * horizon
     reached = max(e.epoch for e in reports)
