@@ -11,8 +11,8 @@ is in half 0, on which settings were chosen.
 
 Wrong / share of foresight in percent, half 0 and half 1, over 20 orders: median 2.5 / 45 and .4 / 38; median-pruner
 19 / 75 and 24 / 76; hyperband-pruner 31 / 78 and 31 / 78; power-law 31 / 72 and 10 / 60; halving 63 / 104 and 57 / 102.
-`beside` on half 0 over 6 orders: 4.5 / 72, and over the first 3 of them 1.7 / 73: an order has about 3.5 winners, so
-that few orders tell little of wrong stops.
+`reference` on half 0 over 6 orders: 4.5 / 72, and over the first 3 of them 1.7 / 73: an order has about 3.5 winners, so
+few orders measure wrong stops badly.
 """
 
 import os
@@ -89,11 +89,11 @@ def halves(names: list[str]) -> dict[str, int]:
 # -- rules ----------------------------------------------------------------------------------------------------
 
 
-def optimal(settings: OptimalStopping, beside: bool) -> Rule:
-    """Bayesian optimal stopping, with the runs beside or without."""
+def optimal(settings: OptimalStopping, reference: bool) -> Rule:
+    """Bayesian optimal stopping, with reference curves or without."""
 
     def rule(life: Life) -> int:
-        others = ReferenceCurves.of(life.before, life.horizon) if beside else None
+        others = ReferenceCurves.of(life.before, life.horizon) if reference else None
         tables: dict[int, DecisionTable] = {}
 
         def table(at: int) -> DecisionTable:
@@ -182,7 +182,7 @@ def rules(paths: int | None, k1: float | None) -> dict[str, Rule]:
     sizes = {} if paths is None else {"paths": paths}
     sizes |= {} if k1 is None else {"K1": k1}
     return {
-        "beside": optimal(OptimalStopping(**sizes), True),
+        "reference": optimal(OptimalStopping(**sizes), True),
         "alone": optimal(OptimalStopping(reference_curves=False, **sizes), False),
         "faithful": optimal(OptimalStopping("faithful", **sizes), False),
         "median": median,
