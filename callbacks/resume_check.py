@@ -49,7 +49,7 @@ class ResumeCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not self.differences
 
     def __bool__(self) -> bool:

@@ -116,7 +116,7 @@ class Digest:
 
     @cached_property
     def levels(self) -> bool:
-        """Whether trials were measured at levels of noise."""
+        """True if trials were measured at levels of noise."""
         return any("level" in row.record.tags for row in self.rows)
 
     @property

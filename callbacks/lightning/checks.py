@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from haltune.display import amount
@@ -207,9 +207,10 @@ def advice(trainer: Any, trial: Trial) -> str | None:
     return None
 
 
-def loud(trainer: Any) -> str | None:
-    """Return how to hide what Lightning logs at each fit, if it logs it."""
-    home = "pytorch_lightning" if type(trainer).__module__.startswith("pytorch_lightning") else "lightning.pytorch"
+def loud(trainer: Any, homes: Sequence[str]) -> str | None:
+    """Return how to hide the lines that Lightning logs at each fit, if it logs them. homes: its modules."""
+    modules = [kind.__module__ for kind in type(trainer).__mro__]
+    home = next((home for home in homes if any(module.startswith(home) for module in modules)), homes[0])
     if not logging.getLogger(home).isEnabledFor(logging.INFO):
         return None
     return (

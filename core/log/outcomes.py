@@ -1,4 +1,4 @@
-"""How trials ended: their outcome, the epochs saved by stopping, and their rank if they did not continue."""
+"""Ends of trials: their outcome, the epochs saved by stopping, and their rank if they did not continue."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Comparisons:
 
     @cached_property
     def _early(self) -> float:
-        """How long before a rung a report may come and still be judged at it."""
+        """Distance before a rung at which a report is still judged at it."""
         grid = self.history.problem.in_points().grid
         return grid.slack * grid.every if grid else 0.0
 

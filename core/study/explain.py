@@ -224,7 +224,7 @@ class Audit:
         if self.at_K1.interval[1] <= self.wanted:
             return f"K1={self.K1:g} gives {goal}: among these trials {self.at_K1}"
         needed = f"; at least {enough(self.wanted)} stops are needed" if self.wanted else ""
-        return f"too few stops to tell whether K1={self.K1:g} gives {goal}: among these trials {self.at_K1}{needed}"
+        return f"too few stops to show whether K1={self.K1:g} gives {goal}: among these trials {self.at_K1}{needed}"
 
 
 def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
@@ -455,7 +455,7 @@ def outlook(history: History, predicts: bool | None) -> Outlook:
     if len(np.unique(known)) < _DISTINCT * len(known):
         raise InvalidInput(
             f"More than half of the trials share their value of {goal.metric} with another. The probability of finding "
-            "a better one is not estimated for such metrics. Evaluate on more data to tell trials apart."
+            "a better one is not estimated for such metrics. Evaluate on more data, so that values differ."
         )
     ahead = any(t.status in _CONTINUES and value > top for t, value in zip(trials, values, strict=True))
     rising = predicts and best.trial >= (1.0 - _LAST) * len(trials)

@@ -95,12 +95,12 @@ class Trial(Attempt, KnowsAttributes):
 
     @property
     def max_steps(self) -> int | None:
-        """As max_epochs, for a study that counts steps; None for other units."""
+        """The steps of a full training, if the study counts steps; None for other units."""
         return self._horizon if self.unit == "step" else None
 
     @property
     def max_tokens(self) -> int | None:
-        """As max_epochs, for a study that counts tokens; None for other units."""
+        """The tokens of a full training, if the study counts tokens; None for other units."""
         return self._horizon if self.unit == "token" else None
 
     @property
@@ -208,7 +208,7 @@ class Trial(Attempt, KnowsAttributes):
         )
 
     def _record(self, report: Report, judge: bool = True) -> Verdict:
-        """Record a report of a callback, in which only the further metrics are still to be checked."""
+        """Record a report of a callback, of which only the further metrics must still be checked."""
         if self._measures.others:
             self._measures.check(report.metrics, self.metrics if self._measures.limited else ())
         if report.metrics:
@@ -540,7 +540,7 @@ class Trial(Attempt, KnowsAttributes):
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """Return a temporary path for `_commit_save`, the same on all ranks, for states that they write together."""
         work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep, self.unit)
-        return self._session.decide(self, "begins to be saved", work, str, Path)
+        return self._session.decide(self, "starts to be saved", work, str, Path)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
         """Make the state at a path of `_begin_save` the trial's checkpoint; return its path. Raises as `save` does.

@@ -113,7 +113,7 @@ class Sampler:
 class AtRung(History):
     """A history as if each trial that reached a rung had ended there. Trials before the rung are pending or failed.
 
-    Spending and everything else that is not about single trials is the history's own.
+    Spending, and all that does not concern single trials, is the history's own.
     """
 
     def __init__(self, history: History, resource: float, reports: dict[int, int]) -> None:
@@ -654,7 +654,7 @@ class Promotion:
         return self.eta if self.first is None or rung > self.base else self.first
 
     def top(self, rung: int, arrived: int) -> int:
-        """Return how many of those that arrived at a rung continue."""
+        """Return how many of the trials that arrived at a rung continue."""
         if rung < self.base:
             return arrived
         if rung == self.base and arrived < self.min_trials_per_rung:
@@ -675,7 +675,7 @@ class RungState:
             insort(self.arrived, key)
 
     def rank(self, key: Key) -> int:
-        """Return how many of those that arrived rank before a key."""
+        """Return how many of the arrived trials rank before a key."""
         return bisect_left(self.arrived, key)
 
     def leave(self, key: Key) -> None:
@@ -783,7 +783,7 @@ class Asynchronous(Halving):
         return stays and self.rungs[on.bracket][rung].rank((-result, trial)) > 0
 
     def _over(self, e: ev.Ended | ev.Expired) -> None:
-        """Let a trial that is over arrive at its rung: with its value if it completed, else only counted."""
+        """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
         on = self.trials[e.trial]
         if e.status not in OVER:
             return

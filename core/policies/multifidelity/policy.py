@@ -116,7 +116,7 @@ class MultiFidelity(Policy[LadderState]):
     candidates: int = 300
     learn_from: Sequence[Any] = field(default=(), hash=False)
 
-    plans = True  # by the budget: what may begin
+    plans = True  # by the budget: the trials that may start
     gives_up_pauses = predicts = True
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ class MultiFidelity(Policy[LadderState]):
         )
 
     def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
-        """Return how few are promoted, and from which rung on.
+        """Return the share that is promoted, and from which rung on.
 
         Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
         else the first.
@@ -270,7 +270,7 @@ _TRIALS = 20  # under a budget of so many trials alone half of each rung are pro
 
 @dataclass(frozen=True)
 class Cuts:
-    """How few trials are promoted."""
+    """Number of random trials, and the share of trials that is promoted."""
 
     initial: int  # random trials
     eta: float  # one in so many of a rung is promoted
@@ -371,7 +371,7 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
 #
 # If the ladder's move cannot, a paused trial that can is trained in full: the one with the largest expected improvement
 # over the best complete trial for its share of the rest of the budget. If there is none, the search ends, provided that
-# one trial was trained in full or is under way to it; else the ladder's move stands. A leading trial continues by the
+# one trial was trained in full or can still be; otherwise the ladder's move is made. A leading trial continues by the
 # same rule: not on the budget that another needs for its end.
 CLOSING = "closing"  # tag of a final full training
 
@@ -405,7 +405,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:
-    """Whether a move's trial cannot be trained in full. What the user enqueued always starts."""
+    """Return whether a move's trial cannot be trained in full. A user's configuration always starts."""
     if isinstance(move, Resume):
         return remaining.share(history.trial(move.trial)) > 1.0
     return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
@@ -434,7 +434,7 @@ def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare:
 
 
 def _one_in_full(state: LadderState, history: History, besides: int | None = None) -> bool:
-    """Whether one trial was trained in full, or another one is running that can still be."""
+    """Return whether one trial was trained in full, or another one is running that can still be."""
     if state.ladder.one_in_full:
         return True
     under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)

@@ -23,7 +23,7 @@ share the amplitudes, steps and lengthscales: how well early epochs predict the 
 
 The data (`CurveRows`) are folded from the log. A row is the value of a trial at an epoch, NaN where it diverged. Each
 trial has a row for its first report at or after the epochs 1, 3, 9, 27, ... and for its last before it paused or ended:
-a curve says little more in between. Rows keep the order of the log. A trial that starts again, or resumes from a
+the values in between add little. Rows keep the order of the log. A trial that starts again, or resumes from a
 checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded attempt, are left out.
 """
 
@@ -160,7 +160,7 @@ class CurveRows:
 
 
 def _marked(before: float, epoch: float) -> bool:
-    """Whether one of 1, 3, 9, 27, ... lies in (before, epoch]."""
+    """Return whether one of 1, 3, 9, 27, ... lies in (before, epoch]."""
     mark = 1
     while mark <= before:
         mark *= _EPOCH_RATIO
@@ -212,7 +212,7 @@ def first_untried(history: History, points: Array, value: Array) -> tuple[int, d
 
 
 def _free(space: Space) -> bool:
-    """Whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
+    """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
     return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
 
 
@@ -341,7 +341,7 @@ class Stages:
         self.times = np.asarray(np.log1p(n) / np.log1p(n[-1]))  # (K,) t
         scales = 5 + 2 * k - 1
         end = scales + dim
-        # where the amplitudes, the steps, the lengthscales and the logits of q stand in theta
+        # slices of theta: the amplitudes, the steps, the lengthscales and the logits of q
         self.parts = slice(5, 5 + k), slice(5 + k, scales), slice(scales, end), slice(end, end + earlier)
         gaps, back = np.diff(self.times) / _PACE, self.times - 1.0
         gaps[:1] = _FIRST
