@@ -499,7 +499,7 @@ class Reporter:
             if over:
                 self.trial._cannot_save(why)
                 self.end("interrupted")
-                consequence = "its training has ended, so it starts again at an earlier epoch and does not pause then"
+                consequence = "its training has ended, so it starts again at an earlier epoch, and then does not pause"
         if always:
             self.advise(f"A trial cannot be paused, because {why}; {consequence}")
         else:

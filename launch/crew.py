@@ -133,8 +133,8 @@ class Crew:
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
         folder = study.checkpoints.folder
-        beside = folder.parent.suffix == ".checkpoints"
-        logs = folder.parent.with_suffix(".logs") / folder.name if beside else folder / "logs"
+        default = folder.parent.suffix == ".checkpoints"
+        logs = folder.parent.with_suffix(".logs") / folder.name if default else folder / "logs"
         self._logs = options.logs or logs
         found = options.devices  # one for each worker, or shared in turn if there are fewer
         threads = threads_of(options.workers)

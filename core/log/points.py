@@ -100,7 +100,7 @@ def spacing(history: History, trial: int, position: float) -> float | None:
     """Return the distance of points measured from the first reports of a study; None if it does not change.
 
     The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
-    sooner, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
+    earlier, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
     comes within an epoch.
     """
     problem = history.problem

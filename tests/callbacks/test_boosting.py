@@ -99,7 +99,7 @@ def test_a_continued_booster_counts_on_although_xgboost_counts_from_0(lib):
     assert (trial.epochs, trial.endings) == ([1, 2, 3, 4, 5], [None])
 
 
-def test_a_schedule_goes_on_as_the_docstring_says(gradient):
+def test_a_schedule_continues_as_the_docstring_says(gradient):
     def rate(round):
         return 0.5 / (1 + round)
 
@@ -113,7 +113,7 @@ def test_a_schedule_goes_on_as_the_docstring_says(gradient):
 
 
 @lightgbm_alone
-def test_after_early_stopping_which_tells_no_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
+def test_after_early_stopping_without_a_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
     s = pausing_study(at=(), epochs=60, keep=1)
     booster = lib.search(s, lib.package.early_stopping(2, first_metric_only=True, verbose=False))
     kept = lib.load(s.best.checkpoint)

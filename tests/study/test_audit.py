@@ -201,7 +201,7 @@ def searched(policy: Any, **options: Any) -> Study:
     [Halting(RandomSearch(), SOLVER, audit=0.5), BOBOS(initial=3, stopping=SOLVER, audit=0.5)],
     ids=["halting", "bobos"],
 )
-def test_a_search_is_counted_as_its_curves_tell(policy: Any, tmp_path: Any) -> None:
+def test_a_search_is_counted_as_its_curves_show(policy: Any, tmp_path: Any) -> None:
     study = searched(policy, store=str(tmp_path / "audited.db"))
     told, drawn = study.audit(), set[int]()
     stops, best = dict[int, tuple[float, float]](), -math.inf

@@ -69,7 +69,7 @@ class LadderState:
 @takes_old_names
 @dataclass(frozen=True)
 class MultiFidelity(Policy[LadderState]):
-    """The default search: it learns how well early epochs predict the final value, and compares trials no sooner.
+    """The default search: it learns how well early epochs predict the final value, and when to compare trials.
 
     `Study(problem)` uses it if you give no policy. It does not end by itself: a budget ends it. A paused trial may
     still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. If the first trial that should
@@ -77,7 +77,7 @@ class MultiFidelity(Policy[LadderState]):
     in full, so that you see what the search gains. Without one, the leading trial trains in full as soon as all trials
     together have cost a full training.
 
-    A budget of trials alone does not limit epochs. Then more trials are promoted, and sooner, the fewer there are:
+    A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
     of 20 about 6 train in full.
 
     Args:
@@ -348,7 +348,7 @@ class Pauses:
 # Once the trials together have trained as many epochs as a full training, the leading trial trains in full, unless one
 # did or is about to. So a usable model is there within two full trainings, and the process learns early what its rungs
 # are worth. On recorded trainings this lowers the mean regret after two full trainings by a sixth and changes later
-# ones by less than their errors; sooner, after a half or four fifths, was worse (benchmarks/search/kinds.py).
+# ones by less than their errors; earlier, after a half or four fifths, was worse (benchmarks/search/kinds.py).
 FIRST = "first"  # tag of that trial
 
 
@@ -517,17 +517,17 @@ class Remaining:
         training = spent.training + spent.validation
         # reports of more seconds than a worker has spent come from another clock
         measured = min(1.0, spent.worker_time / training) if training else 0.0
-        beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
+        decisions = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
 
         def seconds(t: TrialRecord | None) -> float:
             taken = float(t.seconds.sum()) if t is not None else 0.0
             return _SPARE * measured * each(taken, t, training / spent.epochs)
 
         if budget.time is not None:
-            limit(float(budget.time) - spent.time, seconds, beside, together=True)
+            limit(float(budget.time) - spent.time, seconds, decisions, together=True)
         for most in (budget.worker_time, spent.payable(budget)):
             if most is not None:
-                limit(float(most) - spent.worker_time, seconds, beside)
+                limit(float(most) - spent.worker_time, seconds, decisions)
 
     def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
         """Return the share of the rest that a trial (None: a new one) needs to train in full; above 1 it cannot.

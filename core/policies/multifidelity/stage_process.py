@@ -260,7 +260,7 @@ class Seen:
         study = None if self.study is None else self.study[runs]
         return Seen(self.points[runs], run, self.stage[kept], self.value[kept], study)
 
-    def beside(self, other: Seen) -> Seen:
+    def union(self, other: Seen) -> Seen:
         """Return the values of both; no run is in both."""
         studies = [np.zeros(len(s.points), dtype=np.intp) if s.study is None else s.study for s in (self, other)]
         return Seen(
@@ -550,7 +550,7 @@ class StageProcess:
             return self
         last, mean = len(self.kernel.stages.epochs) - 1, self.ends(points)[0]
         ended = Seen(points, np.arange(len(points)), np.full(len(points), last), mean)
-        return StageProcess.of(self.kernel, self.seen.beside(ended))
+        return StageProcess.of(self.kernel, self.seen.union(ended))
 
 
 _WORST = 20.0  # widths below the best: the target of diverged trials, and of all that is worse

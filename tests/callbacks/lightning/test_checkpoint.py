@@ -63,7 +63,7 @@ def test_min_epochs_win_over_a_pause_which_then_saves_the_later_state():
     assert trainer.current_epoch == 3
 
 
-def test_the_budgets_end_saves_too_and_a_larger_budget_goes_on_from_there():
+def test_the_budgets_end_saves_too_and_a_larger_budget_continues_from_there():
     straight = search((), store=None)
     study = pausing_study(at=(), budget=Budget(epochs=2))
     seed(0)
