@@ -1,4 +1,4 @@
-"""What every policy decides on recorded trainings: the judge of a change that must not change a decision.
+"""Decisions of every policy on recorded trainings, to check a change that must not change a decision.
 
     python benchmarks/search/decisions.py --data DIR --write before.json
     python benchmarks/search/decisions.py --data DIR --against before.json [--policy hyperband ...]
@@ -6,7 +6,7 @@
 
 Data: learning_curves.npz. Each policy searches one table from three seeds, with one worker and with three workers that
 train an epoch in turn. A line lists a policy, its workers, the seed, and a hash of all configurations, budgets and
-verdicts in order. Reasons are not hashed. --against ends with an error where a hash differs.
+verdicts in order. Reasons are not hashed. --against ends with an error if a hash differs.
 """
 
 import os

@@ -128,7 +128,7 @@ def table(name: str, fresh: Callable[[], str], seconds: float) -> None:
 
 @contextmanager
 def server(given: str | None) -> Iterator[Callable[[], str]]:
-    """What makes empty databases: schemas of the one given, or databases of a server of its own."""
+    """Return a maker of empty databases: schemas of the given one, or databases of a new server."""
     if given is not None:
         count = iter(range(10**6))
         yield lambda: schema(given, f"haltune_{os.getpid()}_{next(count)}")

@@ -1,11 +1,11 @@
-"""What scheduling costs: milliseconds of a decision in a search of 10,000 trials by 64 simulated workers.
+"""Milliseconds of a scheduling decision in a search of 10,000 trials by 64 simulated workers.
 
     python benchmarks/speed/scheduling.py [--trials 10000] [--workers 64]
 
-Simulated time: epochs last as long as a trial says, and the worker that is free first acts. Timed is what
-the policy does: the fold of every event, each proposal and each verdict. The store, the leases and the
-history beside it are not. A policy that looked at all trials again would grow faster than the search.
-Goal: under 1 ms a decision on average, and as much at the end as at the beginning.
+Simulated time: epochs last as long as a trial says, and the worker that is free first acts. The time is the policy's:
+the fold of every event, each proposal and each verdict, without the store, the leases and the history. A policy that
+looked at all trials again would grow faster than the search. Goal: under 1 ms a decision on average, and as much at the
+end as at the start.
 """
 
 from __future__ import annotations

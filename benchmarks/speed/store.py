@@ -1,4 +1,4 @@
-"""What the log costs: loading a long study, one report, one ask.
+"""Time of the log: loading a long study, one report, one ask.
 
     python benchmarks/speed/store.py [--trials 10000] [--epochs 50] [--server]
 
