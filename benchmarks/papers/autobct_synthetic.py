@@ -1,4 +1,4 @@
-"""Section 4.1 of the AutoBCT paper for real: how many trees should a random forest have?
+"""Section 4.1 of the AutoBCT paper, with real trainings: the number of trees of a random forest.
 
     python benchmarks/papers/autobct_synthetic.py [--method map] [--runs 20] [--keep FILE] [--svg]
 
@@ -7,10 +7,10 @@ validated on 20,000. Prior D.1, gamma 0.16; accuracy 0.5 to 1 is score 0 to 1, t
 100 trees is cost 1. The aim: at least 18 of 20 runs stop within 4 trainings with a score of at least 0.95.
 
 --method otf is the paper's on-the-fly version with N = 2 (table 3): the value of at most two more trainings, computed
-at each step for the beliefs as they are; not by the paper's nested Monte Carlo, but in closed form over the score and
-by quadrature over the cost. --method map, the paper's VI/Map (tables 1 and 2): one exact step on a map of the value of
-three more trainings, computed beforehand. With --svg it draws figures 2 and 3 of the first run: the prior, how the
-beliefs moved, and the points on which the last forest was validated.
+at each step from the present posteriors. The paper uses nested Monte Carlo; here the value is in closed form over the
+score and by quadrature over the cost. --method map, the paper's VI/Map (tables 1 and 2): one exact step on a map of the
+value of three more trainings, computed beforehand. With --svg it draws figures 2 and 3 of the first run: the prior, the
+posteriors, and the points on which the last forest was validated.
 """
 
 import os
