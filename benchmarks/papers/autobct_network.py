@@ -138,7 +138,7 @@ def one(controls, before, rows):
     control = "u, batch 10 to 200" if controls == "batch" else "u, learning rate 1e-5 to 0.1"
     sheet = Sheet(
         f"autobct_network_{controls}",
-        f"Score and cost over {control}: the prior, and the belief after {len(rows)} trainings.",
+        f"Score and cost over {control}: the prior, and the posterior after {len(rows)} trainings.",
         width=760, height=340 if controls == "batch" else 620,
     )  # fmt: skip
     ends = ((-0.5, 1.5), (-0.5, 2.5 if controls == "batch" else 1.5))

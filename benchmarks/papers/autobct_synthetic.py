@@ -71,7 +71,7 @@ def moved(rows: Sequence[Row]) -> None:
     """Figures 2 and 3 (a): score and cost before any training and after each."""
     sheet = Sheet(
         "autobct_synthetic_beliefs",
-        f"Score and cost over the number of trees: the prior, and the belief after each of {len(rows)} trainings.",
+        f"Score and cost over the number of trees: the prior, and the posterior after each of {len(rows)} trainings.",
         width=220 * (len(rows) + 1), height=560,
     )  # fmt: skip
     made = grid(sheet, len(rows) + 1, 2, (0, 1), [(-1.0, 2.0), (-2.0, 5.0)])

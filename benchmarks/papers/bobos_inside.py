@@ -148,7 +148,7 @@ def draw_rule(sheet: "Sheet", t: int, run: Trained) -> None:
     low, high = np.floor(edges[1:].min()), np.ceil(max(edges[1:].max(), means[0]))
     panel = sheet.panel(426, 320, (0, HORIZON), (low, high))
     words = "average validation error of epochs 1 to n, %"
-    panel.axes("Its decisions", "epochs", words, range(0, 51, 10), _tens(high, low))
+    panel.axes("Decisions", "epochs", words, range(0, 51, 10), _tens(high, low))
     for row in range(1, len(table.decided)):  # at the first all paths agree
         n = FIRST + row
         for sign, name in ((-1, "two"), (1, "three")):
@@ -172,7 +172,7 @@ def draw_run(runs: Sequence[Trained]) -> None:
     """Figures 7 and 8: the learning curves, and where all runs end or would have ended."""
     from drawn import Sheet, write
 
-    told = "Left: learning curves of a search. Right: last errors of its runs, of those stopped as they would be."
+    told = "Left: learning curves of a search. Right: final errors of its trials, for stopped ones without the stop."
     sheet = Sheet("bobos_inside_run", told)
     top = 50.0
     left = sheet.panel(46, 320, (0, HORIZON), (5, top))
@@ -186,11 +186,7 @@ def draw_run(runs: Sequence[Trained]) -> None:
     right = sheet.panel(426, 320, (0, len(runs) + 1), (5, top))
     step = 10 if len(runs) > 25 else 5
     right.axes(
-        "Where they end",
-        "iteration",
-        "validation error after 50 epochs, %",
-        range(0, len(runs) + 1, step),
-        _tens(top, 5),
+        "Final errors", "iteration", "validation error after 50 epochs, %", range(0, len(runs) + 1, step), _tens(top, 5)
     )
     for t, run in enumerate(runs, 1):
         end = float(np.clip(100 * run.curve[-1], 5, top))

@@ -41,7 +41,7 @@ from haltune.log.policy import Policy
 from haltune.policies import Hyperband, RandomSearch
 
 AIM = 10.0  # times sooner than random search
-RANDOM, BAND, BOLD = "random search", "Hyperband", "boldest bracket"
+RANDOM, BAND, BOLD = "random search", "Hyperband", "most exploratory bracket"
 SECONDS = "seconds"
 
 
@@ -55,7 +55,7 @@ class Kind:
     full: int
     unit: int
     power: int  # of the resource, by which time grows
-    bold: int  # times that the boldest bracket runs
+    bold: int  # times that the most exploratory bracket runs
 
     @property
     def counted(self) -> str:
@@ -143,7 +143,7 @@ def row(of: Sequence[Progress], level: float, measure: Measure, budget: float, o
 
 
 def ceilings(runs: Sequence[dict[str, Run]], kind: Kind, eta: int) -> None:
-    """Section 3.4: what n configurations of the boldest bracket cost, had each been trained in full."""
+    """Section 3.4: what n configurations of the most exploratory bracket cost, had each been trained in full."""
     bracket = kind.band(eta).table().brackets[0]
     costs = defaultdict(list)
     for of in runs:
@@ -165,7 +165,7 @@ def ceilings(runs: Sequence[dict[str, Run]], kind: Kind, eta: int) -> None:
         f"(eta^(p-1) - 1) / eta^(p-1) eta^s = {(steps - 1) / steps * eta**bracket.s:.0f} x"
     )
     print(
-        f"the boldest bracket compares {n} configurations in {whole / means[last]:.2f} full trainings' time: "
+        f"the most exploratory bracket compares {n} configurations in {whole / means[last]:.2f} full trainings' time: "
         f"{n * means[last] / whole:.0f} x at most; deciding took {1e3 * deciding:.2f} ms a training"
     )
 

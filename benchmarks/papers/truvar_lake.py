@@ -101,7 +101,7 @@ def show_reached(found: dict[str, list[Run]], limit: float, unit: str) -> None:
 def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, name: str) -> None:
     """Figures 2a and 2b, and the first run's ways, 2e and 2f, while their cost is at most `WAY`."""
     every = ["TruVaR", "TruVaR ahead", *RULES]
-    sheet = drawn.Sheet(f"truvar_lake_{name}", "F1 over samples, over cost, and the ways of two searches", 900, 640)
+    sheet = drawn.Sheet(f"truvar_lake_{name}", "F1 over samples, over cost, and the paths of two searches", 900, 640)
     shares = (0, 0.25, 0.5, 0.75, 1)
     for left, found, limit, step, title, unit in (
         (56, same, int(SAMPLES), 20, "2a: samples at the same cost", "samples"),
@@ -116,7 +116,7 @@ def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, na
     for left, method in ((56, "TruVaR ahead"), (500, "GCHK")):
         panel = drawn.Panel(left, 350, 380, 200, (0, 1400), (-20, 0))
         label = "2e" if method != "GCHK" else "2f"
-        title = f"{label}: {method} until cost {WAY:,}"
+        title = f"{label}: {method} up to cost {WAY:,}"
         panel.axes(title, "position, m", "depth, m; green: above the threshold", range(0, 1401, 350), range(-20, 1, 5))
         field(panel, [*world.values.values()], SIDE, (world.threshold,))
         run = way[method][0]

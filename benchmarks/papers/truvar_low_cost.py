@@ -99,12 +99,12 @@ def draw(found: dict[str, list[Run]]) -> None:
     """Draw F1, and the posterior deviation where the function is above the threshold."""
     sheet = drawn.Sheet("truvar_low_cost", "F1 and the posterior deviation over cost, up to 200", 900, 370)
     panel = drawn.panel(sheet, 56, 380, (0, LIMIT), (0, 1))
-    panel.axes("2c until cost 200", "cost", "F1", range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
+    panel.axes("2c, up to cost 200", "cost", "F1", range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
     marks = np.arange(2, 201, 2)
     drawn.means(panel, marks, scores(found, marks))
     panel = drawn.panel(sheet, 500, 380, (0, LIMIT), (0, 1))
     title = "standard deviation where f is above 2.25"
-    panel.axes("How unsure the level set is", "cost", title, range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
+    panel.axes("Uncertainty of the level set", "cost", title, range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
     unsure = {n: np.array([[r.at(m, "unsure", 1.0) for m in marks] for r in runs]) for n, runs in found.items()}
     drawn.means(panel, marks, unsure)
     drawn.legend(sheet, found)

@@ -103,7 +103,7 @@ def draw(name: str, panels: Panels, axes: Mapping[str, Axes]) -> None:
     wide = 900 if len(panels) > 1 else 700
     names = next(iter(panels.values()))
     rows = 2 if len(names) > 4 else 1
-    sheet = drawn.Sheet(name, "The best value so far against what was spent, of each policy", wide, 360 + 18 * rows)
+    sheet = drawn.Sheet(name, "Best value so far by cost, for each policy", wide, 360 + 18 * rows)
     step = (wide - 10) / len(panels)
     for i, (problem, curves) in enumerate(panels.items()):
         its = axes[problem]

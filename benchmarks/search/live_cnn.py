@@ -34,7 +34,7 @@ import numpy as np
 from recorded import found
 
 EPOCHS = 27
-TOLD = {"haltune": "haltune, no policy named", "optuna": "Optuna, TPE and MedianPruner", "random": "random, in full"}
+TOLD = {"haltune": "haltune, default search", "optuna": "Optuna, TPE and MedianPruner", "random": "random, in full"}
 Train = Callable[[dict[str, Any], int, list[Any], Any], None]  # config, number, callbacks, checkpoint
 
 
