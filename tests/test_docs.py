@@ -18,7 +18,7 @@ from documents import PAGES, ROOT, blocks
 import haltune.policies
 
 COMING = "docs/coming_from.md"
-OTHERS = (  # what another tool's program begins with: compiled, or run by a test below
+OTHERS = (  # what another tool's program starts with: compiled, or run by a test below
     "import optuna", "from ray import tune", "import keras_tuner", "import wandb", "from syne_tune import",
     "from transformers import Trainer",
 )  # fmt: skip

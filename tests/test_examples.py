@@ -17,7 +17,7 @@ from haltune.store.open import open_store
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FIRST = ("01_lightning.py", "digits.html", ("lightning", "sklearn", "rich", "plotly"))
 KERAS = ("02_keras.py", "digits_keras.html", ("keras", "sklearn", "rich", "plotly"))
-CASES = [  # the slow ones are dear for the frameworks that they import; the types of all are checked at each lint
+CASES = [  # the slow ones import expensive frameworks; make lint checks the types of all
     pytest.param(*FIRST, marks=pytest.mark.slow),
     pytest.param(*KERAS, marks=pytest.mark.slow),
     ("03_plain_loop.py", "digits_plain_loop.html", ("sklearn", "rich", "plotly")),

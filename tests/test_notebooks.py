@@ -52,7 +52,7 @@ def test_every_notebook_is_run_and_kept_as_it_was_run_whole() -> None:
         assert counted == [*range(1, len(counted) + 1)]
         text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
         assert len(text) < 60_000
-        assert not re.search(r"/(tmp|home|root|work)/", text)  # a folder of whoever ran it
+        assert not re.search(r"/(tmp|home|root|work)/", text)  # a folder of the user who ran it
         assert '"output_type": "error"' not in text
 
 

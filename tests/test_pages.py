@@ -51,7 +51,7 @@ IN_A_PROCESS = {
     "scale/ray.md": ("ray", {}),
 }
 ELSEWHERE = {"howto/hydra.md", "coming_from.md"}  # tests/foreign/test_hydra.py, tests/test_docs.py
-SHOWN = {  # a part of what the page promises, on the terminal
+SHOWN = {  # part of the page's output on the terminal
     "start.md": "trial 1: ",
     "howto/stop_early.md": "bold",
     "howto/good_settings.md": "val_acc at least 0.9: ",

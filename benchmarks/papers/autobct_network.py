@@ -46,7 +46,7 @@ FIXED = {"lr": 0.0007, "batch": 66}
 TRAIN, VALIDATE, REPEATS = 5000, 2000, 5
 ENDS = (0.1, 0.95)  # accuracies that count 0 and 1
 COST = 0.357  # of a training of batch 66
-BEGINS = {"batch": (1.0,), "rate": (1.0,), "both": (0.47, 0.36)}  # where the paper's searches began
+BEGINS = {"batch": (1.0,), "rate": (1.0,), "both": (0.47, 0.36)}  # where the paper's searches started
 
 
 def load(path):

@@ -48,7 +48,7 @@ class Run:
 
     progress: Progress  # in units
     trials: int
-    resumed: int  # attempts that went on from a checkpoint
+    resumed: int  # attempts that continued from a checkpoint
     seconds: float  # of CPU
 
     @classmethod

@@ -163,7 +163,7 @@ def by_optuna(fit: Train, clock: Clock, seed: int) -> None:
 
 def one(method: str, seed: int, minutes: float, data: str | None, path: Path) -> None:
     """One search, written to a file when it is over."""
-    import lightning  # noqa: F401  imported before the clock begins, for either
+    import lightning  # noqa: F401  imported before the clock starts, for either
 
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.fabric", "haltune"):

@@ -296,7 +296,7 @@ class Training:
         value, price = meter.train_part(self.row, part)
         verdict = self.trial.report(value, part * each, seconds=price, cost=price)
         if verdict.resumable:
-            self.trial.checkpointed(f"row-{self.row}")  # so that it goes on where it was
+            self.trial.checkpointed(f"row-{self.row}")  # so that it continues where it was
         if not verdict.stops and part < meter.task.scores.shape[1] * parts:
             return True
         self.trial.finish()

@@ -32,7 +32,7 @@ from haltune.policies import RandomSearch
 from haltune.store.open import open_sql, open_store
 
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), None)
-_FORK = multiprocessing.get_context("fork")  # everything is imported: the processes begin at once
+_FORK = multiprocessing.get_context("fork")  # everything is imported: the processes start at once
 
 
 def reports(url: str, seconds: float, pause: float, gate: Any) -> tuple[int, list[float], list[float]]:

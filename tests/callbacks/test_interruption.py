@@ -247,7 +247,7 @@ def test_a_process_that_the_training_forked_leaves_ctrl_c_to_it_and_heeds_sigter
         if not (child := os.fork()):
             os.kill(os.getpid(), signal.SIGINT)
             os.write(writes, b"x")
-            for _ in range(6000):  # a signal that comes as a sleep begins is heard as it ends
+            for _ in range(6000):  # a signal that comes as a sleep starts is heard as it ends
                 time.sleep(0.1)
             os._exit(0)
         assert os.read(reads, 1) == b"x"

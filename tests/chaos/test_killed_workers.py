@@ -20,7 +20,7 @@ from haltune.store.open import open_store
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no /proc: a killed worker's lease must run out"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # forks beside threads of other tests
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # forks while threads of other tests run
 ]
 SEVERAL, MANY = 12, 1000
 
@@ -99,7 +99,7 @@ def test_a_file_opened_after_each_kill_holds_what_was_acknowledged_and_warns_of_
                 assert store.names() == ["s"]
                 store.close()
                 alive.append(chaos.in_fork(life))
-    finally:  # they would go on for ever
+    finally:  # they would continue forever
         for pid in alive:
             chaos.kill(pid)
     kept = [e.epoch for e in open_store(path).read("s") if isinstance(e, Reported)]

@@ -203,7 +203,7 @@ def test_a_log_that_lost_its_last_events_in_a_crash_is_read_again(mortal: Server
         trial.report(value)
     other = opened(study.store.address())
     store = study.store
-    with store.engine.begin() as c:  # what an append without its flush would come to
+    with store.engine.begin() as c:  # the time of an append without its flush
         c.execute(sa.text("DELETE FROM haltune_events WHERE seq >= 4"))
     mortal.stop()
     mortal.start()

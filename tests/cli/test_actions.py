@@ -94,7 +94,7 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
 
 
 def test_a_tracker_gets_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # else it imports TensorFlow
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # otherwise it imports TensorFlow
     done = haltune("track", log)
     assert done.exit_code == 2
     assert "--mlflow URI, --wandb PROJECT or --tensorboard FOLDER" in done.stderr

@@ -67,7 +67,7 @@ def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
 
 
 def test_each_trial_is_a_run_of_tensorboard_with_its_curve_and_configuration(log, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # else it imports TensorFlow
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # otherwise it imports TensorFlow
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import metadata

@@ -31,7 +31,7 @@ LISTINGS = ("status", "trials", "best", "explain", "export")
 def haltune(*arguments, code=0):
     """Return the output of the command; check its exit code."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
-    stands = code == 0 and arguments[0] == "status" and done.exit_code in (4, 5)  # what these tell is tested by itself
+    stands = code == 0 and arguments[0] == "status" and done.exit_code in (4, 5)  # their texts have their own tests
     assert done.exit_code == code or stands, (done.output, done.exception)
     return done.stdout if code == 0 else done.stderr
 
@@ -205,7 +205,7 @@ def test_a_search_that_its_log_alone_cannot_continue_with_is_refused(tmp_path):
     assert "Add --time 2h, --trials or --epochs" in haltune("resume", tmp_path / "t.db", "--", "true", code=2)
 
 
-# a search that has not begun
+# a search that has not started
 
 NOT_BEGUN = """
 [study]
@@ -447,7 +447,7 @@ def test_a_report_without_a_name_is_called_like_its_file_and_overwrites_nobodys(
     assert "no page of haltune's" in haltune("report", "a.db", code=2)
     assert "no page of haltune's" in haltune("report", "b.db", "-o", "a.html", code=2)
     assert (tmp_path / "a.html").read_text() == "<html>of somebody else</html>"
-    haltune("report", "b.db")  # its own page is written anew
+    haltune("report", "b.db")  # its own page is written again
 
 
 def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):

@@ -37,7 +37,7 @@ data:
 """
 
 
-WITHIN_AN_EPOCH = {  # searched by steps; there is no script with Optuna beside them
+WITHIN_AN_EPOCH = {  # searched by steps; they have no script with Optuna
     "lightning_steps": (("lightning", "sklearn"), ()),
     "stable_baselines3": (("stable_baselines3",), ()),
 }

@@ -18,4 +18,4 @@ def test_processes_of_an_executor_share_one_search(tmp_path):
     assert len({t.config["lr"] for t in study.trials}) == 12
     assert 1 <= len(workers) <= 2
     trained = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
-    assert len(trained) == len(set(trained)) < 12 * 9  # nobody trained what another did, and losers were cut
+    assert len(trained) == len(set(trained)) < 12 * 9  # no trial was trained twice, and losing trials were stopped

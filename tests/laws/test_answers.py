@@ -96,7 +96,7 @@ class Life:
             trial.fail(ValueError("boom"))
         elif what == "interrupt":
             trial.interrupt()
-        else:  # as a launcher tells of a worker that was killed
+        else:  # as a launcher reports a killed worker
             self.studies[who]._session.mark_lost(trial, "killed")
         self.held[who] = None
 

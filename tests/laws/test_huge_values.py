@@ -160,6 +160,6 @@ def test_a_run_is_implausible_only_where_it_would_set_the_scale_of_all_others() 
     assert np.isnan(plausible([-0.3, -0.31, -2.3, -1e12])).tolist() == [False, False, False, True]
     assert np.isnan(plausible([-0.3, -1e12])).tolist() == [False, True]  # of two the better one is the yardstick
     assert plausible([0.0, 0.0, 0.0, -1.0]).tolist() == [0.0, 0.0, 0.0, -1.0]
-    assert plausible([1e40, 1e39, -1e41]).tolist() == [1e40, 1e39, -1e41]  # in whatever units
+    assert plausible([1e40, 1e39, -1e41]).tolist() == [1e40, 1e39, -1e41]  # in any units
     assert np.isnan(plausible([math.nan, -0.3])).tolist() == [True, False]
     assert plausible([]).tolist() == []

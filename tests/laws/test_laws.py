@@ -354,7 +354,7 @@ def test_a_single_trial_works(name: str) -> None:
     assert single.pareto_front() != []
 
 
-# an attempt may begin at a state that the training saved by itself
+# an attempt may start at a state that the training saved by itself
 
 
 def by_own_means(study: Study, seed: int) -> dict[int, dict[float, float]]:

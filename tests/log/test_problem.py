@@ -170,7 +170,7 @@ def test_looking_ahead_changes_nothing(closed: list[tuple[int, int]], start: int
         (Budget(time=60), Spent(time=60.0), "60 s of time"),
         (Budget(money=2, price=4), Spent(worker_time=1800.0), "2 of money"),
         (Budget(epochs=0.1 * 3), Spent(epochs=0.1 + 0.1 + 0.1), "0.3 epochs"),
-        (Budget(trials=3), Spent(trials=3), None),  # those that began may go on
+        (Budget(trials=3), Spent(trials=3), None),  # those that started may continue
     ],
 )
 def test_the_first_limit_reached_is_named(budget: Budget, spent: Spent, words: str | None) -> None:

@@ -79,7 +79,7 @@ def test_a_bracket_that_closed_early_runs_again_when_more_may_start() -> None:
 def test_when_all_that_went_on_fail_the_best_that_is_left_is_trained_in_full(asynchronous: Any) -> None:
     lab = Lab(lambda: asynchronous, rising, epochs=27, budget=Budget(trials=9))
     worker, failed = lab.workers[0], 0
-    while failed < 4:  # 9 // 2 go on
+    while failed < 4:  # 9 // 2 continue
         worker.step()
         if worker.trial is not None and worker.trial.attempt > 1:
             worker.fail()

@@ -210,7 +210,7 @@ def test_rank_0_removes_what_killed_runs_left_and_nothing_else(
     runs: dict[str, tuple[str, str, float]] = {
         "run-killed.1": (dead, "", 0.0),
         "run-lives.1": (new_holder(), "", 7200.0),
-        "run-left-just-now.1": (dead, left, 10.0),  # a rank may be still to come
+        "run-left-just-now.1": (dead, left, 10.0),  # a rank may start later
         "run-left-long-ago.1": (dead, left, 7200.0),
         "run-on-another-machine.1": (ELSEWHERE, "", 7200.0),
     }

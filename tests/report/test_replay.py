@@ -54,7 +54,7 @@ def test_a_rule_sees_the_runs_that_it_stopped_as_it_left_them() -> None:
     rule = only(written(CURVES), Behind(2))
     assert ended(rule) == [None, 2, None, 2]
     assert [r.reason for r in rule.runs] == ["", "0.1 is behind 0.4", "", "0 is behind 0.5"]
-    assert [r.wins for r in rule.runs] == [False, True, True, False]  # 0.5 beats 0.4: nobody saw the 0.6
+    assert [r.wins for r in rule.runs] == [False, True, True, False]  # 0.5 beats 0.4: the 0.6 was not seen
     assert (rule.wrong, rule.winners, rule.saved, rule.unknown) == (1, 2, 4, 0)
 
 
@@ -112,7 +112,7 @@ def test_a_pause_of_the_log_continues_as_there() -> None:
 
 
 def test_epochs_that_were_trained_twice_count_twice() -> None:
-    study = written(CURVES, {(1, 2): PAUSE}, saves=False)  # it begins anew
+    study = written(CURVES, {(1, 2): PAUSE}, saves=False)  # it starts again
     rule = only(study, Scripted())
     assert [r.recorded for r in rule.runs] == [4, 6, 4, 4]
     assert [r.trained for r in only(study, At(1)).runs] == [1, 1, 1, 1]
@@ -193,7 +193,7 @@ def test_what_is_saved_and_trained_is_what_was_recorded(
 ) -> None:
     study = written(curves, log, obeys, saves)
     never, rule = replay(study, Scripted(), Scripted(told))
-    if never_twice(curves):  # else every rule stops a run there
+    if never_twice(curves):  # otherwise every rule stops a run there
         assert (never.saved, never.stopped, never.wrong) == (0, 0, 0)
         assert never.best == study.best
     spent = study.spent.epochs

@@ -125,7 +125,7 @@ def test_a_log_whose_counts_are_known() -> None:
     log.run(to(0.7), {4: would_stop(4)})  # right: 6 epochs
     log.run(to(0.9), {3: would_stop(3)})  # wrong: 7
     log.run(to(0.95), {5: continue_("", **numbers(0.5, 0.9))})  # a winner that would not have been stopped
-    log.run(to(0.6), {5: continue_("", **numbers(0.5, 0.95))})  # a loser that would not
+    log.run(to(0.6), {5: continue_("", **numbers(0.5, 0.95))})  # a losing trial that would not
     log.run([0.1] * 4, {2: would_stop(2)}, status=Status.FAILED)  # unknown: 2
     log.run([0.1] * 5, {2: would_stop(2)}, status=Status.PAUSED)  # unknown: 3
     log.run([0.1] * 6, {2: would_stop(2)}, status=None)  # runs: 4
@@ -218,4 +218,4 @@ def test_a_search_is_counted_as_its_curves_show(policy: Any, tmp_path: Any) -> N
     assert told.cost == sum(HORIZON - epoch for epoch, _ in stops.values())
     assert told.saved == sum(HORIZON - t.epoch for t in study.trials if t.status is Status.STOPPED)
     assert {t.status for t in study.trials if t.id in drawn} == {Status.COMPLETED}
-    assert read_study(str(tmp_path / "audited.db")).audit() == told  # by whoever has not its program
+    assert read_study(str(tmp_path / "audited.db")).audit() == told  # without its program

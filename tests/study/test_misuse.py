@@ -338,7 +338,7 @@ def test_a_trial_that_the_budget_cut_short_is_taken_up_by_a_larger_one(tmp_path:
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_records_and_the_history_are_pickled_and_copied(tmp_path: Path, copied: Any) -> None:
     study(store=tmp_path / "a.db").optimize(lambda trial: trial.report(0.5, 9, metrics={"loss": 0.25}))
-    one = study(store=tmp_path / "a.db")  # as the log tells it
+    one = study(store=tmp_path / "a.db")  # as in the log
     record, history = copied(one.trials[0]), copied(one.history)
     assert record.config == one.trials[0].config
     assert list(record.metrics["loss"]) == list(history.trial(0).metrics["loss"]) == [0.25]

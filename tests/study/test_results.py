@@ -106,6 +106,6 @@ def test_the_events_of_a_study_end_where_its_history_does_until_it_reads_on() ->
     assert [e.kind for e in mine.events()] == ["created"]
     assert list(mine.events(1)) == list(mine.events(9)) == []
     assert len(mine.trials) == 0
-    summary(mine)  # whoever shows a study reads on first
+    summary(mine)  # showing a study reads the log first
     assert [e.kind for e in mine.events()] == ["created", "budgeted", "started"]
     assert len(mine.trials) == 1

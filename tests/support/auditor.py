@@ -77,7 +77,7 @@ class Auditor:
         elif kind in ("ended", "expired"):
             t.status = e["status"]
 
-    # what is promised
+    # documented rules
 
     def counts(self, t: Told) -> tuple[float, float] | None:
         """(value, epoch) that a run counts for."""

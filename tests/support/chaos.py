@@ -22,7 +22,7 @@ from haltune.store.open import open_store
 from haltune.study.replay import replay
 
 EPOCHS = 9
-_LINE = 28  # bytes of a promise, about
+_LINE = 28  # bytes of an acknowledged report, about
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), EPOCHS)
 
 
@@ -51,7 +51,7 @@ def train(trial: Trial, promised: int, pace: float) -> None:
         os.write(promised, f"{trial.id} {trial.attempt} {epoch} {value.hex()}\n".encode())
         os.fsync(promised)
         if epoch % 2 == 0 or (trial.verdict and trial.verdict.resumable):
-            trial.checkpointed(__file__)  # it exists: what it holds matters to nobody here
+            trial.checkpointed(__file__)  # it exists: its content does not matter here
 
 
 def work(url: str, trials: int, path: Path, pace: float) -> None:

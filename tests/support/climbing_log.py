@@ -72,7 +72,7 @@ def walked(r: Rungs, log: list[Event], plan: list[Bracket], race: bool) -> Rungs
     """The same from given rules."""
     for r.position, e in enumerate(log):
         if isinstance(e, Started):
-            if not r.stops and not race:  # a new configuration only when nobody may go on
+            if not r.stops and not race:  # a new configuration only if no trial may be promoted
                 for id, t in r.trials.items():
                     assert not (t.paused and t.result is not None and id in r.top(id)), (id, e)
             r.trials[e.trial] = Climbing(plan[e.tags["bracket"]])

@@ -17,7 +17,7 @@ class Block:
     """A block of Python, and its position."""
 
     page: Path
-    line: int  # of the page, from 1, where its code begins
+    line: int  # of the page, from 1, where its code starts
     text: str
 
     def __repr__(self) -> str:

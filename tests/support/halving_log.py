@@ -48,7 +48,7 @@ class Filling:
     winners: list[int] = field(default_factory=list)  # of the rung before, not entered yet
     closed: bool = False
     promoted: list[list[int]] = field(default_factory=list)  # by rung
-    planned: Bracket | None = None  # before it was cut to those that began
+    planned: Bracket | None = None  # before it was cut to those that started
 
     def bound(self, no_more: bool, trials: dict[int, Seen], resume: bool) -> None:
         """The same share of the started trials is promoted if no more may start."""
@@ -107,7 +107,7 @@ def recomputed(log: Iterable[Event], plan: list[Bracket], resume: bool = True) -
             if f.rung:
                 f.winners.remove(e.tags["of"])  # raises when it had not won, or was replaced before
             f.enter(e.trial)
-            assert f.rung or len(trials) <= limit  # only what won goes on when nothing new may begin
+            assert f.rung or len(trials) <= limit  # only what won continues when nothing new may start
             for other in brackets.values():
                 other.bound(len(trials) >= limit, trials, resume)
             continue

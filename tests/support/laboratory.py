@@ -196,7 +196,7 @@ def act(lab: Lab, number: int, other: int, action: str) -> None:
         worker.policy.meanwhile = None
     elif action == "kill":
         lab.kill(number)
-    elif action == "mourn":  # one worker fewer for good
+    elif action == "mourn":  # one worker fewer permanently
         if len(lab.workers) > 1:
             lab.kill(number)
             del lab.workers[number]

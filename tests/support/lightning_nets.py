@@ -83,7 +83,7 @@ def search(
     """Train one trial of a study that pauses it after the epochs `at`; the study, the last trainer, the next draw."""
     study = pausing_study(store, at=at, metric=metric, epochs=epochs, budget=budget)
     for attempt, trial in enumerate(study):
-        seed(attempt)  # a resumed attempt begins with other random numbers
+        seed(attempt)  # a resumed attempt starts with other random numbers
         trainer = make_trainer(*others(), HaltuneCallback(trial), epochs=trial.max_epochs, **options)
         with trial:
             trainer.fit(make_net(), make_data(), make_data(), ckpt_path=trial.checkpoint)

@@ -82,7 +82,7 @@ def test_runs_that_can_pause_are_paused_and_resumed_in_the_same_trial(simulated)
     tuner = simulated(s, trials=2)
     resumed = [r for r in s.study.trials if r.attempt > 1]
     assert resumed
-    for record in s.study.trials:  # a run that goes on reports on: its epochs are not trained again
+    for record in s.study.trials:  # a run that continues reports on: its epochs are not trained again
         assert list(record.epochs) == list(range(1, len(record.epochs) + 1))
         assert list(record.values) == [accuracy(record.config["lr"], e) for e in record.epochs]
     assert len(s.conductor.numbers) == len(s.study.trials)

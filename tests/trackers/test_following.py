@@ -157,7 +157,7 @@ def test_of_two_that_share_a_search_one_sends_and_the_other_continues_when_it_en
     assert caplog.text.count("Another program sends 'study' to Notes. This one will continue when it ends") == 1
     study.tell(study.ask(), 0.2)
     one.close()
-    second.position = first.position  # what they tell is one place
+    second.position = first.position  # they send to one place
     study.tell(study.ask(), 0.3)
     assert two.update()
     two.close()

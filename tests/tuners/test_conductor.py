@@ -73,7 +73,7 @@ def test_what_is_reported_twice_late_or_beyond_the_horizon_changes_nothing():
     c = conductor(RandomSearch(), epochs=3)
     c.begin("a")
     assert not c.report("a", 0.1, 1).stops
-    c.report("a", 0.9, 1)  # as a trial that went on from an older checkpoint does
+    c.report("a", 0.9, 1)  # as a trial that continued from an older checkpoint does
     assert not c.report("unknown", 0.5, 1).stops
     for epoch in (2, 3):
         c.report("a", 0.2, epoch)
@@ -134,7 +134,7 @@ def test_a_search_that_is_read_back_continues_where_it_was_and_decides_alike(kin
     assert set(back.held) == {"t5"}
     (trial,) = back.held.values()
     assert (trial.attempt, trial.epoch) == (whole.study.trials[trial.id].attempt, 1)
-    for epoch in range(1, 10):  # the other tuner begins it anew: its first epoch is known
+    for epoch in range(1, 10):  # the other tuner starts it again: its first epoch is known
         if back.report("t5", value(trial.config, epoch), epoch).stops:
             break
     back.end("t5")

@@ -83,7 +83,7 @@ def test_no_connection_to_sqlite_is_carried_into_a_fork(tmp_path: Path) -> None:
 
     if Path("/proc/self/fd").exists():
         assert in_child(open_files) == "[]"
-    asked(study).report(0.5)  # and here all goes on
+    asked(study).report(0.5)  # and here all continues
 
 
 def test_a_child_reports_for_its_parent_which_continues(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:trial 0 reported epoch")  # so the load goes on
+@pytest.mark.filterwarnings("ignore:trial 0 reported epoch")  # so the load continues
 def test_three_hundred_forks_under_load_hang_nowhere(tmp_path: Path) -> None:
     trial, enough = asked(study := a_study(tmp_path / "f.db")), threading.Event()
     children = 300

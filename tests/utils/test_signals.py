@@ -89,7 +89,7 @@ def test_a_fork_of_another_thread_hears_signals_again(heard: list[str]) -> None:
         thread = threading.Thread(target=lambda: codes.append(in_child(hears)))
         thread.start()
         thread.join()
-        codes.append(in_child(lambda: not hears()))  # the thread within goes on there, still undisturbed
+        codes.append(in_child(lambda: not hears()))  # the thread within continues there, still undisturbed
     assert codes == [0, 0]
 
 

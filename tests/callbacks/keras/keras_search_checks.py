@@ -69,7 +69,7 @@ def make_model(lr, loss="mse"):
     return model
 
 
-def own_loss(y, predicted):  # no file of Keras' tells what it is
+def own_loss(y, predicted):  # no file of Keras names its class
     return keras.ops.mean((y - predicted) ** 2)
 
 

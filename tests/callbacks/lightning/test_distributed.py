@@ -94,7 +94,7 @@ def spawn(tmp_path_factory):
     return run(tmp_path_factory.mktemp("spawn"), [SCRIPT], "ddp_spawn", "memory", "paused")
 
 
-spawned = pytest.mark.slow  # each rank imports everything anew for each fit
+spawned = pytest.mark.slow  # each rank imports everything again for each fit
 STARTED = [
     "ddp",
     pytest.param("torchrun", marks=pytest.mark.slow),

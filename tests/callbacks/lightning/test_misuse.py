@@ -105,7 +105,7 @@ def test_lightning_cli_takes_the_callback_as_a_default_of_its_trainer():
     assert (cli.trainer.current_epoch, cli.model.optimizers().param_groups[0]["lr"]) == (2, 0.01)
 
 
-# What a Lightning fit is told of wrong use
+# Errors of wrong use in a Lightning fit
 
 
 def misuse_fit(*callbacks, net=None, validation=True, epochs=9):

@@ -88,7 +88,7 @@ def test_a_run_trains_as_if_the_trainer_had_been_made_with_its_parameters_and_le
     assert t.model_init is init
     assert isinstance(t.args.lr_scheduler_type, SchedulerType)
     assert not any(isinstance(c, HaltuneCallback) for c in t.callback_handler.callbacks)
-    for record in study.trials[:2]:  # a Trainer that is made for it comes to the same
+    for record in study.trials[:2]:  # a Trainer that is made for it gives the same
         alone = trainer(tmp_path / "alone", **record.config)
         alone.add_callback(once := Seen())
         alone.train()

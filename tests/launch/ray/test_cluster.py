@@ -288,7 +288,7 @@ def test_parts_of_a_gpu_are_shared_and_workers_wait_for_nodes_that_join(nodes: A
         for node in list(nodes.others):
             nodes.kill(node.node_id)
         time.sleep(2.0)
-        assert len(new_study(tmp_path).trials) == 0  # no room: nothing is begun
+        assert len(new_study(tmp_path).trials) == 0  # no room: nothing is started
         nodes.fill(num_gpus=1)
 
     with meanwhile(deeds):

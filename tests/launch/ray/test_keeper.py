@@ -107,7 +107,7 @@ def test_a_keeper_that_starts_again_continues_from_the_log(tmp_path: Path) -> No
     assert [t.attempt for t in study.trials] == [2] * 3
     assert [list(t.epochs) for t in study.trials] == [list(range(1, 11))] * 3
     assert study.store.leases("study") == []
-    assert list(study.checkpoints.folder.iterdir()) == []  # nobody needs them any more
+    assert list(study.checkpoints.folder.iterdir()) == []  # they are obsolete
 
 
 def test_a_task_learns_when_its_attempt_is_over(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_runs_are_drawn_one_by_one_from_the_seed_and_declared_where_they_start()
 POLICIES = {
     "halting": lambda audit: Halting(RandomSearch(), SOLVER, audit=audit),
     "halting-kappa": lambda audit: Halting(RandomSearch(), SOLVER, kappa=2.0, audit=audit),
-    "bobos": lambda audit: BOBOS(initial=6, stopping=SOLVER, audit=audit),  # the same designs, whatever is seen
+    "bobos": lambda audit: BOBOS(initial=6, stopping=SOLVER, audit=audit),  # the same designs for all observations
 }
 
 
@@ -76,7 +76,7 @@ def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
     plain, audited = (ends_as_told(of_five(POLICIES[name](share))) for share in (0.0, 1.0))
     assert [t.status for t in audited.trials] == [Status.COMPLETED] * 5
     stopped = [t.id for t in plain.trials if t.status is Status.STOPPED]
-    assert 1 in stopped  # later ones have others beside them
+    assert 1 in stopped  # later ones have reference curves
     would, stop = marked(audited, 1)[0], judged(plain, 1)[-1]
     assert would.epoch == stop.epoch
     assert would.verdict.action is Action.CONTINUE
@@ -153,7 +153,7 @@ def test_a_run_that_is_offered_again_keeps_its_first_would_be_stop() -> None:
     assert first.attempt == 1
     assert [e.epoch for e in later if e.attempt == 2] == [float(n) for n in range(1, HORIZON)]
     assert all(e.verdict.evidence == {AUDIT: first.epoch} for e in later)
-    assert again.audit().cost == sum(HORIZON - r.epoch for r in again.audit().runs) + 15  # it began anew
+    assert again.audit().cost == sum(HORIZON - r.epoch for r in again.audit().runs) + 15  # it started again
 
 
 # options

@@ -214,7 +214,7 @@ def test_the_same_curve_is_stopped_at_the_same_share_of_its_training() -> None:
         assert stopped_at(horizon, Halting(RandomSearch()), [0.9, 0.6])[1] == pytest.approx(first, abs=0.1)
 
 
-# a fine-tuning whose loss stays where it began for five epochs, and then drops
+# a fine-tuning whose loss stays where it started for five epochs, and then drops
 DROPS = [0.686, 0.672, 0.667, 0.678, 0.681, 0.648, 0.570, 0.524]
 
 

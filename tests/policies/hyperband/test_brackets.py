@@ -125,7 +125,7 @@ def test_successive_halving_starts_n_and_trains_the_last_in_full(R: Number, eta:
     assert all(a[0] >= b[0] and a[1] < b[1] for a, b in pairwise(rows))
     shapes = {(math.floor(n / e**i), max(1, math.floor(e**i))) for i in range(400) if n / e**i >= 1}
     assert set(rows[:-1]) <= shapes
-    if len(rows) > 1 and rows[-1][0] > 1:  # nobody could be dropped any more, or the resource is reached
+    if len(rows) > 1 and rows[-1][0] > 1:  # no trial could be dropped, or the resource is reached
         i = next(i for i in range(400) if math.floor(n / e**i) == rows[-1][0] and e ** (i + 1) >= min(R, n))
         assert n / e ** (i + 1) < 1 or e**i >= exact(R) or math.floor(e**i) == math.floor(R)
 
@@ -136,7 +136,7 @@ def test_one_bracket_of_successive_halving_is_the_first_of_hyperband() -> None:
     assert rungs(halving(27, 1, 81)) == [(27, 1), (9, 3), (3, 9), (1, 81)]
     assert rungs(halving(81, 1, 80)) == [(81, 1), (27, 3), (9, 9), (3, 27), (1, 80)]
     assert rungs(halving(1, 1, 81)) == [(1, 81)]
-    assert rungs(halving(2, 1, 81)) == [(2, 81)]  # floor(2 / 3) = 0: nobody would be compared for anything
+    assert rungs(halving(2, 1, 81)) == [(2, 81)]  # floor(2 / 3) = 0: a comparison would promote none
 
 
 # -- figure 10 ------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_after_any_events_only_winners_are_promoted_and_the_search_ends(
         act(lab, number, other, action)
     for worker in lab.workers:
         worker.stuck = False
-    lab.clock.now += 1e7  # nobody who is not here any more holds anything
+    lab.clock.now += 1e7  # workers that are gone hold nothing
     lab.run()
     filled = checked(lab, make(), epochs, rounds)
     assert len(filled) == len(plan_of(make(), epochs, rounds))

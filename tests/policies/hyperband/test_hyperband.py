@@ -79,7 +79,7 @@ def test_the_infinite_horizon_runs_figure_9_without_and_with_a_largest_epoch() -
         assert longest == 4 if epochs else longest > 4
 
 
-# -- who goes on ------------------------------------------------------------------------------
+# -- who continues ----------------------------------------------------------------------------
 
 
 def test_the_last_to_arrive_continues_at_once_when_it_wins_and_is_stopped_when_it_does_not() -> None:
@@ -149,7 +149,7 @@ def test_what_is_reported_after_a_trial_was_given_back_is_no_result(asynchronous
     trial = worker.trial
     assert trial is not None
     worker.interrupt()
-    trial.report(1e6)  # far above all others, and in nobody's curve
+    trial.report(1e6)  # far above all others, and in no curve
     lab.run()
     assert [t.id for t in lab.study.trials if t.epoch == 9] == [2]
 
@@ -185,7 +185,7 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
         assert kept <= paused
         seen.append((len(kept), len(paused)))
     assert max(kept for kept, _ in seen) >= 5
-    if not asynchronous:  # nobody who lost comes back
+    if not asynchronous:  # no losing trial resumes
         assert min(kept for kept, paused in seen if paused == 8) <= 3
     assert not list(tmp_path.rglob("trial-*/*"))
 

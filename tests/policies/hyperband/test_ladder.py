@@ -101,7 +101,7 @@ def test_the_first_comparison_costs_four_fifths_of_a_training_if_nothing_is_give
     assert beyond[0] // min_resource == min_trials_per_rung
 
 
-# -- whatever happens -------------------------------------------------------------------------
+# -- after any events -------------------------------------------------------------------------
 
 ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "interrupt", "stuck", "late"]
 
@@ -132,7 +132,7 @@ def test_after_any_events_only_the_top_is_promoted_and_the_search_advances(
     raced = any(action == "race" for _, _, action in steps)
     rungs = checked(lab, policy, min_trials_per_rung, race=raced)
     assert lab.study.spent.epochs >= limit
-    finite = {e.trial for e in lab.reports() if math.isfinite(e.value)}  # late reports are, whatever `bad` says
+    finite = {e.trial for e in lab.reports() if math.isfinite(e.value)}  # late reports are, for any `bad`
     assert {id for id, _ in rungs.promotions} <= finite
     assert differences(lab) == []
 

@@ -127,7 +127,7 @@ def runs_of(correlation: float, seed: int) -> tuple[Stages, Seen]:
 def test_it_learns_how_much_the_first_stage_says_of_the_end(seed: int) -> None:
     mute, telling = (learn_kernel(*runs_of(correlation, seed)).correlations for correlation in (0.0, 0.98))
     assert mute[0] < 0.4 < 0.7 < telling[0]
-    assert mute[1] > 0.85  # the others tell
+    assert mute[1] > 0.85  # the others predict
 
 
 def test_pending_configurations_keep_the_means_and_take_the_doubt() -> None:

@@ -206,7 +206,7 @@ def test_a_touch_shows_the_reason_and_a_second_one_opens_the_row(touched):
     box = figure.locator(".panel > svg[role=img]").bounding_box()
     x, tip = box["x"] + 40 + (box["width"] - 60) * 0.195, figure.locator(".tip")
     for y in range(int(box["y"]) + 20, int(box["y"] + box["height"]) - 50, 8):
-        page.evaluate("document.activeElement.blur()")  # it points anew
+        page.evaluate("document.activeElement.blur()")  # it points again
         page.touchscreen.tap(x, y)
         if tip.is_visible() and "stopped early" in tip.inner_text():
             break
