@@ -1,11 +1,11 @@
-"""The claims of the pages, tried: every number that a page says was measured, by the command that prints it.
+"""Check the measured numbers on the pages with the commands that print them.
 
     python benchmarks/claims.py [ID ...] [--within 60] [--data FOLDER] [--write]
 
-claims.toml beside this file lists them: the sentence and the page that it stands on, the command, and for each number
-what the sentence says, where the command prints it and how far it may lie off. Without ids those are run that take at
-most so many seconds; with --write none is, but the table of README.md is written anew. Exit 1 when a number moved or a
-command failed; what cannot run here, for its data or a package is missing, is said and is neither.
+claims.toml in this folder lists the claims: the sentence and its page, the command, and for each number its pattern in
+the output and the allowed deviation. Without ids the script runs the claims that take at most --within seconds. With
+--write it runs none, and writes the table of README.md. It exits with 1 if a number changed or a command failed. It
+names the claims that cannot run here because data or a package is missing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Number:
         return float(self.says.rstrip("%")) if math.isnan(self.value) else self.value
 
     def found(self, printed: str) -> float:
-        """What the command printed; NaN where there is no such line."""
+        """Return the number that the command printed; NaN if no line matches."""
         there = re.search(self.pattern, printed, re.MULTILINE)
         return float(there[1].replace(",", "")) if there else math.nan
 
@@ -68,13 +68,13 @@ class Said:
     text: str
 
     def stands(self) -> bool:
-        """Whether it is still there, however its lines are broken."""
+        """Return whether the page still has the sentence, with any line breaks."""
         return words(self.text) in words((ROOT / self.file).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed, where, and how it was measured when it was last run."""
+    """A claim: its sentences and numbers, and its last measurement."""
 
     id: str
     what: str
@@ -101,13 +101,13 @@ class Claim:
         return ROOT / shlex.split(self.command)[1]
 
     def missing(self) -> str:
-        """What it needs and is not here; empty when it can run."""
+        """Return the requirements that are missing here; empty if it can run."""
         if self.data and not os.environ.get("HALTUNE_DATA"):
             return "the folder of recorded runs: make claims DATA=folder"
         return " and ".join(name for name in self.needs if importlib.util.find_spec(name) is None)
 
     def run(self) -> str:
-        """What the command prints, in a folder of its own.
+        """Return the output of the command, run in its own folder.
 
         Raises:
             subprocess.CalledProcessError: When it ended with an error.
@@ -126,7 +126,7 @@ def read(path: Path = CLAIMS) -> list[Claim]:
 
 
 def machines(path: Path = CLAIMS) -> dict[str, str]:
-    """What each machine is, by its name in the claims."""
+    """Return the descriptions of the machines by their names in the claims."""
     found: dict[str, str] = tomllib.loads(path.read_text(encoding="utf-8"))["machines"]
     return found
 
@@ -136,7 +136,7 @@ def words(text: str) -> str:
 
 
 def tried(claim: Claim) -> Iterator[tuple[str, str, str, str]]:
-    """A row for each number: what it is, what is claimed, what was found, and what that comes to."""
+    """Return a row for each number: its name, the claimed and the measured number, and whether they agree."""
     if missing := claim.missing():
         yield f"needs {missing}", "", "", "not run"
         return
@@ -176,7 +176,7 @@ def written(page: str, claims: Sequence[Claim]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: Console | None = None) -> int:
-    """Run the claims that are asked for, and say which hold."""
+    """Run the chosen claims, and print which hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="those alone, however long they take")
     parser.add_argument("--within", type=float, default=60.0, help="seconds that a claim may take")

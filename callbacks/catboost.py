@@ -120,7 +120,8 @@ class HaltuneCallback(Reporting):
         # the metrics of the first round include evaluations of rounds before this training, of each round or not
         self._evaluations = iteration - 1
         self._reporter.begin()
-        self._reporter.defer(Interruption(loop is not None, loop, patient=True))
+        ends = "after this round, without a save" if self._file is None else "after the next save"
+        self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
         self.trial._before_end(self._end)
 
     def _need(self) -> int:

@@ -90,7 +90,7 @@ class TrainingLoop:
 
     @property
     def stopping(self) -> bool:
-        """Whether the loop ends."""
+        """True if the loop should end."""
         return self._reporter.stopping
 
     def __iter__(self) -> Iterator[int]:

@@ -153,54 +153,54 @@ class Reporter:
         self._enough: threading.Event | None = None  # ends the heartbeat
         self._interruption: Interruption | None = None  # set while signals can wait
         self._leaves = False  # a signal waited until the end of an epoch
-        # returns the name of the present fit's schedule if its learning rate has still to decay
+        # returns the name of the present fit's schedule if its learning rate would still decay
         self.schedule: Callable[[], str | None] = no_schedule
 
     # the state of the training
 
     @property
     def stopping(self) -> bool:
-        """Whether the loop should end: by a STOP or PAUSE, or because the trial is lost or reached max_epochs."""
+        """True if the loop should end: by a STOP or PAUSE, or because the trial is lost or reached max_epochs."""
         horizon = self.trial._horizon
         return self.verdict is not None or (not self.ended and horizon is not None and self._last >= horizon)
 
     @property
     def pausing(self) -> bool:
-        """Whether the loop should save its state before it ends, because the trial may resume."""
+        """True if the loop should save its state before it ends, because the trial may resume."""
         return self.verdict is not None and self.verdict.resumable and not self.ended
 
     @property
     def leaving(self) -> bool:
-        """Whether the loop should save its state and end only because of Ctrl-C or SIGTERM."""
+        """True if the loop should save its state and end only because of Ctrl-C or SIGTERM."""
         return self._leaves and not self.ended and not self.stopping
 
     @property
     def over(self) -> bool:
-        """Whether the loop should end for any reason."""
+        """True if the loop should end for any reason."""
         return self.stopping or self.leaving
 
     @property
     def saves(self) -> bool:
-        """Whether the state after this epoch should be saved, so that the trial can resume."""
+        """True if the state after this epoch should be saved, so that the trial can resume."""
         return self.pausing or (self.leaving and self.trial.epoch == self._last)
 
     @property
     def keeps(self) -> bool:
-        """Whether to save the final state, because the trial is among the best, whose checkpoints are kept."""
+        """True if the final state should be saved, because the checkpoints of the best trials are kept."""
         with suppress(Exception):  # the store does not answer
             return not self.ended and self.trial._keeps_checkpoint
         return False
 
     @property
     def keeps_epoch(self) -> bool:
-        """Whether to save the state after the epoch just reported, because it is the trial's best so far."""
+        """True if the state after the epoch just reported should be saved, because it is the trial's best so far."""
         with suppress(Exception):
             return not self.ended and self.trial._keeps_epoch
         return False
 
     @property
     def silent(self) -> bool:
-        """Whether the trial has no value yet, in this or an earlier fit; then the metric's name may be misspelt."""
+        """True if the trial has no value yet, in this or an earlier fit; then the metric's name may be misspelt."""
         return self.reports == 0 and self._last <= 0 and not self.ended
 
     def position(self, **counted: float) -> float:
@@ -310,15 +310,16 @@ class Reporter:
         return self.stopping
 
     def _look_at_schedule(self, verdict: Verdict) -> None:
-        """Warn once a study if the first trial that stops or pauses by comparison had a rate still to decay."""
+        """Hint once in a study if the first trial that a comparison ended had a rate that would still decay."""
         trial, log = self.trial, self.trial._session.log
         compared = verdict.action is Action.PAUSE or not verdict.resumable
         earlier = any(log.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
         if compared and not earlier and (name := self.schedule()) is not None:
+            end = "paused" if verdict.action is Action.PAUSE else "stopped"
             trial._session.hint(
-                f"At {self._at(self._last)} the learning rate of trial {trial.id} is still to fall ({name}). Values "
-                "before the end of a schedule rank trials against each other, but say little about their final values. "
-                "Read on in docs/howto/schedules.md",
+                f"Trial {trial.id} {end} at {self._at(self._last)}, before the end of its learning-rate schedule "
+                f"({name}). Values before the end of a schedule rank trials, but predict their final values poorly. "
+                "See docs/howto/schedules.md",
                 "schedule",
             )
 
@@ -498,7 +499,7 @@ class Reporter:
             if over:
                 self.trial._cannot_save(why)
                 self.end("interrupted")
-                consequence = "its training has ended, so it starts again at an earlier epoch and does not pause then"
+                consequence = "its training has ended, so it starts again at an earlier epoch, and then does not pause"
         if always:
             self.advise(f"A trial cannot be paused, because {why}; {consequence}")
         else:
@@ -650,10 +651,11 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
 
 def unranked(rank_by: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
     """Return the error for a metric of rank_by= that was never logged; arguments as in `missing`."""
-    return InvalidInput(
-        f"rank_by={rank_by!r} was not logged {when}. Logged names: {', '.join(sorted(set(logged)))}. {how}, or name "
-        "one of these."
-    )
+    names = sorted(set(logged))
+    do = f"{how}, or use one of these names."
+    if near := nearest(rank_by, names):
+        do = f"If you mean {near!r}, write rank_by={near!r}; otherwise {how[0].lower()}{how[1:]}."
+    return InvalidInput(f"rank_by={rank_by!r} was not logged {when}. Logged names: {', '.join(names)}. {do}")
 
 
 def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:

@@ -24,7 +24,7 @@ from numpy.random import Generator
 
 from haltune.display import plural, visible
 from haltune.errors import HaltuneWarning, InvalidInput
-from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, go_on
+from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, continue_
 from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -49,7 +49,7 @@ class ResumeCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not self.differences
 
     def __bool__(self) -> bool:
@@ -143,12 +143,12 @@ class _PausesOnce(Policy[None]):
             return Resume(t.id, reason="to compare it with the training without a pause")
         if len(history):
             return Finish("one training is enough")
-        return Start({"run": 0}, until=self.at)
+        return Start({"run": 0}, pause_at=self.at)
 
     def judge(self, state: None, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         if trial.attempt == 1 and self.at is not None and trial.epoch >= self.at:
             return Verdict(Action.PAUSE, f"paused after epoch {trial.epoch:g}")
-        return go_on("trains to its end")
+        return continue_("trains to its end")
 
 
 class _CheckedTraining:

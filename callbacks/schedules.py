@@ -1,4 +1,4 @@
-"""Learning-rate schedules that end with the training: detect whether the rate had still to decay at a stop or pause.
+"""Learning-rate schedules that end with the training: detect whether the rate would still decay at a stop or pause.
 
 Values before the decay compare trials, because all trials are at the same position of the same schedule. But they are
 far from the final values. `Reporter` warns once a study, at the first trial that pauses or stops by comparison.

@@ -52,8 +52,8 @@ def fit(
         verbose: Print a line for every report. Default: False.
 
     Raises:
-        InvalidInput: If `trial` is not a trial, for an estimator without `partial_fit`, when no scorer is named, and
-            for one of scikit-learn's, which are larger where better, under Minimize.
+        InvalidInput: If `trial` is not a trial, if the estimator has no `partial_fit`, if no scorer is named, or if a
+            scorer of scikit-learn, for which larger is better, is used with Minimize.
 
     Example:
         >>> import numpy as np

@@ -380,7 +380,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._unreported, self._logged = None, {}
         rank_by = self.trial._goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
-            how = f"Return it from compute_metrics, {{{rank_by.removeprefix('eval_')!r}: ...}}"
+            how = "Return it from compute_metrics, there without 'eval_'"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
         names = self._seen | self._names if self._by_log else self._seen
         if names & {self.monitor, f"eval_{self.monitor}", *(self._in_training if self._by_log else ())}:

@@ -230,10 +230,10 @@ class _Reader:
             if name in _CHECKS:
                 self.at(("study", name), _CHECKS[name], name, value)
         store, kept = groups["store"], groups["checkpoints"]
-        options["store"] = replace(store, url=self.beside(store.url or f"{self.path.stem}.db"))
+        options["store"] = replace(store, url=self.next_to(store.url or f"{self.path.stem}.db"))
         if "learn_from" in study:
             options["learn_from"] = [
-                self.beside(given) if isinstance(given, str) else (self.beside(given["store"]), given["name"])
+                self.next_to(given) if isinstance(given, str) else (self.next_to(given["store"]), given["name"])
                 for given in study["learn_from"]
             ]
         if kept.folder:
@@ -258,7 +258,7 @@ class _Reader:
                 table[now] = study[key]
         return self.at(where, kind, **table)
 
-    def beside(self, store: str) -> str:
+    def next_to(self, store: str) -> str:
         """Return the URL of a store; the path of a file is relative to the study file."""
         scheme, found, file = store.partition("sqlite:///")
         if "://" in store and (not found or scheme):

@@ -82,7 +82,7 @@ class HaltuneWarning(UserWarning):
 
     @property
     def shown(self) -> bool:
-        """Whether it was shown: Python reads its text once to filter it, and once more to show it."""
+        """True if it was shown: Python reads its text once to filter it, and once more to show it."""
         return self._asked > 1
 
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from haltune.errors import UnknownArgument
+from haltune.errors import UnknownArgument, warn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,6 +135,9 @@ ATTRIBUTES: Rows = (
 )  # fmt: skip
 
 
+_RENAMED = {"until": "pause_at", "beside": "reference_curves"}  # old attribute -> its present name, until version 0.4
+
+
 def _table(rows: Rows) -> dict[tuple[str, str], str]:
     return {
         (owner, word.lower()): hint
@@ -201,7 +204,7 @@ def answering(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class KnowsAttributes:
-    """Class that gives a hint for an attribute which other tools have."""
+    """Class that gives a hint for an attribute which other tools have, and reads old names with a warning."""
 
     __slots__ = ()
     if not TYPE_CHECKING:
@@ -210,6 +213,9 @@ class KnowsAttributes:
             kind = type(self).__name__
             if name.startswith("__"):  # looked up while an instance is copied
                 raise AttributeError(name)
+            if (now := _RENAMED.get(name)) and hasattr(self, now):
+                warn(f"{kind}.{name} is now {kind}.{now}.")
+                return getattr(self, now)
             if name in getattr(self, "__dict__", {}).get("config", ()):
                 message = f"{kind!r} object has no attribute {name!r}: use .config[{name!r}]"
             else:

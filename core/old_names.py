@@ -13,13 +13,15 @@ from haltune.errors import InvalidInput, warn
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# class of a policy -> old name of an option -> its present name
+# class -> old name of an option -> its present name
 _RENAMED = {
     "Ladder": {"patience": "min_trials_per_rung", "min_epochs": "min_resource"},
     "MultiFidelity": {"patience": "min_trials_per_rung"},
     "EIPerCost": {"cost": "cost_function"},
     "CostCooledEI": {"cost": "cost_function"},
     "LevelSetSearch": {"root_beta": "a"},
+    "OptimalStopping": {"beside": "reference_curves"},
+    **{name: {"until": "pause_at"} for name in ("Start", "Resume", "Verdict")},
 }
 
 # old name of a policy -> its present name, and the options that replace it
@@ -49,6 +51,9 @@ _ADDED: dict[str, dict[str, Any]] = {
 def renamed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's spec from a log as this version writes it, with inner policies."""
     values = {k: renamed(v) if isinstance(v, Mapping) and "policy" in v else v for k, v in spec.items()}
+    if isinstance(stopping := values.get("stopping"), Mapping):
+        names = _RENAMED["OptimalStopping"]
+        values["stopping"] = {names.get(k, k): v for k, v in stopping.items()}
     name, inner = str(values.pop("policy", None)), values.get("inner")
     if name == "Guided" and not (isinstance(inner, Mapping) and inner.get("policy") in ("Ladder", "MultiFidelity")):
         return dict(spec)  # its trials have another schedule, so the log can only be read
@@ -78,7 +83,7 @@ def continues_as(spec: Mapping[str, Any]) -> str | None:
 
 
 def takes_old_names(cls: type[T]) -> type[T]:
-    """Let a policy's class accept the old names of its options, with a warning."""
+    """Let a class accept the old names of its options, with a warning."""
     name, made, names = cls.__name__, vars(cls)["__init__"], _RENAMED[cls.__name__]
 
     @wraps(made)

@@ -1,4 +1,4 @@
-"""Give all ranks of a distributed training the same answers. This module knows nothing of trials.
+"""Give all ranks of a distributed training the same answers. This module does not depend on trials.
 
     answer = rank.decide(topic, work, to_json, from_json)       on every rank
 
@@ -391,7 +391,7 @@ def leave(folder: Path, me: ThisProcess) -> None:
 
 
 def nobody_reads(folder: Path, me: ThisProcess) -> bool:
-    """True if no other rank reads or is still to come."""
+    """True if no other rank reads or can still start."""
     names = os.listdir(folder) if folder.exists() else []
     left = sum(name.startswith("left-") for name in names)
     return not any(name.startswith("here-") for name in names) and left >= (me.place.world or 1) - 1
@@ -534,7 +534,7 @@ class Writer:
         return (self._me.place.world or 1) > 1 or "LOCAL_RANK" in os.environ
 
     def _leave(self) -> None:
-        """Write the last line. The folder stays for ranks that still read or are still to come."""
+        """Write the last line. The folder stays for ranks that still read or can still start."""
         if self._me.forked:
             return
         self.write({"topic": LEFT})
@@ -771,7 +771,7 @@ class Follower:
         changed: Changed | None = None,
         seconds: float | None = None,
     ) -> T:
-        """As `decide`. seconds: time after which a silent rank 0 counts as lost."""
+        """Do the same as `decide`. seconds: time after which a silent rank 0 counts as lost."""
         line = self.heard(topic, seconds, None if changed is None else f"{changed._label} ends")
         if changed is not None and "changes" in line:
             changed._change(line["changes"])

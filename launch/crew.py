@@ -133,8 +133,8 @@ class Crew:
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
         folder = study.checkpoints.folder
-        beside = folder.parent.suffix == ".checkpoints"
-        logs = folder.parent.with_suffix(".logs") / folder.name if beside else folder / "logs"
+        default = folder.parent.suffix == ".checkpoints"
+        logs = folder.parent.with_suffix(".logs") / folder.name if default else folder / "logs"
         self._logs = options.logs or logs
         found = options.devices  # one for each worker, or shared in turn if there are fewer
         threads = threads_of(options.workers)
@@ -389,7 +389,7 @@ def _picture(study: Study, busy: Busy, over: str | None) -> Any:
         row = ["", "", "", "idle"]
         if trial is not None:
             r = study.history.trial(trial.id)
-            end = r.until or study.problem.max_epochs
+            end = r.pause_at or study.problem.max_epochs
             last = f"{r.values[-1]:.5g}" if len(r.values) else ""
             row = [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), last, str(dict(r.config))]
         table.add_row(str(number), *map(cell, row))

@@ -164,7 +164,7 @@ def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | M
     This needs the final value. Trials that were not trained in full count as unknown. If the log ended a trial before
     the rule would, the trial keeps its recorded values. The epochs that it could still have trained count as `beyond`,
     and the saved epochs are then an upper bound. So a study trained in full answers everything; a study that stopped
-    most trials says little about rules that stop less.
+    most trials shows little about rules that stop less.
 
     Args:
         study: A Study, finished or running; or the path or URL of its store, which is opened for reading.

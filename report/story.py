@@ -76,7 +76,7 @@ class Story:
     ends: dict[int, Cost] = field(default_factory=dict)  # trial -> cost of the search at its last report
     _open: dict[int, Stretch] = field(default_factory=dict)  # trial -> its attempt
     _at: dict[int, float] = field(default_factory=dict)  # trial -> the last epoch of its attempt
-    _until: dict[int, float] = field(default_factory=dict)  # trial -> its next rung
+    _pause_at: dict[int, float] = field(default_factory=dict)  # trial -> its next rung
     _saved: dict[int, float] = field(default_factory=dict)  # trial -> the epoch from which it resumes
     _runs: list[TrialBuilder] = field(default_factory=list)
     _top: TopTrial = field(default_factory=TopTrial)
@@ -98,7 +98,7 @@ class Story:
                             self._saved[event.trial] = event.epoch
                 case ev.JudgedEvery():
                     self.problem = replace(self.problem, spacing=event.every)
-                    self._until = dict.fromkeys(self._until, 0.0)  # the first trial's rung was a guess
+                    self._pause_at = dict.fromkeys(self._pause_at, 0.0)  # the first trial's rung was a guess
                     if not self.compared:
                         self.rungs.clear()
                 case ev.Slept():
@@ -141,14 +141,14 @@ class Story:
         self.stretches.append(found)
         if AUDIT in e.evidence:
             self.stated.setdefault(e.trial, [])
-        self._until.pop(e.trial, None)
+        self._pause_at.pop(e.trial, None)
         if "rung" in e.tags:
-            self._towards(e.trial, e.until)
+            self._towards(e.trial, e.pause_at)
 
-    def _towards(self, trial: int, until: float | None) -> None:
-        if until is not None and math.isfinite(until):
-            self.rungs.add(until)
-            self._until[trial] = until
+    def _towards(self, trial: int, pause_at: float | None) -> None:
+        if pause_at is not None and math.isfinite(pause_at):
+            self.rungs.add(pause_at)
+            self._pause_at[trial] = pause_at
 
     def _mine(self, trial: int, attempt: int) -> Stretch | None:
         found = self._open.get(trial)
@@ -173,14 +173,14 @@ class Story:
         self.epochs += epochs
         self.cost += e.cost if e.cost is not None and math.isfinite(e.cost) else 0.0
         self.ends[e.trial] = Cost(epochs=self.epochs, seconds=e.at - self.begun, cost=self.cost)
-        grid, until = self.problem.in_points().grid, self._until.get(e.trial, math.inf)
+        grid, pause_at = self.problem.in_points().grid, self._pause_at.get(e.trial, math.inf)
         early = grid.slack * grid.every if grid else 0.0  # a report may come before its point by this much
-        if not until and grid and "rank" in e.verdict.evidence:
-            self.rungs.add(until := grid.position(math.floor(grid.points(e.epoch) + grid.slack)))
-        if until and e.epoch + early >= until and e.verdict.action is not Action.UNJUDGED:
+        if not pause_at and grid and "rank" in e.verdict.evidence:
+            self.rungs.add(pause_at := grid.position(math.floor(grid.points(e.epoch) + grid.slack)))
+        if pause_at and e.epoch + early >= pause_at and e.verdict.action is not Action.UNJUDGED:
             self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict  # it reached a rung
             if e.verdict.action is Action.CONTINUE:
-                self._towards(e.trial, e.verdict.until)
+                self._towards(e.trial, e.verdict.pause_at)
         self.stop = e if tells(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:
             told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]

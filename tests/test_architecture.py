@@ -187,7 +187,7 @@ def test_importing_haltune_imports_no_policy_and_no_framework() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_command_begins_without_figures_and_without_a_policy() -> None:
+def test_a_command_starts_without_figures_and_without_a_policy() -> None:
     pytest.importorskip("typer")
     wrong = "[m for m in sys.modules if m.startswith(('haltune.report.figures', 'scipy.optimize', 'scipy.special'))]"
     code = f"import sys, haltune.cli.app; print({wrong})"

@@ -40,7 +40,7 @@ def test_every_block_is_python(block):
     compile(block.text, str(block), "exec")
 
 
-def test_the_scripts_beside_other_tools_search():
+def test_the_scripts_for_other_tools_search():
     ran = blocks(COMING, lambda text: not text.startswith((*OTHERS, BRIDGE, SEARCH, *TUNERS)) and not of_keras(text))
     for block in ran:
         trained = []

@@ -55,7 +55,7 @@ def keras_backend():
 
 
 @pytest.mark.parametrize(("script", "page", "needs"), CASES)
-def test_an_example_trains_tells_and_goes_on_where_it_was(script, page, needs, tmp_path):
+def test_an_example_trains_reports_and_continues_where_it_was(script, page, needs, tmp_path):
     need(script, needs)
     first = run(script, tmp_path, 1, 2)
     assert "1 trial: 1 trained in full" in first
@@ -71,7 +71,7 @@ def test_an_example_trains_tells_and_goes_on_where_it_was(script, page, needs, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "page", "needs"), HYPERBAND)
-def test_a_promoted_network_goes_on_where_it_was(script, page, needs, tmp_path):
+def test_a_promoted_network_continues_where_it_was(script, page, needs, tmp_path):
     need(script, needs)
     printed = run(script, tmp_path, 3)
     assert "  0     3       1     2       3" in printed  # brackets s = 1 and s = 0
@@ -105,7 +105,7 @@ def test_a_level_set_is_found_and_put_to_the_test(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_are_launched_and_a_second_call_goes_on(tmp_path):
+def test_workers_are_launched_and_a_second_call_continues(tmp_path):
     need("09_launch.py", ("sklearn", "plotly"))
     printed = run("09_launch.py", tmp_path, 3, 3, 2)
     assert "3 trials: " in printed

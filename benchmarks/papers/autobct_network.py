@@ -7,15 +7,16 @@ A network of three hidden layers, which fails at the smallest and at the largest
 MNIST, validated on 2,000 others, where the paper has a convolutional one on images of tissue. `--controls batch`: the
 batch, 10 to 200, at the learning rate 0.0007 (table 4, figure 5). `rate`: the learning rate, 1e-5 to 0.1, at the batch
 66 (table 5, figure 6). `both` (tables 6 and 7, figure 7). As there: the priors D.2 to D.4, gamma 0.16, the median of
-five networks for a score, and a map of the value, in two coordinates with epsilon 0.02. Of D.4 the paper prints the
-functions in u and the basis in u - 0.5: taken are the functions, whose peak lies where its searches begin; `--prior
-centred` takes their coefficients as those of the basis, as haltune's "D.4" does. Accuracy 0.1 to 0.95 is score 0 to 1.
-Costs are the processor's seconds of the five, in units by which a training of batch 66 costs 0.357, as in table 5.
+five networks for a score, and a map of the value, in two coordinates with epsilon 0.02. For D.4 the paper prints the
+functions in u and the basis in u - 0.5. The script uses the functions, because their peak is where its searches start;
+`--prior centred` takes their coefficients as those of the basis, as haltune's "D.4" does. Accuracy 0.1 to 0.95 is score
+0 to 1. Costs are the processor's seconds of the five, in units by which a training of batch 66 costs 0.357, as in table
+5.
 
---random: instead, AutoBCT as it comes, told only that larger batches are cheaper and that the learning rate costs
-nothing, against random trainings. The aim: it stops by itself, within 90% of the best accuracy of 60 random trainings,
-at a fifth of their cost. The folder, or HALTUNE_DATA, holds mnist_10k.npz: `images` uint8 (10000, 28, 28) and `labels`
-(10000,).
+--random compares AutoBCT's defaults with random trainings. AutoBCT gets only a prior that larger batches are cheaper
+and that the learning rate costs nothing. Goal: it stops by itself, within 90% of the best accuracy of 60 random
+trainings, at a fifth of their cost. The folder, or HALTUNE_DATA, holds mnist_10k.npz: `images` uint8 (10000, 28, 28)
+and `labels` (10000,).
 """
 
 import os
@@ -121,7 +122,7 @@ def experiment(controls, options, data):
 
 
 def beginnings(prior, places):
-    """What a search is worth that begins here or there, in closed form, two trainings ahead on 11 controls a side."""
+    """Return the value of a search by its start, in closed form, two trainings ahead on 11 controls a side."""
     side = np.linspace(0.0, 1.0, 11)
     dim = len(places[0])
     points = np.stack(np.meshgrid(*[side] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
@@ -137,7 +138,7 @@ def one(controls, before, rows):
     control = "u, batch 10 to 200" if controls == "batch" else "u, learning rate 1e-5 to 0.1"
     sheet = Sheet(
         f"autobct_network_{controls}",
-        f"Score and cost over {control}: the prior, and the belief after {len(rows)} trainings.",
+        f"Score and cost over {control}: the prior, and the posterior after {len(rows)} trainings.",
         width=760, height=340 if controls == "batch" else 620,
     )  # fmt: skip
     ends = ((-0.5, 1.5), (-0.5, 2.5 if controls == "batch" else 1.5))

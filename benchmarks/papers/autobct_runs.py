@@ -1,4 +1,4 @@
-"""What the experiments of the AutoBCT paper share: a search as a table of its trainings, averages, and beliefs drawn.
+"""Shared parts of the AutoBCT experiments: a search as a table of its trainings, averages, and figures of posteriors.
 
 A row is (h_n, t_n, posterior mean of the score at u_{n-1}, V after it, u_{n-1} ...), as in the paper's tables 1 to 8.
 """
@@ -81,7 +81,7 @@ def averaged(searches: Sequence[Sequence[Row]]) -> str:
 
 
 def after(prior: Prior, rows: Sequence[Row]) -> Prior:
-    """The beliefs that rows leave."""
+    """Return the posteriors after the rows."""
     for h, t, _, _, *u in rows:
         prior = prior.observe(prior.on(np.array([u]))[0], h, t)
     return prior

@@ -1,4 +1,4 @@
-"""Section 4.1 of the AutoBCT paper for real: how many trees should a random forest have?
+"""Section 4.1 of the AutoBCT paper, with real trainings: the number of trees of a random forest.
 
     python benchmarks/papers/autobct_synthetic.py [--method map] [--runs 20] [--keep FILE] [--svg]
 
@@ -7,10 +7,10 @@ validated on 20,000. Prior D.1, gamma 0.16; accuracy 0.5 to 1 is score 0 to 1, t
 100 trees is cost 1. The aim: at least 18 of 20 runs stop within 4 trainings with a score of at least 0.95.
 
 --method otf is the paper's on-the-fly version with N = 2 (table 3): the value of at most two more trainings, computed
-at each step for the beliefs as they are; not by the paper's nested Monte Carlo, but in closed form over the score and
-by quadrature over the cost. --method map, the paper's VI/Map (tables 1 and 2): one exact step on a map of the value of
-three more trainings, computed beforehand. With --svg it draws figures 2 and 3 of the first run: the prior, how the
-beliefs moved, and the points on which the last forest was validated.
+at each step from the present posteriors. The paper uses nested Monte Carlo; here the value is in closed form over the
+score and by quadrature over the cost. --method map, the paper's VI/Map (tables 1 and 2): one exact step on a map of the
+value of three more trainings, computed beforehand. With --svg it draws figures 2 and 3 of the first run: the prior, the
+posteriors, and the points on which the last forest was validated.
 """
 
 import os
@@ -71,7 +71,7 @@ def moved(rows: Sequence[Row]) -> None:
     """Figures 2 and 3 (a): score and cost before any training and after each."""
     sheet = Sheet(
         "autobct_synthetic_beliefs",
-        f"Score and cost over the number of trees: the prior, and the belief after each of {len(rows)} trainings.",
+        f"Score and cost over the number of trees: the prior, and the posterior after each of {len(rows)} trainings.",
         width=220 * (len(rows) + 1), height=560,
     )  # fmt: skip
     made = grid(sheet, len(rows) + 1, 2, (0, 1), [(-1.0, 2.0), (-2.0, 5.0)])

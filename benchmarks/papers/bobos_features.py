@@ -3,13 +3,13 @@
     python benchmarks/papers/bobos_features.py --data FOLDER [--seeds 3] [--trainings 12] [--keep FILE] [--svg]
 
 Spambase: 3,065 mails train, 1,536 validate; four hyperparameters in the paper's ranges; forward selection adds a
-feature an epoch, up to N = 50 of 57. What is scaled down: a model is 10 trees over features in 32 bins, and after the
-first feature, for which all 57 are tried, an epoch tries the 3 that lowered the error most when they were last tried,
-not all that are left (accelerated greedy selection, Minoux 1978). The trees are those of XGBoost's histogram method.
+feature an epoch, up to N = 50 of 57. It is smaller than the paper's: a model is 10 trees over features in 32 bins. The
+first feature is the best of all 57; later epochs try the 3 that lowered the error most when they were last tried, not
+all that are left (accelerated greedy selection, Minoux 1978). The trees are those of XGBoost's histogram method.
 
 Methods: random search, Hyperband (N = 80 there, which 57 features do not allow: 54 = 2 x 27 here), GP-UCB, BO-BOS as
-the paper sets it here (K1 = 100 / 0.99^(t-1)) and BO-BOS as it comes. The folder, or the variable HALTUNE_DATA, holds
-spambase.csv (UCI, with a header). A seed takes about three minutes. XGBoost is needed: pip install xgboost-cpu.
+the paper sets it here (K1 = 100 / 0.99^(t-1)) and BO-BOS with its defaults. The folder, or the variable HALTUNE_DATA,
+holds spambase.csv (UCI, with a header). A seed takes about three minutes. XGBoost is needed: pip install xgboost-cpu.
 """
 
 import os
@@ -81,7 +81,7 @@ def training(seed: int, file: Path) -> Training:
 
 
 def selection(error: Callable[[list[int]], float], features: int, before: float) -> Iterator[float]:
-    """The error with the best first feature, then with one more each time, of those that did best when last tried.
+    """Yield the error with the best first feature, then with one more each time, among the best when last tried.
 
     before: the error without features.
     """

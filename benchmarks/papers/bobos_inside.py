@@ -1,11 +1,11 @@
-"""Figures 5 to 8 of BO-BOS (Dai et al. 2019): what it simulates, what it decides, what it stops, and was that right.
+"""Figures 5 to 8 of BO-BOS (Dai et al. 2019): simulated curves, decisions, stops, and whether they were right.
 
     python benchmarks/papers/bobos_inside.py --data FOLDER [--seeds 3] [--trainings 30] [--keep FILE] [--svg]
 
-The search of bobos_mnist.py with the paper's second sequence of K1 (K1 = 100 / 0.95^(t-1)); afterwards each run that
-was stopped is trained to its end, which the search did not know. The table says how many stops were wrong: how many
-such runs end below the smallest error known when they were stopped. Figures 5 to 8 are of seed 0, 5 and 6 of the first
-run that is stopped. FOLDER, or the variable HALTUNE_DATA, holds mnist_10k.npz. The cache is that of bobos_mnist.py.
+The search of bobos_mnist.py with the paper's second sequence of K1 (K1 = 100 / 0.95^(t-1)); afterwards each stopped
+trial is trained to its end. The table has the number of wrong stops: stopped trials that end below the smallest error
+that was known when they were stopped. Figures 5 to 8 show seed 0, figures 5 and 6 its first stopped trial. FOLDER, or
+the variable HALTUNE_DATA, holds mnist_10k.npz. The cache is that of bobos_mnist.py.
 """
 
 import os
@@ -82,7 +82,7 @@ def search(seed: int, data: Path, cache: Path, epochs: int) -> list[Trained]:
 
 
 def report(seeds: Sequence[list[Trained]]) -> None:
-    """Stops, and what they would have come to."""
+    """Print the stops, and the final values without them."""
     print(
         f"{'seed':>4s}{'runs':>6s}{'stopped':>9s}{'at epoch':>10s}{'wrongly':>9s}"
         "   best found  best had none been stopped   end of those stopped (median)   of the others"
@@ -137,7 +137,7 @@ def draw_paths(sheet: "Sheet", t: int, run: Trained) -> None:
 
 
 def draw_rule(sheet: "Sheet", t: int, run: Trained) -> None:
-    """Figure 6: where the average of epochs 1 to n stops it (d1), is taken for a winner's (d2), or lets it go on."""
+    """Figure 6: averages of epochs 1 to n at which the trial is stopped (d1), counts as a winner (d2), or continues."""
     settings = OptimalStopping("faithful", slopes=1, cells=100)  # the paper's grid, over its one statistic
     losses = settings.losses(settings.losses().K1 * GROWTH ** (t - 1))
     threshold = float(scaled([run.incumbent])[0])
@@ -148,7 +148,7 @@ def draw_rule(sheet: "Sheet", t: int, run: Trained) -> None:
     low, high = np.floor(edges[1:].min()), np.ceil(max(edges[1:].max(), means[0]))
     panel = sheet.panel(426, 320, (0, HORIZON), (low, high))
     words = "average validation error of epochs 1 to n, %"
-    panel.axes("Its decisions", "epochs", words, range(0, 51, 10), _tens(high, low))
+    panel.axes("Decisions", "epochs", words, range(0, 51, 10), _tens(high, low))
     for row in range(1, len(table.decided)):  # at the first all paths agree
         n = FIRST + row
         for sign, name in ((-1, "two"), (1, "three")):
@@ -159,7 +159,7 @@ def draw_rule(sheet: "Sheet", t: int, run: Trained) -> None:
 
 
 def scaled(errors: Sequence[float]) -> np.ndarray:
-    """As the rule sees them: 0 and 1 at the goal's bounds."""
+    """Return the values on the rule's scale: 0 and 1 at the goal's bounds."""
     return np.clip((np.asarray(errors) - LOW) / (HIGH - LOW), 0.0, 1.0)
 
 
@@ -172,7 +172,7 @@ def draw_run(runs: Sequence[Trained]) -> None:
     """Figures 7 and 8: the learning curves, and where all runs end or would have ended."""
     from drawn import Sheet, write
 
-    told = "Left: learning curves of a search. Right: last errors of its runs, of those stopped as they would be."
+    told = "Left: learning curves of a search. Right: final errors of its trials, for stopped ones without the stop."
     sheet = Sheet("bobos_inside_run", told)
     top = 50.0
     left = sheet.panel(46, 320, (0, HORIZON), (5, top))
@@ -186,11 +186,7 @@ def draw_run(runs: Sequence[Trained]) -> None:
     right = sheet.panel(426, 320, (0, len(runs) + 1), (5, top))
     step = 10 if len(runs) > 25 else 5
     right.axes(
-        "Where they end",
-        "iteration",
-        "validation error after 50 epochs, %",
-        range(0, len(runs) + 1, step),
-        _tens(top, 5),
+        "Final errors", "iteration", "validation error after 50 epochs, %", range(0, len(runs) + 1, step), _tens(top, 5)
     )
     for t, run in enumerate(runs, 1):
         end = float(np.clip(100 * run.curve[-1], 5, top))

@@ -114,7 +114,7 @@ def reached(mean: Array, level: float) -> int | None:
 
 
 def report(runs: dict[str, list[Run]]) -> None:
-    """The table by both measures, and the fate of the fixed K1."""
+    """Print the table by both measures, and the results of the fixed K1."""
     table("the best last epoch of a trial", {name: np.array([r.errors for r in of]) for name, of in runs.items()})
     table("the lowest of any epoch", {name: np.array([r.lowest for r in of]) for name, of in runs.items()})
     print(f"\n{'a search':22s} trials  in full  ms of deciding a trial")

@@ -1,7 +1,7 @@
-"""What the searches of BO-BOS's figures share: trainings that are run once, what was found by what was spent, tables.
+"""Shared parts of the searches of BO-BOS's figures: trainings that run once, the best by cost, tables.
 
-A search's run time is CPU seconds of one process, deciding included. An epoch that another search of the same seed has
-trained costs what it cost then.
+The run time of a search is CPU seconds of one process, decisions included. An epoch that another search of the same
+seed has trained costs the same seconds.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Training = Callable[[Config], Iterator[Any]]  # what each epoch gives, from the 
 
 @dataclass
 class Curve:
-    """A configuration's epochs, as far as anyone asked for them."""
+    """The trained epochs of a configuration."""
 
     values: list[Any]
     seconds: list[float]  # of CPU, of each epoch alone
@@ -47,7 +47,7 @@ class Trainings:
     curves: dict[str, Curve] = field(default_factory=dict)
 
     def at(self, config: Mapping[str, Any], epoch: int) -> tuple[Any, float]:
-        """What an epoch, counted from 1, gives, and its seconds."""
+        """Return the value of an epoch, counted from 1, and its seconds."""
         curve = self.curves.setdefault(json.dumps(dict(config), sort_keys=True), Curve([], []))
         while len(curve.values) < epoch:
             self._further(curve, dict(config))
@@ -92,7 +92,7 @@ def search(problem: Problem, policy: Policy[Any], seed: int, epochs: int, traini
                 run.deciding = time.process_time() - began - (trainings.spent - before)
                 run.add(trained + run.deciding, error)
                 if trial.report(error, seconds=seconds).resumable:
-                    trial.checkpointed(f"curve-{trial.id}")  # a curve knows how far it was trained
+                    trial.checkpointed(f"curve-{trial.id}")  # a curve has its trained epochs
     run.trials, run.full = len(study.trials), sum(t.epoch == problem.max_epochs for t in study.trials)
     return run
 
@@ -158,7 +158,7 @@ class Experiment:
     """A figure of best-found errors over seeds, of methods that share what is trained on a file of the data folder."""
 
     name: str  # of the figure
-    told: str  # what a reader who does not see it is told
+    told: str  # the alternative text
     title: str
     y: tuple[float, float]  # errors that are drawn, %
     file: str
@@ -168,7 +168,7 @@ class Experiment:
     training: Callable[[int, Path], Training]  # of a seed, on the file
 
     def main(self, doc: str | None, seeds: int, trainings: int) -> None:
-        """Its tables, and its figure where it is asked for, by the command line."""
+        """Print its tables, and write its figure if the command line asks for it."""
         given = parser(doc, seeds, trainings, self.file).parse_args()
         trained = partial(self.training, file=data_file(given.data, self.file))
         package, install = self.needs
@@ -203,7 +203,7 @@ def draw_errors(runs: Mapping[str, list[Run]], name: str, told: str, title: str,
 
 
 def counted(seeds: int) -> str:
-    """In words."""
+    """Return a number in words."""
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 

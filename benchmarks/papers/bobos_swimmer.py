@@ -145,7 +145,7 @@ def searches(seed: int, trainings: int) -> dict[str, Any]:
 
 
 def report(runs: dict[str, list[Run]], trainings: int) -> None:
-    """The table, and how each ends beside GP-UCB, seed by seed."""
+    """Print the table, and each final value compared with GP-UCB, seed by seed."""
     total = trainings * STEPS * EPISODES
     marks = np.array([total * share for share in (0.1, 0.2, 0.4, 0.7, 1.0)])
     print(

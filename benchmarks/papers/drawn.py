@@ -1,7 +1,7 @@
-"""What the figures of docs/experiments share: mean curves and their legend, drawn as the site's own figures are.
+"""Shared parts of the figures of docs/experiments: mean curves and their legend, in the style of the site's figures.
 
-A script of an experiment takes `--svg`, and then writes docs/experiments/figures/NAME.svg, NAME beginning with that of
-the script. Figures have the axes of the paper's.
+With `--svg` a script writes docs/experiments/figures/NAME.svg; NAME starts with the name of the script. Figures have
+the axes of the paper's.
 """
 
 import sys
@@ -70,13 +70,13 @@ def _wide(name: str) -> float:
 def panel(
     sheet: Sheet, left: float, wide: float, x: tuple[float, float], y: tuple[float, float], rows: int = 1, **more: Any
 ) -> Panel:
-    """As `Sheet.panel`, with room for a legend of so many rows beneath it."""
+    """Return a panel as `Sheet.panel`, with space for a legend of so many rows below it."""
     made = sheet.panel(left, wide, x, y, **more)
     made.height -= 8 + 18 * rows
     return made
 
 
 def write(sheet: Sheet) -> None:
-    """Write the file, and say where."""
+    """Write the file, and print its path."""
     INTO.mkdir(parents=True, exist_ok=True)
     print(f"figure: {sheet.write(INTO).relative_to(ROOT)}")

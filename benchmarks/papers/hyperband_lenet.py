@@ -4,14 +4,14 @@
 
 Learning rate, batch size and k1 <= k2 kernels, as in the paper's table 2. Every epoch of haltune is a unit of 100
 images (the paper: an epoch of 50,000), so a full training shows 8,100; the learning rate goes to 1 instead of 0.1,
-and there are 4 to 24 kernels and batches of 250 at most, for the images are few and have 8 x 8 pixels. Schedules
+and there are 4 to 24 kernels and batches of 250 at most, because the images are few and have 8 x 8 pixels. Schedules
 are those of table 1, repeated until `budget` times R units are spent (18: once through all brackets); bracket s = 0
-is random search. As in the paper losses are those at the ends of rungs, so random search knows its first after R
-units. Trials really pause: their weights and random states go to files, and winners go on from there. A seed takes
-a minute or two.
+is random search. As in the paper, losses count at the ends of rungs, so random search has its first one after R
+units. Trials really pause: their weights and random states are saved to files, and promoted trials resume from them. A
+seed takes a minute or two.
 
 --full: the 10,000 digits of mnist_10k.npz in FOLDER, or in HALTUNE_DATA, at 14 x 14 pixels, 10 to 60 kernels and
-units of 1,000 images: the better part of an hour a seed. --keep goes on from a file with what each seed found.
+units of 1,000 images: most of an hour for each seed. --keep continues from a file with the results of each seed.
 """
 
 import os
@@ -108,7 +108,7 @@ def searches(seed: int, data: Path | None, budget: float) -> dict[str, Any]:
 
 
 def report(every: Sequence[dict[str, Run]], budget: float, page: Path | None, svg: bool) -> None:
-    """Tables, what Hyperband is to be compared with, and the figures asked for."""
+    """Print tables, the comparison with Hyperband, and write the figures if asked."""
     runs = {name: [in_multiples(of[name].progress, R) for of in every] for name in (*BRACKETS, BAND, RANDOM)}
     marks = sorted({m for m in (1, 2, 5, 10, 15, 20, 40) if m < budget} | {budget})
     for measure in ("validation", "test"):

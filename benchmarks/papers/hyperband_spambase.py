@@ -1,20 +1,19 @@
-"""Figures 7 and 8 of Hyperband (Li et al. 2018) at our scale: kernel least squares; mails or features are the resource.
+"""Figures 7 and 8 of Hyperband (Li et al. 2018), smaller: kernel least squares; mails or features are the resource.
 
     python benchmarks/papers/hyperband_spambase.py --data FOLDER [--seeds 10] [--eta 4] [--keep FILE] [--svg]
     python benchmarks/papers/hyperband_spambase.py --features --data FOLDER [...]
 
-Kernel regularised least squares on Spambase with the hyperparameters of the paper's table 4; 3,200 mails to train,
-700 to validate, 701 to test; a unit is 25 mails, so R = 128. Each rung trains anew on more mails. Hyperband runs
-twice through its brackets, the boldest bracket alone ten times, and random search trains N configurations in full:
-that is the whole budget. Asked is when the error that random search ends with is reached. --features: random
-features instead of the kernel, table 5; 512 at most, a unit is 2, so R = 256, on all mails; the boldest bracket three
-times.
+Kernel regularised least squares on Spambase with the hyperparameters of the paper's table 4; 3,200 mails to train, 700
+to validate, 701 to test; a unit is 25 mails, so R = 128. Each rung trains from the beginning on more mails. The budget
+is two rounds of Hyperband's brackets, ten of the most exploratory bracket, or N full trainings of random search. The
+result is the cost at which each reaches the final error of random search. --features: random features instead of the
+kernel, table 5; 512 at most, a unit is 2, so R = 256, on all mails; the most exploratory bracket three times.
 
-Costs are seconds of this process's CPU, one BLAS thread, deciding included: other programs on the machine disturb them
-little. Then the same by (n / R)^3, or ^2 of features, which anybody can repeat to the digit. Section 3.4's ceiling on
-the speedup is printed with the power law measured, and what the seconds themselves allow. A seed takes about a minute,
-with features half of that. --keep goes on from a file with what each seed found.
-FOLDER, or the variable HALTUNE_DATA, holds spambase.csv (UCI, with a header).
+Costs are CPU seconds of this process, with one BLAS thread, decisions included: other programs change them little. Then
+the same by (n / R)^3, or ^2 of features, which can be repeated to the digit. The output has section 3.4's limit of the
+speedup by the measured power law, and by the seconds. A seed takes about a minute, with features half of that. --keep
+continues from a file with the results of each seed. FOLDER, or the variable HALTUNE_DATA, holds spambase.csv (UCI, with
+a header).
 """
 
 import os
@@ -42,13 +41,13 @@ from haltune.log.policy import Policy
 from haltune.policies import Hyperband, RandomSearch
 
 AIM = 10.0  # times sooner than random search
-RANDOM, BAND, BOLD = "random search", "Hyperband", "boldest bracket"
+RANDOM, BAND, BOLD = "random search", "Hyperband", "most exploratory bracket"
 SECONDS = "seconds"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What is the resource, and what a training makes of it."""
+    """A resource, and the training with it."""
 
     what: str
     space: Space
@@ -56,7 +55,7 @@ class Kind:
     full: int
     unit: int
     power: int  # of the resource, by which time grows
-    bold: int  # times that the boldest bracket runs
+    bold: int  # times that the most exploratory bracket runs
 
     @property
     def counted(self) -> str:
@@ -117,7 +116,7 @@ def searches(seed: int, kind: Kind, data: Path, full: int, eta: int) -> dict[str
 
 
 def compare(runs: Runs, budget: float, unit: str) -> None:
-    """When each method reaches what random search ends with."""
+    """Print the cost at which each method reaches the final error of random search."""
     for measure in ("validation", "test"):
         level = float(np.mean([run.at(np.array([budget]), measure)[0] for run in runs[RANDOM]]))
         own = mean_reaches(runs[RANDOM], level, measure) or budget
@@ -144,7 +143,7 @@ def row(of: Sequence[Progress], level: float, measure: Measure, budget: float, o
 
 
 def ceilings(runs: Sequence[dict[str, Run]], kind: Kind, eta: int) -> None:
-    """Section 3.4: what n configurations of the boldest bracket cost, had each been trained in full."""
+    """Section 3.4: what n configurations of the most exploratory bracket cost, had each been trained in full."""
     bracket = kind.band(eta).table().brackets[0]
     costs = defaultdict(list)
     for of in runs:
@@ -166,7 +165,7 @@ def ceilings(runs: Sequence[dict[str, Run]], kind: Kind, eta: int) -> None:
         f"(eta^(p-1) - 1) / eta^(p-1) eta^s = {(steps - 1) / steps * eta**bracket.s:.0f} x"
     )
     print(
-        f"the boldest bracket compares {n} configurations in {whole / means[last]:.2f} full trainings' time: "
+        f"the most exploratory bracket compares {n} configurations in {whole / means[last]:.2f} full trainings' time: "
         f"{n * means[last] / whole:.0f} x at most; deciding took {1e3 * deciding:.2f} ms a training"
     )
 

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# what makes no other runs, and what stands in the keys
+# arguments that do not change the results, and those in the keys
 _WHATEVER = ["seeds", "runs", "keep", "svg", "figure", "data", "cache", "processes", "problem", "policy"]
 
 
 class Kept:
-    """What was found under each key, in a file of lines [key, result]; without a file in memory alone.
+    """Results by key, in a file of lines [key, result]; without a file, in memory.
 
-    Keys and results are what JSON can hold, and are had as JSON reads them back, whether read or computed.
+    Keys and results are JSON, and are returned as JSON reads them back, whether read or computed.
 
-    of: what else was asked for, which stands in the first line: a file that was begun with something else is refused.
+    of: the other arguments of the command, in the first line; a file that was started with others is refused.
     """
 
     def __init__(self, file: Path | None, of: Mapping[str, Any] | None = None) -> None:
@@ -48,7 +48,7 @@ class Kept:
                 lines.write(line + "\n")
 
     def __call__(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What was found under this key, or is made now."""
+        """Return the result of this key, computed if it is missing."""
         if key not in self:
             self.add(key, make())
         return self[key]
@@ -61,6 +61,6 @@ def asked(given: Namespace) -> dict[str, Any]:
 
 
 def kept(given: Namespace, seeds: int, found: Callable[[int], Any]) -> list[Any]:
-    """What `found` gives for each seed from 0 on, of those that the file `--keep` does not keep yet."""
+    """Return the results of `found` for each seed from 0 on; those in the file `--keep` are not computed again."""
     keep = Kept(given.keep, asked(given))
     return [keep(seed, partial(found, seed)) for seed in range(seeds)]

@@ -1,12 +1,12 @@
 """Kernel regularised least squares on Spambase: the trainings of sections 3.2.2 and 3.3 of Hyperband.
 
 f = argmin over the kernel's space of C / n sum_i (f(x_i) - y_i)^2 + |f|^2, y = -1 or 1: so f(x) = k(x, X) a with
-(K + n / C I) a = y. C is divided by n, as in appendix A.4, so that what it trades does not depend on n. Time grows
+(K + n / C I) a = y. C is divided by n, as in appendix A.4, so that its effect does not depend on n. Time grows
 with n^2 at first, for the kernel matrix, then with n^3, for its factor.
 
-By random features instead (section 3.3): f(x) = w.z(x) with D cosines z of the rbf kernel, w = argmin of
-sum_i (f(x_i) - y_i)^2 + lambda |w|^2 on all mails. z.z is about k whatever D is, so what lambda trades does not depend
-on D. Time grows with D^2.
+By random features instead (section 3.3): f(x) = w.z(x) with D cosines z of the rbf kernel, w = argmin of sum_i (f(x_i)
+- y_i)^2 + lambda |w|^2 on all mails. z.z is about k for every D, so the effect of lambda does not depend on D. Time
+grows with D^2.
 """
 
 import warnings
@@ -127,7 +127,7 @@ def _wrong(mails: Mails, scores: Array) -> tuple[float, float]:
 
 
 def preprocessor(name: str, x: Array) -> Any:
-    """What a configuration does to mails, learnt from those that train; columns that are constant there become 0."""
+    """Return the preprocessing of a configuration, fitted to the training mails; constant columns become 0."""
     if name == "none":
         return lambda z: z
     if name == "normalize":

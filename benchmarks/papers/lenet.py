@@ -73,9 +73,9 @@ def lenet(k1: int, k2: int, side: int) -> nn.Module:
 
 
 def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[int, float, nn.Module]]:
-    """Units, validation error and network where the trial is judged, after the units of its rung and nowhere else.
+    """Yield units, validation error and network when the trial is judged: only after the units of its rung.
 
-    Goes on from the trial's checkpoint.
+    Continues from the trial's checkpoint.
     """
     torch.manual_seed(seed)
     net = lenet(trial.config["k1"], trial.config["k2"], digits.side)
@@ -90,7 +90,7 @@ def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[int, float,
             sgd.zero_grad()
             functional.cross_entropy(net(digits.images[batch]), digits.labels[batch]).backward()
             sgd.step()
-        if unit < trial.until:
+        if unit < trial.pause_at:
             continue
         with loop.validation():
             error = digits.wrong(net, digits.train, digits.train + digits.held_out)

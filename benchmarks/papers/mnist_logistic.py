@@ -34,7 +34,7 @@ class Digits:
 
 
 def load(folder: Path) -> Digits:
-    """The split of mnist_10k.npz in `folder`, shuffled once: the file is ordered by who wrote the digits."""
+    """Return the split of mnist_10k.npz in `folder`, shuffled once, because the file is ordered by writer."""
     with np.load(folder / "mnist_10k.npz") as file:
         order = np.random.default_rng(_ORDER).permutation(len(file["labels"]))
         images = file["images"].reshape(len(order), -1)[order].astype(np.float32) / np.float32(255)

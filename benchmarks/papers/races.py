@@ -1,4 +1,4 @@
-"""Searches side by side: the error of the best configuration so far against what was spent.
+"""Searches side by side: the error of the best configuration so far by cost.
 
 The incumbent is the configuration with the smallest validation error at any resource (line 11 of Hyperband), and
 its test error is what the figures of the paper show. Errors are steps: they hold from a report to the next.
@@ -32,7 +32,7 @@ class Progress:
     test: list[float] = field(default_factory=list)
 
     def add(self, spent: float, error: float, test: float | Callable[[], float]) -> None:
-        """A validation error; a function `test` is asked when it is the smallest."""
+        """Add a validation error; if it is the smallest, call `test`."""
         best = self.validation[-1] if self.validation else float("inf")
         better = error < best  # NaN never is
         self.spent.append(spent)
@@ -47,12 +47,12 @@ class Progress:
         return np.where(np.isfinite(values), values, np.nan)
 
     def until(self, spent: float) -> Progress:
-        """What there was when so much was spent."""
+        """Return the progress at this cost."""
         n = int(np.searchsorted(self.spent, spent * (1 + 1e-12), side="right"))
         return Progress(self.spent[:n], self.validation[:n], self.test[:n])
 
     def reaches(self, level: float, measure: Measure) -> float | None:
-        """What was spent when the error was at `level` or below, to stay there; None when it never was."""
+        """Return the cost from which on the error stays at `level` or below; None if it never does."""
         above = np.flatnonzero(~(np.array(getattr(self, measure)) <= level + 1e-12))
         first = int(above[-1]) + 1 if len(above) else 0
         return self.spent[first] if first < len(self.spent) else None
@@ -69,7 +69,7 @@ def mean_of(runs: Sequence[Progress], spent: Array, measure: Measure) -> tuple[A
 
 
 def mean_reaches(runs: Sequence[Progress], level: float, measure: Measure) -> float | None:
-    """As Progress.reaches, for the mean over seeds."""
+    """Return the same as Progress.reaches, for the mean over seeds."""
     spent = np.unique(np.concatenate([run.spent for run in runs]))
     mean, _ = mean_of(runs, spent, measure)
     whole = Progress(list(spent), **{"validation": [], "test": [], measure: list(mean)})
@@ -122,7 +122,7 @@ def draw(runs: Runs, path: Path, title: str, axis: str, scale: Literal["linear",
 
 @dataclass(frozen=True)
 class Axes:
-    """Of a figure for docs/experiments."""
+    """Axes of a figure for docs/experiments."""
 
     x: str  # what was spent
     xs: Sequence[float]  # ticks; the first and the last are the ends
@@ -138,7 +138,7 @@ def figure(runs: Runs, name: str, title: str, axes: Axes) -> None:
     for method, of in runs.items():
         over = spent > min(run.spent[-1] for run in of) * (1 + 1e-9)
         errors[method] = np.where(over, np.nan, 100.0 * np.array([run.at(spent, "test") for run in of]))
-    told = f"{title}: the test error of {', '.join(runs)} against what was spent."
+    told = f"{title}: the test error of {', '.join(runs)} by cost."
     sheet = Sheet(name, told, width=760, height=420)
     made = panel(sheet, 56, 680, ends, (axes.ys[0], axes.ys[-1]), rows=2, log_x=axes.scale == "log", log_y=True)
     made.axes(title, axes.x, "test error of the best so far, %", axes.xs, axes.ys)
@@ -148,6 +148,6 @@ def figure(runs: Runs, name: str, title: str, axes: Axes) -> None:
 
 
 def _grid(runs: Sequence[Progress], scale: str, points: int = 400) -> Array:
-    """Where a mean curve is drawn: from the first report of all to the last of any."""
+    """Return the range of a mean curve: from the epoch at which all have a report to the last report."""
     first, last = min(run.spent[0] for run in runs), max(run.spent[-1] for run in runs)
     return np.geomspace(first, last, points) if scale == "log" else np.linspace(first, last, points)

@@ -1,17 +1,17 @@
-"""Section 6.3 of Lee et al. (2021): a network of weather sensors, where moving is what costs.
+"""Section 6.3 of Lee et al. (2021): a network of weather sensors; the cost is the distance that they move.
 
     python benchmarks/papers/rollout_sensors.py [--seeds 20] [--sensors 10] [--keep FILE] [--svg]
 
 Ten sensors in the unit square record temperatures for two days; a fixed Gaussian process interpolates them, and the
-root mean squared error on a grid of 20 x 20 places is minimised over where the sensors stand. The cost of a next
-placement X' after X is the straight-line distance |X' - X|_F, which policies know: the first is free, and all may move
-20 in total, about eleven times from anywhere to anywhere. The weather is synthetic, another for each seed: temperature
+root mean squared error on a grid of 20 x 20 places is minimised over the positions of the sensors. The cost of a
+placement X' after X is the straight-line distance |X' - X|_F, a known cost function. The first placement is free, and
+all may move 20 in total, about eleven random moves. The weather is synthetic, another for each seed: temperature
 falls with height, days are warmer than nights and more so away from the coast, and smooth fronts drift across; half of
 the land is hilly, where all that varies over shorter distances.
 
-Printed are means over seeds and their standard errors after a third, two thirds and all of the budget, of the least
-error as a share of that of a typical placement, the median of 200 random ones: some weather is harder than other. Not
-in the paper's text, and so ours: the weather, the interpolation, and what the budget is in distance.
+The output has means over seeds and standard errors of the least error after a third, two thirds and all of the budget,
+as a share of the median error of 200 random placements, because some weather is harder to interpolate. The paper's text
+lacks the weather, the interpolation, and the budget as a distance; these are haltune's.
 """
 
 import os
@@ -45,7 +45,7 @@ class Waves:
 
     @classmethod
     def drawn(cls, reach: float, rng: np.random.Generator) -> "Waves":
-        """Of a length scale."""
+        """Return a random field with a length scale."""
         return cls(rng.standard_normal((WAVES, 2)) / reach, rng.uniform(0.0, 2.0 * np.pi, WAVES))
 
     def at(self, places: Array) -> Array:
@@ -93,7 +93,7 @@ class Network:
 
     @classmethod
     def of(cls, seed: int, sensors: int) -> "Network":
-        """Of a seed."""
+        """Return the weather of a seed."""
         weather = Weather.of(seed)
         noise = NOISE * np.random.default_rng([seed, 8]).standard_normal((sensors, HOURS))
         return cls(weather, weather.temperatures(PLACES), noise)

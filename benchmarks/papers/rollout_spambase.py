@@ -1,18 +1,19 @@
-"""Figure 5 of Lee et al. (2021) at our scale: k-NN, decision trees and random forests on Spambase, within seconds.
+"""Figure 5 of Lee et al. (2021), smaller: k-NN, decision trees and random forests on Spambase, within seconds.
 
     python benchmarks/papers/rollout_spambase.py --data FOLDER [--seeds 12] [--cache FILE] [--sensitivity] [--svg]
 
 Searches minimise the validation error within a budget of 50 median trainings, in seconds. Every configuration of a grid
-is really trained once, and its error and seconds are kept in the cache: some minutes, when they are not there.
-They read it in virtual time, through a study whose clock moves by these seconds: deciding is free, and whoever has
-the cache repeats them to the digit. Policies learn errors and seconds from their trials alone.
+is really trained once, which takes some minutes; its error and seconds are kept in the cache. Searches read them in
+virtual time: the study's clock advances by these seconds, decisions are free, and the cache gives the same digits
+again. Policies learn errors and seconds from their trials alone.
 
 --sensitivity searches section 6.4's spaces instead: trees of depth [1, d], [1, 2d] and [1, 10d], d the least depth
 whose best error is within a standard error of the least of all; and, as the time of a tree stops growing with its depth
-soon after, forests of [1, n], [1, 2n] and [1, 10n] trees, n likewise. With each is printed what its best one costs.
+soon after, forests of [1, n], [1, 2n] and [1, 10n] trees, with n chosen in the same way. The output has the cost of the
+best one of each.
 
-Printed are means over seeds and their standard errors of the least error, as a share, after a third, two thirds and all
-of the budget. FOLDER, or the variable HALTUNE_DATA, holds spambase.csv (UCI, with a header). Needs scikit-learn.
+The output has means over seeds and standard errors of the least error after a third, two thirds and all of the budget.
+FOLDER, or the variable HALTUNE_DATA, holds spambase.csv (UCI, with a header). Needs scikit-learn.
 """
 
 import os
@@ -50,11 +51,11 @@ class Table:
 
     @property
     def budget(self) -> float:
-        """In seconds."""
+        """The budget in seconds."""
         return TRAININGS * float(np.median(self.seconds))
 
     def told(self) -> str:
-        """What there is to find, and what it costs."""
+        """Return the description of the best configuration and its cost."""
         best = int(np.argmin(self.errors))
         low, high = self.errors.min(), self.errors.max()
         shortest, longest = 1e3 * self.seconds.min(), 1e3 * self.seconds.max()
@@ -68,7 +69,7 @@ class Table:
 
 @dataclass
 class Clock:
-    """Moves when a training says so."""
+    """A clock that trainings advance."""
 
     now: float = 0.0
 
@@ -84,7 +85,7 @@ def measured(learner: Learner, data: Path) -> tuple[Array, Array]:
 
 
 def measure(names: Sequence[str], data: Path | None, file: Path) -> None:
-    """What the cache misses of these grids is trained now."""
+    """Train the configurations of these grids that the cache lacks."""
     kept = _read(file)
     for name in names:
         if f"{name}: errors" not in kept:
@@ -124,12 +125,12 @@ def search(task: Task, file: Path) -> Array:
 def main(arguments: Sequence[str] | None = None) -> None:
     found = parser(__doc__, 12, ALL)
     found.add_argument("--data", type=Path, help="folder of spambase.csv; default: HALTUNE_DATA")
-    found.add_argument("--cache", type=Path, help="the trained grids, .npz; default: trained anew")
+    found.add_argument("--cache", type=Path, help="the trained grids, .npz; default: train them again")
     found.add_argument("--sensitivity", action="store_true", help="section 6.4's spaces instead")
     found.set_defaults(problem=None)
     args = found.parse_args(arguments)
     if args.keep and not args.cache:
-        found.error("--keep asks for --cache FILE, too: a grid that is trained anew takes other seconds")
+        found.error("--keep needs --cache FILE: a grid that is trained again takes other seconds")
     args.problem = args.problem or [*(SENSITIVITY if args.sensitivity else LEARNERS)]
     with TemporaryDirectory() as folder:
         file = args.cache or Path(folder) / "trainings.npz"

@@ -3,9 +3,9 @@
     python benchmarks/papers/rollout_toy.py [--seeds 24] [--problem printed ring] [--keep FILE] [--svg]
 
 f(x) = 10 |x| sin(2 pi |x|) on [-1, 1]^2 is minimised within a budget of 150 of cost, which trials report and policies
-learn. "printed": c = 10 - 5 |x|, the paper's formula; its caption says that the minimum is the dearest point, but the
-minimum, -7.66 on the ring |x| = 0.782, then costs 6.1. "ring": c = 10 - 8 | |x| - 0.782 |, dearest where f is least.
-Printed are means over seeds and their standard errors of the best f after a third, two thirds and all of the budget.
+learn. "printed": c = 10 - 5 |x|, the paper's formula; its caption says that the minimum costs most, but the minimum,
+-7.66 on the ring |x| = 0.782, then costs 6.1. "ring": c = 10 - 8 | |x| - 0.782 |, largest at the minimum of f. The
+output has means over seeds and standard errors of the best f after a third, two thirds and all of the budget.
 """
 
 import os

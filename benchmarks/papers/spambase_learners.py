@@ -1,9 +1,9 @@
 """k-nearest neighbours, decision trees and random forests on Spambase: a table of real trainings of each.
 
 The hyperparameters of section 6.2 of Lee et al. (2021), on a full grid: real numbers on a logarithmic scale, depths and
-trees evenly spaced, neighbours evenly in their logarithm. 3,200 mails train, 1,401 validate, standardised by those that
-train. Seconds are of one CPU, for training and validation together. A forest of n trees is the first n of the largest,
-which grows, and votes, in stages.
+trees evenly spaced, neighbours evenly in their logarithm. 3,200 mails train, 1,401 validate, standardised by the
+training mails. Seconds are of one CPU, for training and validation together. A forest of n trees is the first n of the
+largest, which grows, and votes, in stages.
 """
 
 import math
@@ -62,7 +62,7 @@ class Learner:
 
     @property
     def space(self) -> Space:
-        """As the search sees it: ordered levels lie at equal distances."""
+        """Return the search space, with ordered levels at equal distances."""
         return Space({n: Choice(v, ordered=n not in self.kinds) for n, v in self.levels.items()})
 
     def configs(self) -> Iterator[Config]:

@@ -1,4 +1,4 @@
-"""Fields over a mesh, drawn as what lies above each of a few values: what the figures of TruVaR share."""
+"""Shared parts of the figures of TruVaR: fields over a mesh, as areas above a few values."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from drawn import Panel
 
 
 def field(panel: Panel, values: Sequence[float], side: int, cuts: Sequence[float], name: str = "three") -> None:
-    """What lies above each of these values, darker above the next; values (side * side,), the first axis slow.
+    """Draw the areas above each of these values, darker above the next; values (side * side,), the first axis slow.
 
     Neighbours along the first axis are one rectangle: a file of 2,500 of them would be large.
     """

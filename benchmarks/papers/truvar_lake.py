@@ -1,15 +1,16 @@
-"""Figures 2a, 2b, 2e and 2f of TruVaR: a level set, on stand-ins for a lake, of samples that cost the same or a way.
+"""Figures 2a, 2b, 2e and 2f of TruVaR: a level set on synthetic lakes; samples cost the same or by distance.
 
     python benchmarks/papers/truvar_lake.py [--runs 10] [--first 0] [--field layered|round|fine] [--keep FILE] [--svg]
 
-The chlorophyll data of the paper are not public. A stand-in is a layer at a depth, and on it a draw of a Matern-5/2
-process whose patches have a size (--field); threshold 1.5. The kernel is fitted to 200 points of another lake of the
-kind; every run is of another lake, from a random place.
+The chlorophyll data of the paper are not public. A synthetic lake is a layer at a depth, and on it a draw of a
+Matern-5/2 process whose patches have a size (--field); threshold 1.5. The kernel is fitted to 200 points of another
+lake of the kind; every run is of another lake, from a random place.
 
 First all samples cost the same, as in figure 2a. Then a sample costs 0.25 |x1 - x1'| + 4 (|x2| + 1), x1 in metres along
-the vessel's way and x2 the depth, as in 2b. GCHK, straddle and the largest variance know of no costs. "TruVaR ahead" is
-TruVaR that counts the members an observation would settle, anticipate=True: where moving is dear it goes on with what
-it settles. Shown: F1 of classifying by the posterior mean, and what F1 of 0.95 costs.
+the vessel's way and x2 the depth, as in 2b. GCHK, straddle and the largest variance ignore costs. "TruVaR ahead" is
+TruVaR that counts the members an observation would settle, anticipate=True: if moving is expensive, it continues with
+the members that it settles nearby. The output has F1 of classification by the posterior mean, and the cost of F1 of
+0.95.
 """
 
 import os
@@ -89,7 +90,7 @@ def sampled(seeds: Sequence[int], field: str, kept: KeptRuns) -> tuple[dict[str,
 
 
 def show_reached(found: dict[str, list[Run]], limit: float, unit: str) -> None:
-    """What F1 of 0.95 takes."""
+    """Print the cost at which F1 reaches 0.95."""
     print(f"\n{unit} until F1 stays at 0.95 or above (runs that never do count as {limit:,.0f})")
     reached = {n: np.array([min(r.reaches(0.95), limit) for r in runs]) for n, runs in found.items()}
     for name, values in reached.items():
@@ -100,7 +101,7 @@ def show_reached(found: dict[str, list[Run]], limit: float, unit: str) -> None:
 def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, name: str) -> None:
     """Figures 2a and 2b, and the first run's ways, 2e and 2f, while their cost is at most `WAY`."""
     every = ["TruVaR", "TruVaR ahead", *RULES]
-    sheet = drawn.Sheet(f"truvar_lake_{name}", "F1 over samples, over cost, and the ways of two searches", 900, 640)
+    sheet = drawn.Sheet(f"truvar_lake_{name}", "F1 over samples, over cost, and the paths of two searches", 900, 640)
     shares = (0, 0.25, 0.5, 0.75, 1)
     for left, found, limit, step, title, unit in (
         (56, same, int(SAMPLES), 20, "2a: samples at the same cost", "samples"),
@@ -115,7 +116,7 @@ def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, na
     for left, method in ((56, "TruVaR ahead"), (500, "GCHK")):
         panel = drawn.Panel(left, 350, 380, 200, (0, 1400), (-20, 0))
         label = "2e" if method != "GCHK" else "2f"
-        title = f"{label}: {method} until cost {WAY:,}"
+        title = f"{label}: {method} up to cost {WAY:,}"
         panel.axes(title, "position, m", "depth, m; green: above the threshold", range(0, 1401, 350), range(-20, 1, 5))
         field(panel, [*world.values.values()], SIDE, (world.threshold,))
         run = way[method][0]

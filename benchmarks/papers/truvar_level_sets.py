@@ -3,9 +3,9 @@
     python benchmarks/papers/truvar_level_sets.py [--runs 50] [--first 0] [--methods NAME ...] [--keep FILE] [--svg]
 
 Functions are draws of a Gaussian process on 50 x 50 points, squared exponential, lengthscale 0.1, variance 1; threshold
-2.25; noise variances 1e-6, 1e-3, 0.05 at costs 15, 10, 2; GCHK runs at each of them. Shown: F1 of classifying by the
-posterior mean, of all functions and of those that reach the threshold somewhere: where none does, F1 is 1 until
-something is taken for above, then 0.
+2.25; noise variances 1e-6, 1e-3, 0.05 at costs 15, 10, 2; GCHK runs at each of them. The output has F1 of
+classification by the posterior mean, for all functions and for those that reach the threshold: otherwise F1 is 1 until
+a point is classified as above, then 0.
 """
 
 import os

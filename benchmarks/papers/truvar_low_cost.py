@@ -1,13 +1,13 @@
-"""Why GCHK at the cheapest level leads TruVaR at first in figure 2c, and what appendix A's variants make of it.
+"""Why GCHK at the cheapest level leads TruVaR at first in figure 2c, and the effect of appendix A's variants.
 
     python benchmarks/papers/truvar_low_cost.py [--runs 50] [--first 0] [--keep FILE] [--svg]
 
-The functions, levels and costs are those of truvar_level_sets.py, those functions that reach the threshold somewhere,
-until a cost of 200; what that script kept is not run again. "ahead" counts the members that an observation would
+The functions, levels and costs are those of truvar_level_sets.py, for functions that reach the threshold, up to a cost
+of 200; results that the script kept are not computed again. "ahead" counts the members that an observation would
 settle, anticipate=True; "of 100" chooses among the 100 configurations of highest upper bound, candidates=100: both are
-variants in the paper's appendix A, and the number was chosen on functions 100 to 108. Shown beside F1: the share of the
-cost at the cheap level, of how many runs the first stage goes on, the share of observations where the function is at
-least 1.5, and how unsure the belief is where it is above the threshold.
+variants in the paper's appendix A, and the number was chosen on functions 100 to 108. The output has F1, the share of
+the cost at the cheap level, the runs still in the first stage, the share of observations where the function is at least
+1.5, and the posterior deviation where it is above the threshold.
 """
 
 import os
@@ -96,15 +96,15 @@ def show_floor() -> None:
 
 
 def draw(found: dict[str, list[Run]]) -> None:
-    """F1, and how unsure the belief is where the function is above the threshold."""
-    sheet = drawn.Sheet("truvar_low_cost", "F1 and the belief's deviation over cost, until 200", 900, 370)
+    """Draw F1, and the posterior deviation where the function is above the threshold."""
+    sheet = drawn.Sheet("truvar_low_cost", "F1 and the posterior deviation over cost, up to 200", 900, 370)
     panel = drawn.panel(sheet, 56, 380, (0, LIMIT), (0, 1))
-    panel.axes("2c until cost 200", "cost", "F1", range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
+    panel.axes("2c, up to cost 200", "cost", "F1", range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
     marks = np.arange(2, 201, 2)
     drawn.means(panel, marks, scores(found, marks))
     panel = drawn.panel(sheet, 500, 380, (0, LIMIT), (0, 1))
     title = "standard deviation where f is above 2.25"
-    panel.axes("How unsure the level set is", "cost", title, range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
+    panel.axes("Uncertainty of the level set", "cost", title, range(0, 201, 50), (0, 0.25, 0.5, 0.75, 1))
     unsure = {n: np.array([[r.at(m, "unsure", 1.0) for m in marks] for r in runs]) for n, runs in found.items()}
     drawn.means(panel, marks, unsure)
     drawn.legend(sheet, found)

@@ -1,4 +1,4 @@
-"""What the level-set benchmarks of TruVaR share: functions on a mesh, and searches of them paid for step by step."""
+"""Shared parts of TruVaR's level-set benchmarks: functions on a mesh, and searches with a cost for each step."""
 
 import argparse
 import logging
@@ -40,7 +40,7 @@ class Run:
 
     spent: np.ndarray
     f1: np.ndarray
-    unsure: np.ndarray  # mean deviation of the belief where the truth is above the threshold, NaN where it is nowhere
+    unsure: np.ndarray  # mean posterior deviation where the truth is above the threshold; NaN if it is nowhere
     costs: np.ndarray
     truths: np.ndarray  # without noise
     way: np.ndarray  # (observations, 2)
@@ -139,6 +139,6 @@ def parser(description: str | None, runs: int) -> argparse.ArgumentParser:
 
 
 def quiet() -> None:
-    """Searches say nothing but what is printed here."""
+    """Silence the searches; only this script prints."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

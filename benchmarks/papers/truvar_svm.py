@@ -3,10 +3,10 @@
     python benchmarks/papers/truvar_svm.py --data DIR [--seeds 30] [--keep FILE] [--svg]
 
 Data: svm_on_grid.csv, 25 x 14 x 4 configurations, each with its validation error and seconds. Every search starts at a
-random configuration; kernels (Matern-5/2, a lengthscale for each parameter) are learnt anew every 3 evaluations. Values
-are taken as exact. Shown: the mean of the best error so far. With seconds as costs (--seconds) TruVaR learns them from
-its own trials. At what value bad targets are clipped (`SiteSurrogate._floor`) was decided on the first ten seeds: the
-mean of the others is shown beside.
+random configuration; kernels (Matern-5/2, a lengthscale for each parameter) are learnt again every 3 evaluations.
+Values count as exact. The output has the mean of the best error so far. With seconds as costs (--seconds) TruVaR learns
+them from its own trials. The value at which bad targets are clipped (`SiteSurrogate._floor`) was chosen on the first
+ten seeds; a second column has the mean of the others.
 """
 
 import os

@@ -4,9 +4,9 @@
 
 A function is the posterior mean of 200 random points of [0, 1]^2 whose values are drawn from a Gaussian process
 (squared exponential, lengthscale 0.1, variance 1), seen through noise of variance 1e-6 on a mesh of 50 x 50. All
-methods know the kernel. The regret is that of the configuration of highest posterior mean. GP-UCB has the theorem's
-beta over 5. EI and GP-UCB are the package's acquisition functions over the same mesh. Shown: medians, and means without
-the best and the worst 5%, as the paper draws them.
+methods get the true kernel. The regret is that of the configuration of highest posterior mean. GP-UCB has the theorem's
+beta over 5. EI and GP-UCB are the package's acquisition functions over the same mesh. The output has medians, and means
+without the best and the worst 5%, as in the paper.
 """
 
 import os
@@ -33,7 +33,7 @@ from haltune.ranks import alone
 
 SIDE, NOISE = 50, 1e-6
 MARKS = (20, 40, 60, 80, 100)
-SMALLEST = 1e-4  # regret that the figure tells from 0
+SMALLEST = 1e-4  # smallest regret that the figure shows
 KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
 SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
 CONFIGS = SPACE.mesh(SIDE)

@@ -90,7 +90,7 @@ def row(curves: Array) -> str:
 
 @dataclass(frozen=True)
 class Axes:
-    """Of one problem's panel."""
+    """Axes of one problem's panel."""
 
     title: str
     limit: float  # the budget
@@ -103,7 +103,7 @@ def draw(name: str, panels: Panels, axes: Mapping[str, Axes]) -> None:
     wide = 900 if len(panels) > 1 else 700
     names = next(iter(panels.values()))
     rows = 2 if len(names) > 4 else 1
-    sheet = drawn.Sheet(name, "The best value so far against what was spent, of each policy", wide, 360 + 18 * rows)
+    sheet = drawn.Sheet(name, "Best value so far by cost, for each policy", wide, 360 + 18 * rows)
     step = (wide - 10) / len(panels)
     for i, (problem, curves) in enumerate(panels.items()):
         its = axes[problem]
@@ -119,7 +119,7 @@ def draw(name: str, panels: Panels, axes: Mapping[str, Axes]) -> None:
 
 
 def _between(curves: Mapping[str, Array]) -> tuple[float, float]:
-    """What is drawn: from the lowest band up to what half of the searches have by a tenth of the budget."""
+    """Return the range of the figure: from the lowest band to the median at a tenth of the budget."""
     every = [*curves.values()]
     errors = [c[:, -1].std(ddof=1) / len(c) ** 0.5 if len(c) > 1 else 0.0 for c in every]
     low = min(c[:, -1].mean() - error for c, error in zip(every, errors, strict=True))

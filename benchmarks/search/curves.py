@@ -3,11 +3,10 @@
     python benchmarks/search/curves.py --data DIR [--policy hyperband ...] [--seeds 20] [--by-task]
 
 Data: learning_curves.npz (TaskSet: text RNNs, 1000 optimiser settings a task, 50 epochs). Score 1 - (loss - best) /
-(cap - best), clipped; regret (best - incumbent) / (best - median final score), the incumbent being the best
-score at any epoch of any trial. One worker; a resumed trial pays only its further epochs; a proposed point becomes
-the nearest row that was not tried yet, and that row is what the search remembers (--proposed: the
-point itself). Random stream 100 * seed + task. Beneath a row stands the published one, where there is one, and by how
-many standard errors of the difference they differ.
+(cap - best), clipped; regret (best - incumbent) / (best - median final score), the incumbent being the best score at
+any epoch of any trial. One worker; a resumed trial pays only its further epochs; a proposed point becomes the nearest
+row that was not tried yet, and that row is what the search remembers (--proposed: the point itself). Random stream 100
+* seed + task. Below a row is the published one, if there is one, and the difference in standard errors.
 """
 
 import os

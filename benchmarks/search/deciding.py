@@ -1,9 +1,9 @@
-"""What deciding costs in a search of recorded curves: milliseconds a suggestion, a report and a full training.
+"""Milliseconds of decisions in a search of recorded curves: per suggestion, report and full training.
 
     python benchmarks/search/deciding.py --data DIR [--policy multifidelity ...] [--trainings 10]
 
-The log tells how long each decision took, its part of a study's work (the store, the leases) left out. A full training
-is 50 epochs. Beneath stand the published numbers of others (CPU, one thread).
+The log has the time of each decision, without the rest of a study's work (the store, the leases). A full training is 50
+epochs. Below are published numbers of other programs (CPU, one thread).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What every policy decides on recorded trainings: the judge of a change that must not change a decision.
+"""Decisions of every policy on recorded trainings, to check a change that must not change a decision.
 
     python benchmarks/search/decisions.py --data DIR --write before.json
     python benchmarks/search/decisions.py --data DIR --against before.json [--policy hyperband ...]
@@ -6,7 +6,7 @@
 
 Data: learning_curves.npz. Each policy searches one table from three seeds, with one worker and with three workers that
 train an epoch in turn. A line lists a policy, its workers, the seed, and a hash of all configurations, budgets and
-verdicts in order. Reasons are not hashed. --against ends with an error where a hash differs.
+verdicts in order. Reasons are not hashed. --against ends with an error if a hash differs.
 """
 
 import os
@@ -94,7 +94,7 @@ def decide(expression: str, task: Task, trainings: int, seed: int, workers: int)
                 decisions.append([type(answer).__name__])
                 break
             config = [float(answer.config[f"u{i}"]).hex() for i in range(task.points.shape[1])]
-            decisions.append(["trial", answer.id, answer.until, config])
+            decisions.append(["trial", answer.id, answer.pause_at, config])
             row = task.nearest(task.point(dict(answer.config)), task.points[:, 0] > -1.0)
             at_work.append((answer, row, answer.epochs()))
         if not at_work:
@@ -107,7 +107,7 @@ def goes_on(trial: Trial, row: int, epochs: Iterator[int], task: Task, decisions
     epoch = next(epochs)
     score = float(task.scores[row, min(epoch, task.scores.shape[1]) - 1])
     verdict = trial.report(score, seconds=0.5 + row % 3, cost=1.0)
-    decisions.append([trial.id, epoch, verdict.action.name, verdict.until])
+    decisions.append([trial.id, epoch, verdict.action.name, verdict.pause_at])
     if verdict.resumable:
         trial.checkpointed(f"row-{row}")
     if not verdict.stops and (trial.max_epochs is None or epoch < trial.max_epochs):

@@ -1,12 +1,12 @@
-"""Searching with earlier studies as evidence: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
+"""Transfer from prior studies: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/earlier.py --data DIR [--suite text ...] [--of none 1 3 reversed shuffled] [--seeds 4]
                                         [--half 0 or 1] [--most 20]
 
-Of each suite whose tasks share a space one task is left out and searched, with what searches of the others, of ten
-trainings' worth each and by the same seed, have found: those of the next task, or of the next three. `none` searches
-without; `reversed` learns from a search of this very table in which the best is the worst, `shuffled` from one of the
-next task whose configurations have changed places: evidence that misleads, or says nothing. Protocol as in kinds.py.
+In each suite whose tasks share a space, one task is left out and searched. The search learns from searches of the next
+task, or of the next three, each of ten trainings and by the same seed. `none` learns from none. `reversed` learns from
+a search of the same table with the order of values reversed, `shuffled` from one of the next task with exchanged
+configurations: prior studies that mislead, or predict nothing. Protocol as in kinds.py.
 """
 
 import os

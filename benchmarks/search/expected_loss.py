@@ -1,11 +1,11 @@
-"""Solving the stopping problem: what rules lose on fresh paths of the posterior that they were solved for.
+"""Losses of solved stopping rules on fresh paths of the posterior that they were solved for.
 
     python benchmarks/search/expected_loss.py --data DIR [--curves 28] [--seed 0]
 
 Data: learning_curves.npz and training_curves.npz. A problem is the first 8 epochs of a recorded run and the best end of
-ten others; those whose run surely wins or loses are left out. Rules are solved on 20,000 paths and followed on 20,000
-others. `means` takes a cell's value of going on as the mean value of the cells entered next, as BO-BOS prints it; the
-others as the mean of what the cell's own paths lose (haltune.policies.bobos.optimal_stopping).
+ten others; problems without doubt about the winner are left out. Rules are solved on 20,000 paths and followed on
+20,000 others. In `means`, the loss of continuing in a cell is the mean loss of the cells entered next, as in BO-BOS; in
+the others it is the mean loss of the cell's own paths (haltune.policies.bobos.optimal_stopping).
 """
 
 import os
@@ -46,9 +46,9 @@ def means(cells: int) -> Solver:
             if row < len(columns) - 1:
                 entered = np.bincount(columns[row], value[columns[row + 1]], minlength=cells)
                 ahead[row] = entered / np.maximum(np.bincount(columns[row], minlength=cells), 1)
-            stop, win, go_on = losses.expected(table.p_win[row], ahead[row])
-            decides = (table.visits[row] > visits) | np.isinf(go_on)
-            value = np.where(decides, np.minimum(np.minimum(stop, win), go_on), go_on)
+            stop, win, further = losses.expected(table.p_win[row], ahead[row])
+            decides = (table.visits[row] > visits) | np.isinf(further)
+            value = np.where(decides, np.minimum(np.minimum(stop, win), further), further)
         return replace(table, next_value=ahead)
 
     return solved
@@ -59,7 +59,7 @@ RULES = {"means, 100 cells": means(100), "100 cells": realised(100, 1), "25 cell
 
 
 def columns_of(table: DecisionTable, y: np.ndarray, paths: Paths) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each epoch the column of every path, as Grids.column finds that of one curve, and whether it left the grid."""
+    """Return the column of every path at each epoch, as Grids.column for one curve, and whether it left the grid."""
     grids, slopes = table.grids, table.slopes
     cells = table.visits.shape[1] // slopes
     total, recent = np.full(paths.count, y.sum()), np.full(paths.count, recent_mean(y))
@@ -82,9 +82,9 @@ def followed(table: DecisionTable, y: np.ndarray, paths: Paths) -> tuple[float, 
     lost, ended = np.zeros(paths.count), np.full(paths.count, float(paths.horizon))
     for row, (column, left) in enumerate(columns_of(table, y, paths)):
         lost[going] += losses.c if row else 0.0
-        stop, win, go_on = losses.expected(table.p_win[row][column], table.next_value[row][column])
+        stop, win, further = losses.expected(table.p_win[row][column], table.next_value[row][column])
         known = (table.visits[row][column] > table.min_visits) & ~left
-        ends = going & ((known & (np.minimum(stop, win) <= go_on)) | (row == last))
+        ends = going & ((known & (np.minimum(stop, win) <= further)) | (row == last))
         lost[ends] += np.where(stop <= win, losses.K1 * wins, losses.K2 * ~wins)[ends]
         ended[ends] = paths.start + row
         going &= ~ends

@@ -1,8 +1,8 @@
-"""A budget of trials alone: the regret of the best run that is left, and what it cost, suite by suite.
+"""A budget that limits only trials: the regret of the best remaining trial, and its cost, suite by suite.
 
     python benchmarks/search/few_trials.py --data DIR [--policy multifidelity random] [--trials 20] [--half 0 or 1]
 
-Data and halves as in kinds.py. Of each policy: regret (at most 1), full trainings paid, and trials trained in full.
+Data and halves as in kinds.py. For each policy: regret (at most 1), full trainings paid, and trials trained in full.
 """
 
 import os
@@ -25,12 +25,12 @@ class Counted(Meter):
 
     @property
     def bounds(self) -> Budget:
-        """Trials, and nothing else."""
+        """The budget: a number of trials."""
         return Budget(trials=int(self.budget))
 
     @property
     def full(self) -> bool:
-        """Never: what was begun goes on."""
+        """False: trials that have started continue."""
         return False
 
 

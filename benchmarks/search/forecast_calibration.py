@@ -1,11 +1,11 @@
-"""Whether `study.outlook()` is calibrated: the probability it states, and how often a better configuration followed.
+"""Calibration of `study.outlook()`: the stated probability of a better configuration, and how often one followed.
 
     python benchmarks/search/forecast_calibration.py --data DIR [--policy multifidelity ...] [--seeds 1]
 
 Each search of recorded trainings has a budget that is doubled four times, from 2.5 full trainings (even seeds) or from
 5 trials (odd seeds, where a trial counts for its last epoch). At each end but the last the outlook is compared with the
-best after twice the epochs. A search that used half of its table is left out from there. The rule was chosen on half 0:
-the first, third, ... task of each suite.
+best after twice the epochs. A search that has used half of its table is left out from then on. The rule was chosen on
+half 0: the first, third, ... task of each suite.
 """
 
 from __future__ import annotations

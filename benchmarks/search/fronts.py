@@ -3,15 +3,15 @@
     python benchmarks/search/fronts.py --data DIR [--method default optuna-tpe ...] [--seeds 5] [--half 0 or 1]
                                        [--by-task]
 
-Data: training_curves.npz, of which the tables that recorded seconds count: AlexNet, OpenCLIP, tabular MLPs. A report
+Data: training_curves.npz, the tables with recorded seconds: AlexNet, OpenCLIP, tabular MLPs. A report
 has the score and the mean seconds of an epoch so far; a run that was trained in full counts, by its last report.
-Proposed points become the nearest row that was not tried; a resumed run pays for its further epochs alone. The
+Proposed points become the nearest row that was not tried; a resumed trial pays only its further epochs. The
 methods of haltune stop and pause runs; those of Optuna cannot with several goals, and train each in full (its NSGA-
 II, its TPE, which is MOTPE with several goals, and random search).
 
-The number is the hypervolume of what was found as a share of the whole table's, above the score that three rows of four
-reach and below the seconds that three of four do not exceed. Settings were chosen on half 0, the first, third, ...
-task; half 1 shows what they are worth elsewhere.
+The number is the hypervolume of the found front as a share of the whole table's. Its reference point is the score that
+three rows of four reach, and the seconds that three of four do not exceed. Settings were chosen on half 0, the first,
+third, ... task; half 1 shows other tasks.
 """
 
 import os

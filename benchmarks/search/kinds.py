@@ -6,15 +6,15 @@
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
 counts for its best epoch. A suite's row is the mean over its tasks, `mean` that over the suites, `worst` the worst
-suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows what they are worth
-elsewhere; without --half both stand beneath the mean. With --workers so many train at a time, an epoch each in turn,
-and budgets are what they train together (of haltune's policies alone); a search knows the last of --budgets. With
---seconds a training costs what it took, where that was recorded, and budgets are as many times the mean seconds of a
-full training of the table. With --unit steps a training reports --parts times an epoch, with the noise of the recorded
-text RNNs, in a study that counts steps; regrets are of the scores without it. --noise adds it to the reports of --unit
-epochs: what the noise costs without the steps. With --known-noise the prior of the noise of the default search has this
-noise as its median, by steps, or the jitter of the table's curves, by epochs, at least the usual median: the best that
-an estimate from the curves could give it. A peer whose package is not installed is left out, with a word.
+suite. Settings are chosen on half 0, the first, third, ... task of each suite; half 1 shows other tasks; without --half
+both are below the mean. With --workers so many train at a time, an epoch each in turn, and budgets are the sum over
+workers (haltune's policies only); the budget of a search is the last of --budgets. With --seconds a training costs its
+recorded seconds, if there are some, and budgets are in mean seconds of a full training of the table. With --unit steps
+a training reports --parts times an epoch, with the noise of the recorded text RNNs, in a study that counts steps;
+regrets are of the scores without it. --noise adds it to the reports of --unit epochs: what the noise costs without the
+steps. With --known-noise the prior of the noise of the default search has this noise as its median, by steps, or the
+jitter of the table's curves, by epochs, at least the usual median: the best that an estimate from the curves could give
+it. A peer whose package is not installed is left out, with a line.
 """
 
 import os

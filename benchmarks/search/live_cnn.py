@@ -1,13 +1,13 @@
-"""A real search by the clock: a small CNN in Lightning, six hyperparameters, beside Optuna's TPE with pruning.
+"""A real search by the clock: a small CNN in Lightning, six hyperparameters, by haltune and by Optuna's TPE and pruner.
 
     python benchmarks/search/live_cnn.py --data DIR [--minutes 15] [--seeds 3] [--into FOLDER] [--processes 2] [--svg]
 
 2,000 digits train and 2,000 validate; 27 epochs at most, SGD with a cosine schedule over all of them. Channels and the
-batch change what an epoch takes, learning rate, momentum, weight decay and dropout do not. Both searches are as a user
+batch change the time of an epoch; learning rate, momentum, weight decay and dropout do not. Both searches are as a user
 would write them: a `Study` without a policy and its callback, and Optuna's TPE with MedianPruner and the callback of
-optuna-integration. Each has a process and a core of its own and the same minutes of wall clock, everything included:
-deciding, checkpoints, the start of each fit. Shown is the least validation error at any epoch of any trial so far, by
-the clock. What is done is kept in FOLDER (build/live_cnn), a file for each search, and not done again.
+optuna-integration. Each has its own process and core and the same minutes of wall clock, which include
+decisions, checkpoints and the start of each fit. The figure shows the least validation error at any epoch of any trial
+so far. Finished searches are kept in FOLDER (build/live_cnn), a file for each, and not repeated.
 
 Data: mnist_10k.npz, `images` uint8 (10000, 28, 28) and `labels` (10000,). Needs the extras lightning and optuna, and
 optuna-integration.
@@ -34,13 +34,13 @@ import numpy as np
 from recorded import found
 
 EPOCHS = 27
-TOLD = {"haltune": "haltune, no policy named", "optuna": "Optuna, TPE and MedianPruner", "random": "random, in full"}
+TOLD = {"haltune": "haltune, default search", "optuna": "Optuna, TPE and MedianPruner", "random": "random, in full"}
 Train = Callable[[dict[str, Any], int, list[Any], Any], None]  # config, number, callbacks, checkpoint
 
 
 @dataclass
 class Clock:
-    """When which error was seen."""
+    """The validation errors with their times."""
 
     minutes: float
     began: float = field(default_factory=time.monotonic)
@@ -48,12 +48,12 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Since the search began."""
+        """The seconds since the search started."""
         return time.monotonic() - self.began
 
     @property
     def over(self) -> bool:
-        """Whether the minutes are spent."""
+        """True if the minutes are over."""
         return self.seconds >= 60 * self.minutes
 
     def watch(self, number: int) -> Any:
@@ -120,7 +120,7 @@ def training(folder: str | None) -> Train:
 
 
 def by_haltune(fit: Train, clock: Clock, seed: int, folder: Path, policy: Any = None) -> None:
-    """As the README has it."""
+    """Search as in haltune's README."""
     from haltune import Float, Int, Minimize, Study
     from haltune.callbacks.lightning import HaltuneCallback
 
@@ -137,7 +137,7 @@ def by_haltune(fit: Train, clock: Clock, seed: int, folder: Path, policy: Any = 
 
 
 def by_optuna(fit: Train, clock: Clock, seed: int) -> None:
-    """As its documentation has it."""
+    """Search as in Optuna's documentation."""
     import optuna
     from optuna_integration import PyTorchLightningPruningCallback
 

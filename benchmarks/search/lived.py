@@ -1,18 +1,18 @@
-"""Stopping as a study lives it: 50 runs of a task in random order, earlier ones seen as the rule itself left them.
+"""Stopping rules in simulated studies: 50 trials of a task in random order; earlier ones end where the rule stops them.
 
     python benchmarks/search/lived.py --data DIR [--orders 20] [--half 0|1] [--rules NAME ...] [--paths N]
 
 Data: learning_curves.npz (6 tasks) and training_curves.npz (14), errors in [0, 1] as stopping.py scales them; the
 untrained first point of learning_curves is left out. The incumbent is the best final error among the runs completed so
-far. A run is a winner when its final error beats the incumbent of its time; `wrong` is the share of the winners that a
-rule stops, `saved` that of all epochs, `foresight` saved over what stopping every loser at epoch 1 saves, `regret` that
-of the best found, over the distance from the best of the runs to the task's median. Of each suite's tasks every second
-is in half 0, on which settings were chosen.
+far. A trial wins if its final error beats the incumbent of its time. Columns: `wrong` is the share of winning trials
+that a rule stops, `saved` the share of all epochs, `foresight` the saved epochs over those saved by stopping every
+losing trial at epoch 1, `regret` that of the best found, over the distance from the best of the trials to the task's
+median. Every second task of a suite is in half 0, on which settings were chosen.
 
 Wrong / share of foresight in percent, half 0 and half 1, over 20 orders: median 2.5 / 45 and .4 / 38; median-pruner
 19 / 75 and 24 / 76; hyperband-pruner 31 / 78 and 31 / 78; power-law 31 / 72 and 10 / 60; halving 63 / 104 and 57 / 102.
-`beside` on half 0 over 6 orders: 4.5 / 72, and over the first 3 of them 1.7 / 73: an order has about 3.5 winners, so
-that few orders tell little of wrong stops.
+`reference` on half 0 over 6 orders: 4.5 / 72, and over the first 3 of them 1.7 / 73: an order has about 3.5 winners, so
+few orders measure wrong stops badly.
 """
 
 import os
@@ -42,7 +42,7 @@ BINS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 @dataclass
 class Life:
-    """What a rule knows when a run begins, and what it says meanwhile."""
+    """One trial: the data that a rule gets, and the probabilities that it states."""
 
     errors: np.ndarray  # (N,) of this run: a rule looks at those before its epoch only
     incumbent: float
@@ -89,11 +89,11 @@ def halves(names: list[str]) -> dict[str, int]:
 # -- rules ----------------------------------------------------------------------------------------------------
 
 
-def optimal(settings: OptimalStopping, beside: bool) -> Rule:
-    """Bayesian optimal stopping, with the runs beside or without."""
+def optimal(settings: OptimalStopping, reference: bool) -> Rule:
+    """Bayesian optimal stopping, with reference curves or without."""
 
     def rule(life: Life) -> int:
-        others = ReferenceCurves.of(life.before, life.horizon) if beside else None
+        others = ReferenceCurves.of(life.before, life.horizon) if reference else None
         tables: dict[int, DecisionTable] = {}
 
         def table(at: int) -> DecisionTable:
@@ -134,7 +134,7 @@ def median(life: Life) -> int:
 
 
 def median_pruner(life: Life) -> int:
-    """Optuna's MedianPruner: 5 complete runs before it, and no epoch is spared."""
+    """Optuna's MedianPruner: 5 complete runs before it, and no warm-up."""
 
     def stops(n: int, y: np.ndarray) -> bool:
         others = [e[n - 1] for e in life.before if len(e) >= n]
@@ -150,7 +150,7 @@ def hyperband_pruner() -> Rule:
 
 
 def halving(eta: int, least: int) -> Rule:
-    """Asynchronous successive halving that stops: at least x eta^k a run goes on in the top 1 / eta of what arrived."""
+    """Asynchronous successive halving that stops: at least x eta^k, the top 1 / eta of the arrived trials continue."""
 
     def rule(life: Life) -> int:
         rungs = {least * eta**k for k in range(20)}
@@ -182,8 +182,8 @@ def rules(paths: int | None, k1: float | None) -> dict[str, Rule]:
     sizes = {} if paths is None else {"paths": paths}
     sizes |= {} if k1 is None else {"K1": k1}
     return {
-        "beside": optimal(OptimalStopping(**sizes), True),
-        "alone": optimal(OptimalStopping(beside=False, **sizes), False),
+        "reference": optimal(OptimalStopping(**sizes), True),
+        "alone": optimal(OptimalStopping(reference_curves=False, **sizes), False),
         "faithful": optimal(OptimalStopping("faithful", **sizes), False),
         "median": median,
         "median-pruner": median_pruner,

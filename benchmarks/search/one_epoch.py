@@ -3,11 +3,12 @@
     python benchmarks/search/one_epoch.py [--seeds 5] [--trials 20] [--method haltune optuna full] [--processes 2]
 
 A transformer of two layers, made from a configuration alone, learns the characters of this project's own pages: one
-pass of 200 steps, evaluated every 10 on text kept aside. Searched are learning rate, weight decay, warm-up, beta2 and
-dropout; the learning rate decays to 0 over the 200 steps. `full` trains the same number of configurations at random to
-the end; `haltune` is a Study without a policy and max_steps=200; `optuna` is its TPE with MedianPruner and
-interval_steps=10. Shown are the mean best loss at the end of a training, its standard error over seeds, and the share
-of the steps of full trainings that were saved. Settings were not tuned on it. Needs the extras transformers and optuna.
+pass of 200 steps, evaluated every 10 on text kept aside. The space has learning rate, weight decay, warm-up, beta2 and
+dropout; the learning rate decays to 0 over the 200 steps. `full` trains the same number of random configurations to the
+end; `haltune` is a Study without a policy and max_steps=200; `optuna` is its TPE with MedianPruner and
+interval_steps=10. The output has the mean best loss at the end of a training, its standard error over seeds, and the
+share of the steps of full trainings that were saved. Settings were not tuned on it. Needs the extras transformers and
+optuna.
 """
 
 import os
@@ -120,7 +121,7 @@ def haltune(seed: int, trials: int, policy: Any = None) -> tuple[float, int]:
 
 
 def full(seed: int, trials: int) -> tuple[float, int]:
-    """As many random configurations, to the end."""
+    """Train as many random configurations in full."""
     from haltune.policies import RandomSearch
 
     return haltune(seed, trials, RandomSearch())

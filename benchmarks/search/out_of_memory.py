@@ -1,11 +1,10 @@
-"""Trials that run out of memory: how many of them a search still proposes after it has seen some.
+"""Trials that run out of memory: their share among later trials of a search.
 
     python benchmarks/search/out_of_memory.py [--policy default random gpucb] [--after 0] [--seeds 5] [--trials 40]
 
-A made-up training: it needs memory in proportion to batch size times width, and raises MemoryError where that is too
-much, which is so in a quarter of the space; --after so many epochs that it has reported. Its loss falls as the width
-grows, so the best configurations lie just below the limit. Printed: the share of trials that failed, among the first
-and the last 20.
+A synthetic training needs memory in proportion to batch size times width. In a quarter of the space this is too much,
+and it raises MemoryError, --after so many reported epochs. Its loss falls as the width grows, so the best
+configurations are just below the limit. The output is the share of failed trials among the first and the last 20.
 """
 
 import os
@@ -53,7 +52,7 @@ def train(trial, after):
 
 
 def failed(policy, trials, after, seed):
-    """Whether each trial ran out of memory, in the order they were proposed."""
+    """Return whether each trial ran out of memory, in the order of proposals."""
     budget = f"{trials} trials"
     study = Study(SPACE, "loss", max_epochs=27, policy=POLICIES[policy](), budget=budget, seed=seed, verbose=0)
     return [

@@ -1,10 +1,10 @@
-"""Peers that are asked for a configuration with its epochs, and told its value: SMAC3, DEHB and NePS' PriorBand.
+"""Peers with an ask-and-tell interface for a configuration and its epochs: SMAC3, DEHB and NePS' PriorBand.
 
 SMAC3's multi-fidelity facade (2.4) is Hyperband whose new configurations a random forest chooses; DEHB (Awad et al.
 2021) is Hyperband with differential evolution; PriorBand (Mallik et al. 2023) samples around the incumbent, here
-without a user's prior. They train a configuration anew at every budget; here it continues from where it was, and pays
-only its further epochs. `pip install 'smac>=2.4' dehb neural-pipeline-search` needs no compiler; best in an environment
-of their own, because DEHB asks for an old numpy.
+without a user's prior. They train a configuration from the beginning at every budget; here it resumes, and pays only
+its further epochs. `pip install 'smac>=2.4' dehb neural-pipeline-search` needs no compiler; best in an environment of
+their own, because DEHB asks for an old numpy.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 Data: learning_curves.npz (see curves.py), the even tasks and the odd ones apart. One worker; a proposed point becomes
 the nearest row that was not tried yet, and that row is what the search remembers (--proposed: the point itself). Regret
 is 0 at the best score of the table and 1 at the median final score. `spent` is in full trainings, `regret` after all
-trials, and the last columns once so many trainings were spent; `lost` is the share of searches in which a run was
-pruned whose final score was the best of all that were begun.
+trials, and the last columns once so many trainings were spent; `lost` is the share of searches that pruned a trial with
+the best final score of all started trials.
 """
 
 import os
@@ -49,7 +49,7 @@ def sampler(name: str, epochs: int, seed: int) -> Any:
 
 
 def one(name: str, chooses: str, task: Task, seed: int, trials: int, snapped: bool) -> list[float]:
-    """Of one search: trainings spent, the regret of all, whether the best was pruned, the regrets at the budgets."""
+    """Return trainings spent, the regret of all, whether the best was pruned, and the regrets at the budgets."""
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     horizon = task.scores.shape[1]

@@ -1,8 +1,8 @@
 """Recorded trainings that answer a search: tables of learning curves, and the meter that pays for epochs.
 
-A proposed point of the unit cube becomes the nearest configuration of the table that was not tried yet; its
-curve is then read epoch by epoch. One worker trains, or several; a resumed trial pays only its further epochs. The
-scripts beside this one run searches on it: `python benchmarks/search/curves.py --help`.
+A proposed point of the unit cube becomes the nearest configuration of the table that was not tried yet; its curve is
+then read epoch by epoch. One worker trains, or several; a resumed trial pays only its further epochs. Scripts in this
+folder run searches on it: `python benchmarks/search/curves.py --help`.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def to_scores(loss: Array) -> Array:
 class Meter:
     """Trains rows of a task and remembers the incumbent after every epoch that was paid.
 
-    timed: epochs cost the seconds that they took; else 1 each. workers: how many train at a time, an epoch each in
-    turn; of haltune's policies alone.
+    timed: epochs cost their seconds; otherwise 1 each. workers: how many train at a time, an epoch each in
+    turn; haltune's policies only.
     """
 
     task: Task
@@ -191,23 +191,23 @@ class Meter:
         self.free = np.ones(len(self.task.points), dtype=bool)
 
     def take(self, point: Array) -> int:
-        """The row that a proposed point becomes; nobody gets it again."""
+        """Return the row that a proposed point becomes; it is not used again."""
         row = self.task.nearest(point, self.free)
         self.free[row] = False
         return row
 
     def price(self, row: int, epoch: int) -> float:
-        """Of an epoch of a row."""
+        """Return the price of an epoch of a row."""
         seconds = self.task.seconds
         return 1.0 if not self.timed or seconds is None else float(seconds[row, epoch - 1])
 
     def train(self, row: int, epoch: int) -> float:
-        """What a row reports at the end of an epoch, from 1; the epoch is paid."""
+        """Return the score of a row at the end of an epoch, from 1, and pay for the epoch."""
         parts = self.task.parts
         return [self.train_part(row, part)[0] for part in range(parts * (epoch - 1) + 1, parts * epoch + 1)][-1]
 
     def train_part(self, row: int, part: int) -> tuple[float, float]:
-        """What a row reports after a part of an epoch, from 1, and its price; the score counts after whole epochs."""
+        """Return the score of a row after a part of an epoch, from 1, and its price; it counts after whole epochs."""
         parts = self.task.parts
         epoch = -(-part // parts)
         price = self.price(row, epoch) / parts
@@ -220,14 +220,14 @@ class Meter:
 
     @property
     def training(self) -> float:
-        """What a full training costs, in the mean over rows."""
+        """Return the mean cost of a full training over the rows."""
         seconds = self.task.seconds
         timed = self.timed and seconds is not None
         return float(seconds.sum(axis=1).mean()) if timed else float(self.task.scores.shape[1])  # type: ignore[union-attr]
 
     @property
     def bounds(self) -> Budget:
-        """What the search is told."""
+        """The budget of the search."""
         if self.timed:
             return Budget(cost=self.budget)
         return Budget(epochs=self.budget * (self.task.parts * STEPS if self.task.parts > 1 else 1))
@@ -258,13 +258,13 @@ class OnRows(Wrapper):
         free = np.ones(len(self._row_of), dtype=bool)
         free[[self._row_of[key] for key in history.tried]] = False
         row = self._task.nearest(self._task.point(dict(move.config)), free)
-        return Start(self._task.config(row), move.until, move.resource, move.tags, move.reason, move.evidence)
+        return Start(self._task.config(row), move.pause_at, move.resource, move.tags, move.reason, move.evidence)
 
 
 def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -> Study:
     """A study of the task until the meter is full or the policy finishes.
 
-    snapped: trials are recorded with the rows they became; else with the points that were proposed.
+    snapped: trials are recorded with the rows they became; otherwise with the proposed points.
     """
     task = meter.task
     asked: Any = OnRows(policy, task) if snapped else policy

@@ -3,11 +3,11 @@
     python benchmarks/search/runtimes.py --data DIR [--policy random gpucb] [--seeds 20]
 
 Data: svm_on_grid.csv and logreg_on_grid.csv, a validation error and the seconds of every configuration of a grid; each
-column is an ordered choice of its levels. Regret (error - min) / (median - min), at most 1. A training that
-would end after the budget does not count. Policies learn errors and costs from the trials alone. A policy that plans
-by its budget is told it, and searches once for each of the three; with --anytime it is told the largest alone and read
-on the way. Random stream 100 * seed + table. Beneath a row stands the published one, where there is one.
---mirror turns log seconds around, so that what was cheap is dear: a third and fourth table, which nothing was made for.
+column is an ordered choice of its levels. Regret (error - min) / (median - min), at most 1. A training that would end
+after the budget does not count. Policies learn errors and costs from the trials alone. A policy that plans by its
+budget searches once for each of the three; with --anytime it searches with the largest, and is read at the others.
+Random stream 100 * seed + table. Below a row is the published one, if there is one. --mirror reverses log seconds, so
+that cheap configurations become expensive: a third and a fourth table, on which nothing was tuned.
 """
 
 import os
@@ -92,7 +92,7 @@ class Grid:
         return cls(name, number, space, {key: row for row, key in enumerate(keys)}, errors, seconds)
 
     def mirrored(self) -> "Grid":
-        """The same errors at other costs: the dearest is the cheapest."""
+        """Return the same errors with reversed costs: the most expensive is the cheapest."""
         logs = np.log(self.seconds)
         return replace(self, seconds=np.exp(logs.min() + logs.max() - logs))
 
@@ -130,7 +130,7 @@ class Grid:
 
 @dataclass
 class Clock:
-    """Moves when a training says so."""
+    """A clock that trainings advance."""
 
     now: float = 0.0
 

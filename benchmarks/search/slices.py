@@ -1,17 +1,17 @@
-"""What a page says of parameters, against recorded trainings, where the truth is known.
+"""The page's statements about parameters, compared with recorded trainings, where the truth is known.
 
     python benchmarks/search/slices.py --data DIR [--policy random ...] [--trials 10 20 50 200] [--seeds 2] [--tables 4]
 
-A search of so many trials runs on each table (see kinds.py). Then, of up to six parameters:
+A search of so many trials runs on each table (see kinds.py). Then, for up to six parameters:
 
     rank     rank correlation of a slice with the truth, where that varies by more than a fifth of its largest range
     slices   how often the truth lies within the stated 90% interval of a slice
-    maps     the same of the cells of one map of two parameters that are shown as known
+    maps     the same for the cells of one map of two parameters that are shown as known
     sure     how often "with 90% probability, no trial would end better by more" is so
 
 The truth of a slice is the mean, over configurations drawn from the space, of the nearest row's final value. Settings
-were chosen on half 0, the first, third, ... task of each suite, among 58 variants; half 1 shows what they are worth
-elsewhere. One search is not random among many: intervals of its slices hold or fail together.
+were chosen on half 0, the first, third, ... task of each suite, among 58 variants; half 1 shows other tasks.
+Intervals of the slices of one search hold or fail together.
 
 `sure` is one answer for each search, so it needs many: one seed gave 0.67 where eight gave 0.92. --sure measures it
 alone, in less time. Searches of one table fail together, therefore `error` is the standard error of the mean over
@@ -89,7 +89,7 @@ TASKS: dict[str, Task] = {}
 
 
 def one(task: Task, policy: str, trials: int, seed: int, alone: bool) -> list[float]:
-    """The columns of one search; alone: only `sure`."""
+    """Return the columns of one search; alone: only `sure`."""
     warnings.simplefilter("ignore")
     TASKS[task.name] = task
     study, rows = searched(task, policy, trials, seed)

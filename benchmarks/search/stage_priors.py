@@ -1,10 +1,9 @@
-"""The hyperparameters of MultiFidelity's process as recorded trainings have them, beside the prior's medians.
+"""Hyperparameters of MultiFidelity's process fitted to recorded trainings, and the prior's medians.
 
     python benchmarks/search/stage_priors.py --data DIR [--runs 60] [--draws 3]
 
-Of each task of half 0 (see kinds.py) so many random runs are taken at all rungs, and the mode under a prior of three
-times the deviations is found; a row is the geometric mean over draws. `correlations` are those of each rung with
-the end.
+The fit uses so many random trials of each task of half 0 (see kinds.py) at all rungs. It is the mode under a prior of
+three times the deviations; a row is the geometric mean over draws. `correlations` are those of each rung with the end.
 """
 
 import os

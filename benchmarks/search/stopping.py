@@ -89,7 +89,7 @@ def optimal(settings: OptimalStopping) -> Rule:
 
 
 def simple(stops: Callable[[Run, int, float], bool]) -> Rule:
-    """A rule that looks at the epochs so far and nothing else."""
+    """A rule that uses only the epochs so far."""
 
     def rule(run: Run, incumbent: float) -> int:
         horizon = len(run.errors)

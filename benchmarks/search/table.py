@@ -31,7 +31,7 @@ class Row:
         return "  ".join(f"{mean:.3f}±{error:.3f}" for mean, error in zip(self.means, self.errors, strict=True))
 
     def against(self, published: Sequence[float | None], seeds: int) -> str:
-        """A published row beneath: its means, and how many errors of the difference lie between.
+        """Return a published row: its means, and the difference in standard errors.
 
         Its errors are taken as ours would be with its number of seeds.
         """

@@ -36,7 +36,7 @@ Rungs = list[tuple[int, int]]  # how many train until which epoch
 
 @dataclass(frozen=True)
 class Reading:
-    """What the words of the published row may mean."""
+    """A reading of the words of the published row."""
 
     name: str
     rounding: Literal["nearest", "down"] = "nearest"  # of r_i
@@ -48,7 +48,7 @@ class Reading:
     rounds: int = 99  # through all brackets, then it ends
 
     def brackets(self) -> list[Rungs]:
-        """Of one round, in their order."""
+        """Return the brackets of one round, in their order."""
         whole = round if self.rounding == "nearest" else int
         made = hyperband(R, 3, sizes=self.sizes, whole=False).brackets[:: self.order]
         return [[(rung.n, max(1, whole(rung.resource))) for rung in bracket.rungs] for bracket in made]

@@ -1,15 +1,14 @@
-"""What the callback costs an epoch: the same Lightning fit without it, with it, and with Optuna's.
+"""Cost of the callback per epoch: the same Lightning fit without it, with it, and with Optuna's.
 
     python benchmarks/speed/callback.py [--epochs 50] [--earlier 20] [--fits 5]
 
-haltune decides by BO-BOS, Optuna by its median pruner; both keep their log in a SQLite file, and both know
-as many earlier trials of as many epochs. The fits log the same rising curve, which neither stops: every
-epoch is reported and judged. Median, 95 % and largest: the time in all hooks of one epoch; processor: the
-median without waiting for the disk or for other programs. Mean: all hooks of a fit, those around its epochs
-too, by its epochs. Whole fit: by its epochs, to compare with no callback.
-The three take turns; the first turn, in which modules are imported, is not counted.
-Below the table, the same study in a plain loop: a report and its decision, apart for epochs at which the stopping
-problem was solved and for those that a table made before decides.
+haltune decides by BO-BOS, Optuna by its median pruner; both keep their log in a SQLite file, with the same number of
+earlier trials and epochs. The fits log the same rising curve, which neither stops: every epoch is reported and judged.
+Median, 95 % and largest: the time in all hooks of one epoch; processor: the median without waiting for the disk or for
+other programs. Mean: all hooks of a fit, those around its epochs too, by its epochs. Whole fit: by its epochs, to
+compare with no callback. The three take turns; the first turn, in which modules are imported, is not counted. Below the
+table, the same study in a plain loop: a report and its decision, apart for epochs at which the stopping problem was
+solved and for those that a table made before decides.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Cost:
     around: float = 0.0
 
     def book(self, name: str, epoch: int, took: float, busy: float) -> None:
-        """Add what a hook took to its epoch, or to what lies around them."""
+        """Add a hook's time to its epoch, or to the time around epochs."""
         if "epoch" not in name and "validation" not in name:
             self.around += took
             return
@@ -134,7 +133,7 @@ def ends(earlier: int) -> list[float]:
 
 
 class Haltune:
-    """A study on SQLite, BO-BOS, with earlier trials told by hand."""
+    """A study on SQLite, BO-BOS, with earlier trials reported without training."""
 
     name = "haltune, BO-BOS, SQLite"
 
@@ -271,7 +270,7 @@ def main() -> None:
 
 
 def print_row(name: str, runs: list[tuple[float, Cost]], epochs: int) -> None:
-    """What one arm's fits took."""
+    """Print the times of one arm's fits."""
     hooks = 1e3 * np.array([s for _, cost in runs for s in cost.epochs])
     busy = 1e3 * np.median([s for _, cost in runs for s in cost.busy])
     mean = 1e3 * np.mean([sum(cost.epochs) + cost.around for _, cost in runs]) / epochs

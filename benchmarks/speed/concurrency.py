@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Created, Reported
 from haltune.policies import RandomSearch
 from haltune.store.open import open_sql, open_store
@@ -60,7 +60,7 @@ def appends(url: str, seconds: float, pause: float, gate: Any) -> tuple[int, lis
     while time.monotonic() < end:
         value, began = random.random(), time.perf_counter()
         event = Reported(
-            at=began, trial=trial, attempt=1, epoch=len(kept) + 1.0, value=value, seconds=1.0, verdict=go_on("on"),
+            at=began, trial=trial, attempt=1, epoch=len(kept) + 1.0, value=value, seconds=1.0, verdict=continue_("on"),
             seen=seen,
         )  # fmt: skip
         seen = store.append("study", [event], seen=seen, about=trial) + 1
@@ -128,7 +128,7 @@ def table(name: str, fresh: Callable[[], str], seconds: float) -> None:
 
 @contextmanager
 def server(given: str | None) -> Iterator[Callable[[], str]]:
-    """What makes empty databases: schemas of the one given, or databases of a server of its own."""
+    """Return a maker of empty databases: schemas of the given one, or databases of a new server."""
     if given is not None:
         count = iter(range(10**6))
         yield lambda: schema(given, f"haltune_{os.getpid()}_{next(count)}")

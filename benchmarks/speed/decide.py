@@ -1,4 +1,4 @@
-"""How long BO-BOS takes to decide in a long study: 20,000 reports, 400 trials of 50 epochs.
+"""Time of BO-BOS' decisions in a long study: 20,000 reports, 400 trials of 50 epochs.
 
     python benchmarks/speed/decide.py [--trials 400]
 

@@ -1,10 +1,10 @@
-"""How far an ordinary report and an ask walk through haltune: frames, calls and files.
+"""Frames, calls and files of haltune that an ordinary report and an ask use.
 
     python benchmarks/speed/frames.py [--policy bobos random default]
 
 Report: a middle epoch of a trial that is not decided on, reported by `TrainingLoop.report`. Depth: frames of haltune
 from the loop's method to the store's `append`, both counted. Calls: of functions of haltune until the report returns
-(generators that resume count again). Files: modules in which they lie. Ask: the one after that trial, with a proposal.
+(generators that resume count again). Files: their modules. Ask: the one after that trial, with a proposal.
 Goals: 12 frames and 100 calls for a report, 300 calls for an ask.
 """
 

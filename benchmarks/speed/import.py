@@ -1,4 +1,4 @@
-"""What `import haltune` adds to importing numpy, scipy.linalg and scipy.optimize. The target: under 60 ms.
+"""Time that `import haltune` adds to importing numpy, scipy.linalg and scipy.optimize. Goal: under 60 ms.
 
 Each sample is a fresh interpreter that times both imports; the first, which may read a cold disk, is dropped.
 """

@@ -83,7 +83,7 @@ def hands(page: Path) -> dict[str, float]:
 
 
 def followed(study: RecordedStudy, trials: int) -> None:
-    """Print what a page that follows the search is told of a trial's beginning, of two reports and of its end."""
+    """Print the updates of a page that follows the search: a trial's start, two reports, its end."""
     watched = Watched(study, rests=False)  # never too early
     writer = Study(
         study.problem, RandomSearch(), study.store.url, study.name, budget=Budget(trials=trials + 1), verbose=0

@@ -1,4 +1,4 @@
-"""What a report costs through the actor that keeps a study on Ray, and how many a second it takes from all workers.
+"""Time of a report through the actor that keeps a study on Ray, and its reports per second from all workers.
 
     python benchmarks/speed/ray_reports.py --workers 4 --reports 500
 

@@ -1,9 +1,9 @@
-"""Milliseconds to a next configuration by rollout; d = 3, one thread; BoTorch's qMultiStepLookahead beside it.
+"""Milliseconds of a proposal by rollout, and by BoTorch's qMultiStepLookahead; d = 3, one thread.
 
     python benchmarks/speed/rollout.py [--trials 40] [--horizons 2 4] [--repeats 3] [--peer 1 3]
 
-haltune is asked through a study that has finished so many trials: kernels of score and cost are fitted anew in the
-first ask and remembered in the others, and both are shown. The peer's line is one optimisation of qMultiStepLookahead
+haltune is asked through a study that has finished so many trials: kernels of score and cost are fitted in
+the first ask and cached in the others; both are shown. The peer's line is one optimisation of qMultiStepLookahead
 over a fitted SingleTaskGP, 8 fantasies for one step ahead, 8, 4 and 2 for three, with 4 restarts of 64 raw samples.
 """
 
@@ -33,7 +33,7 @@ def value(x: np.ndarray) -> np.ndarray:
 
 
 class Clock:
-    """Moves when a training says so."""
+    """A clock that trainings advance."""
 
     now = 0.0
 

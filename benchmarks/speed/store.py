@@ -1,4 +1,4 @@
-"""What the log costs: loading a long study, one report, one ask.
+"""Time of the log: loading a long study, one report, one ask.
 
     python benchmarks/speed/store.py [--trials 10000] [--epochs 50] [--server]
 
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial, Verdict
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Created, Ended, Event, Reported, Started, Status
 from haltune.policies import RandomSearch
 from haltune.store.open import open_sql
@@ -52,7 +52,7 @@ class Timed(RandomSearch):
 def verdict(id: int, epoch: int) -> Verdict:
     """Words and numbers of which no two are alike, as BO-BOS gives them."""
     p = 1.0 / (1.0 + id + epoch / 51.0)
-    return go_on(
+    return continue_(
         f"P(beats 0.912) = {p:.3g} at epoch {epoch}", probability=p, loss_of_stopping=5 * p, loss_of_going_on=2 * p
     )
 
@@ -62,7 +62,7 @@ def story(trials: int, epochs: int, seen: int = 1) -> Iterator[Event]:
     configs = PROBLEM.space.sample(trials, np.random.default_rng(0))
     for id, config in enumerate(configs):
         yield Started(
-            at=float(seen), trial=id, config=config, until=50.0, resource=None, tags={},
+            at=float(seen), trial=id, config=config, pause_at=50.0, resource=None, tags={},
             reason="drawn at random", evidence={}, seen=seen, deciding=0.01, worker="w",
         )  # fmt: skip
         for epoch in range(1, epochs + 1):

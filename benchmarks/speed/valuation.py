@@ -1,4 +1,4 @@
-"""How long AutoBCT thinks: one decision by dimension and depth, on one core.
+"""Time of one AutoBCT decision by dimension and depth, on one core.
 
     python benchmarks/speed/valuation.py [--repeats 20]
 

@@ -51,7 +51,7 @@ def milliseconds(call: Callable[[], object], repeats: int) -> np.ndarray:
 
 
 def state(points: np.ndarray, noise: float, evaluations: int) -> tuple[object, np.ndarray, float]:
-    """Run TruVaR: the field, the members and the floor that it comes to."""
+    """Run TruVaR; return its field, members and floor."""
     rng = np.random.default_rng(0)
     waves = rng.standard_normal((60, 2)) / 0.1
     values = np.sqrt(2 / 60) * np.cos(points @ waves.T + 2 * np.pi * rng.random(60)).sum(axis=1)

@@ -41,7 +41,7 @@ def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) 
     scores = np.full(len(values), np.nan) if scale is None else scale.score(values)
     status = ENDS.get(trial.state, Status.RUNNING)
     return TrialRecord(
-        id=trial.number, config={}, until=problem.max_epochs, epochs=epochs, values=values, scores=scores,
+        id=trial.number, config={}, pause_at=problem.max_epochs, epochs=epochs, values=values, scores=scores,
         seconds=np.ones(len(epochs)), metrics={}, status=status, attempt=1, tags={},
     )  # fmt: skip
 

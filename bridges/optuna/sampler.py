@@ -99,7 +99,7 @@ def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> It
     yield ev.Created(at=0.0, problem=plain(problem.to_json()), policy={}, seed=seed)
     for number, (config, trial) in enumerate(known):
         yield ev.Started(
-            at=0.0, trial=number, config=plain(config), until=problem.max_epochs, resource=None, tags={},
+            at=0.0, trial=number, config=plain(config), pause_at=problem.max_epochs, resource=None, tags={},
             reason="", evidence={}, seen=0, deciding=0.0, worker="optuna",
         )  # fmt: skip
         if trial.state is TrialState.RUNNING:

@@ -328,7 +328,7 @@ def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> li
                 write(ev.Rescaled(at=at, low=new.low, high=new.high))
             write(ev.Enqueued(at=at, config=config))
             write(ev.Started(
-                at=at, trial=trial, config=config, until=problem.max_epochs, resource=None, tags={}, reason=_REASON,
+                at=at, trial=trial, config=config, pause_at=problem.max_epochs, resource=None, tags={}, reason=_REASON,
                 evidence=_evidence(run), seen=fold.history.position, deciding=0.0, worker="optuna",
             ))  # fmt: skip
             continue

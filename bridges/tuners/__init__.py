@@ -26,7 +26,7 @@ from typing import Any
 
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput, InvalidSpace, LeaseLost, warn
-from haltune.log.decisions import Action, Finish, Verdict, Wait, go_on
+from haltune.log.decisions import Action, Finish, Verdict, Wait, continue_
 from haltune.log.events import OVER, Status, from_json, to_json, verdict_from_json, verdict_to_json
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
@@ -138,8 +138,8 @@ class Conductor:
             self._renew()
             trial = self.held.get(name)
             if trial is None:
-                return go_on("the trial has ended here")
-            before = trial.verdict or go_on("no epoch was judged yet")
+                return continue_("the trial has ended here")
+            before = trial.verdict or continue_("no epoch was judged yet")
             if before.stops or epoch <= trial.epoch:
                 return before
             if trial._horizon is not None and epoch > trial._horizon:
@@ -156,7 +156,7 @@ class Conductor:
             elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
                 trial._go_on()
-                return go_on(f"trials cannot pause here: {verdict.reason}")
+                return continue_(f"trials cannot pause here: {verdict.reason}")
             if verdict.stops:
                 self.reasons[name] = verdict.reason
                 _log.info("Trial %s stopped at epoch %g: %s", name, epoch, verdict.reason)

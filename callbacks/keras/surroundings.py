@@ -127,17 +127,17 @@ def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
     """Yield a warning for each other callback that conflicts with a starting trial."""
     from keras.callbacks import EarlyStopping
 
-    until, before = trial.until, True
+    pause_at, before = trial.pause_at, True
     for other in listed:
         before = before and other is not callback
-        rung = until is not None and (trial._horizon is None or until < trial._horizon)
+        rung = pause_at is not None and (trial._horizon is None or pause_at < trial._horizon)
         # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
-        if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < until:
+        if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
             yield (
-                f"EarlyStopping(patience={other.patience}) can end this training before epoch {until:g}, where the "
-                f"policy compares trials. Give it patience={until:g} or more, or leave stopping to haltune."
+                f"EarlyStopping(patience={other.patience}) can end this training before epoch {pause_at:g}, where the "
+                f"policy compares trials. Give it patience={pause_at:g} or more, or leave stopping to haltune."
             )
-            until = None
+            pause_at = None
         if before and type(other).__name__ == "SwapEMAWeights" and getattr(other, "swap_on_epoch", False):
             yield (
                 "SwapEMAWeights(swap_on_epoch=True) comes before HaltuneCallback, so a paused trial would be saved "

@@ -438,7 +438,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
-        if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer)) is not None:
+        if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
             trial._session.hint(sentence, "loud")
         return reporter.verdict is not None
 

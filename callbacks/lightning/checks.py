@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from haltune.display import amount
@@ -128,7 +128,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
     horizon = trial._horizon
     if horizon is None:
         return
-    if trial.until is not None and trial.until < horizon and sharded(trainer):
+    if trial.pause_at is not None and trial.pause_at < horizon and sharded(trainer):
         raise cannot_save(trainer)
     if trial.unit != "epoch":
         return
@@ -193,23 +193,24 @@ def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
 
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a warning if early stopping can end the training before the first rung."""
-    until, horizon = trial.until, trial._horizon
-    if trial.epoch > 0 or until is None or (horizon is not None and until >= horizon) or trial.unit != "epoch":
+    pause_at, horizon = trial.pause_at, trial._horizon
+    if trial.epoch > 0 or pause_at is None or (horizon is not None and pause_at >= horizon) or trial.unit != "epoch":
         return None  # there is no later rung, or the first rung is over
     for stopping in trainer.early_stopping_callbacks:
         # the first check always improves; after it, `patience` checks (at least one) may not
-        if (max(stopping.patience, 1) + 1) * _epochs_per_check(trainer) < until:
+        if (max(stopping.patience, 1) + 1) * _epochs_per_check(trainer) < pause_at:
             return (
                 f"EarlyStopping(monitor={stopping.monitor!r}, patience={stopping.patience}) can end this training "
-                f"before epoch {until:g}, where the policy first compares trials. Give it more patience, or leave "
+                f"before epoch {pause_at:g}, where the policy first compares trials. Give it more patience, or leave "
                 "stopping to haltune."
             )
     return None
 
 
-def loud(trainer: Any) -> str | None:
-    """Return how to hide what Lightning logs at each fit, if it logs it."""
-    home = "pytorch_lightning" if type(trainer).__module__.startswith("pytorch_lightning") else "lightning.pytorch"
+def loud(trainer: Any, homes: Sequence[str]) -> str | None:
+    """Return how to hide the lines that Lightning logs at each fit, if it logs them. homes: its modules."""
+    modules = [kind.__module__ for kind in type(trainer).__mro__]
+    home = next((home for home in homes if any(module.startswith(home) for module in modules)), homes[0])
     if not logging.getLogger(home).isEnabledFor(logging.INFO):
         return None
     return (

@@ -50,13 +50,14 @@ class Interruption:
     Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
 
     bears: signals may wait at all. loop: code of the function that trains, if no hook is called when it fails.
-    patient: a second one waits, too, where nothing can be raised in the loop.
+    patient: a second one waits, too, where nothing can be raised in the loop. ends: "after ...", the end of training.
     """
 
-    _finishing = "training ends after the next save"
-
-    def __init__(self, bears: bool = True, loop: CodeType | None = None, patient: bool = False) -> None:
+    def __init__(
+        self, bears: bool = True, loop: CodeType | None = None, patient: bool = False, ends: str = "after the next save"
+    ) -> None:
         self._bears, self._loop, self._patient, self._process = bears, loop, patient, os.getpid()
+        self._ends = ends
         self._before: dict[int, Any] = {}  # handlers, by signal
         self._number = 0  # of the signal that waits
         self._grace: float | None = None  # seconds until the process is killed
@@ -65,7 +66,7 @@ class Interruption:
 
     @classmethod
     def within(cls, function: str, package: str, bears: bool = True) -> Interruption:
-        """Of the framework's function that calls; if none does, nothing waits, as a failure would not be noticed."""
+        """Defer signals during the framework's function that calls; outside of one a failure could not be detected."""
         frame = caller(function, package) if bears else None
         return cls(frame is not None, None if frame is None else frame.f_code)
 
@@ -115,7 +116,7 @@ class Interruption:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            if number != signal.SIGINT:  # a fork, which loads data say: Ctrl-C is for the process that trains
+            if number != signal.SIGINT:  # a fork, such as one that loads data: Ctrl-C is for the process that trains
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
         elif (self._number and not self._patient) or not self._trains(frame):
@@ -133,7 +134,9 @@ class Interruption:
                 self._timer.daemon = True
                 self._timer.start()
             with suppress(RuntimeError):  # it came in the middle of another line
-                _log.warning("%s received: %s; a second signal ends it at once", named(number), self._finishing)
+                _log.warning(
+                    "%s received: training ends %s; a second signal ends it at once", named(number), self._ends
+                )
 
     def _trains(self, frame: FrameType | None) -> bool:
         """False when the function that trains has been left by an exception."""
@@ -180,8 +183,7 @@ class AroundTrial(Interruption):
 
     def __init__(self, bears: bool, unit: str) -> None:
         """unit: what `epochs` counts."""
-        super().__init__(bears)
-        self._finishing = f"training ends after this {unit}"
+        super().__init__(bears, ends=f"after this {unit}")
 
     def _takes(self, number: int, handler: Any) -> bool:
         return number != signal.SIGINT and _is_free(number, handler)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from haltune.hints import NO_TRIAL, KnowsAttributes
+from haltune.old_names import takes_old_names
 
 # names in the evidence
 CUT = "policy"  # of a verdict: the budget ended the trial; the policy was not asked
@@ -20,7 +21,18 @@ WISH = "wish"  # of a verdict by which the user ended a leg: "pause", this trial
 ASKED = "asked"  # of a STOP: the user ended the trial; the policy was not asked
 ENQUEUED = "enqueued"  # of a Start: the configuration is the user's; the other numbers describe the policy's own
 EARLIER = "earlier"  # of a copied report: the attempt it is copied from; see events.Reported
+_SHOWN = {
+    "go_on": "promoted",
+    "beside": "reference",
+    "beside_full": "reference_full",
+    "beside_known": "reference_known",
+}
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
+
+
+def shown(name: str) -> str:
+    """Return a name in the evidence as people read it; logs keep names of earlier versions."""
+    return _SHOWN.get(name, name)
 
 
 class Action(StrEnum):
@@ -32,6 +44,7 @@ class Action(StrEnum):
     UNJUDGED = "unjudged"  # stored without a decision: delivered late, or between two judged reports
 
 
+@takes_old_names
 @dataclass(frozen=True, slots=True)
 class Verdict(KnowsAttributes):
     """The policy's decision about one report: an action and its reason.
@@ -40,7 +53,7 @@ class Verdict(KnowsAttributes):
         action: Action.CONTINUE, PAUSE or STOP, or UNJUDGED for a report stored without a decision.
         reason: One sentence that a user can act on.
         evidence: The numbers behind the reason, by name; JSON. Default: none.
-        until: New end of this leg of the trial, in epochs. Default: None, the end does not change.
+        pause_at: New end of this leg of the trial, in epochs. Default: None, the end does not change.
 
     Example:
         >>> verdict = Verdict(Action.STOP, "P(beats 0.912) = 0.02 at epoch 14", {"p_win": 0.02})
@@ -51,7 +64,7 @@ class Verdict(KnowsAttributes):
     action: Action
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    until: float | None = None
+    pause_at: float | None = None
 
     @property
     def stops(self) -> bool:
@@ -64,7 +77,7 @@ class Verdict(KnowsAttributes):
         return self.action is Action.PAUSE or (self.action is Action.STOP and CUT in self.evidence)
 
 
-def go_on(reason: str, **evidence: Any) -> Verdict:
+def continue_(reason: str, **evidence: Any) -> Verdict:
     return Verdict(Action.CONTINUE, reason, evidence)
 
 
@@ -72,13 +85,14 @@ def stop(reason: str, **evidence: Any) -> Verdict:
     return Verdict(Action.STOP, reason, evidence)
 
 
+@takes_old_names
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(KnowsAttributes):
     """A policy's move: train a new configuration.
 
     Args:
         config: Parameter name -> value, without inactive parameters.
-        until: Epochs to train before the policy decides. Default: None, the problem's max_epochs.
+        pause_at: Epochs to train before the policy decides. Default: None, the problem's max_epochs.
         resource: The value of trial.resource in the training code, in the policy's unit. Default: None.
         tags: The policy's own labels, JSON: bracket, rung, ... Default: none.
         reason: One sentence that a user can act on. Default: "".
@@ -86,12 +100,12 @@ class Start:
         partial: True if this is never a full training, for example because it uses few samples. Default: False.
 
     Example:
-        >>> Start({"lr": 0.1}, until=9.0, reason="first of its bracket").config
+        >>> Start({"lr": 0.1}, pause_at=9.0, reason="first of its bracket").config
         {'lr': 0.1}
     """
 
     config: Config
-    until: float | None = None
+    pause_at: float | None = None
     resource: float | None = None
     tags: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
@@ -99,35 +113,36 @@ class Start:
     partial: bool = False
 
     @property
-    def goes_on(self) -> bool:
+    def promotes(self) -> bool:
         """True if it continues a promoted trial as a new one, so that nothing new starts."""
         return "of" in self.tags
 
     @property
     def repeats(self) -> bool:
         """True if its configuration was trained before, so that no other can replace it."""
-        return self.goes_on or self.tags.get("repeat", 1) != 1
+        return self.promotes or self.tags.get("repeat", 1) != 1
 
 
+@takes_old_names
 @dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(KnowsAttributes):
     """A policy's move: resume a paused trial from its last checkpoint.
 
     Args:
         trial: Its number.
-        until: New end, in epochs. Default: None, the problem's max_epochs.
+        pause_at: New end, in epochs. Default: None, the problem's max_epochs.
         resource: As for `Start`. Default: None.
         tags: As for `Start`; they replace the trial's tags. Default: none.
         reason: One sentence that a user can act on. Default: "".
         evidence: The numbers behind the reason, by name; JSON. Default: none.
 
     Example:
-        >>> Resume(3, until=27.0, reason="among the best 3 after 9 epochs").trial
+        >>> Resume(3, pause_at=27.0, reason="among the best 3 after 9 epochs").trial
         3
     """
 
     trial: int
-    until: float | None = None
+    pause_at: float | None = None
     resource: float | None = None
     tags: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""

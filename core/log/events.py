@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from haltune.display import clipped
 from haltune.errors import InvalidInput
+from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, Action, Verdict
 from .problem import Budget
@@ -43,7 +44,7 @@ OVER = frozenset({Status.COMPLETED, Status.STOPPED, Status.FAILED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(KnowsAttributes):
     kind: ClassVar[str] = ""
     at: float  # seconds since the epoch, store's clock
 
@@ -83,7 +84,7 @@ class Started(TrialEvent):
 
     kind: ClassVar[str] = "started"
     config: Mapping[str, Any]
-    until: float | None  # epochs
+    pause_at: float | None  # epochs
     resource: float | None
     tags: Mapping[str, Any]
     reason: str
@@ -101,7 +102,7 @@ class Resumed(TrialEvent):
 
     kind: ClassVar[str] = "resumed"
     attempt: int
-    until: float | None  # epochs
+    pause_at: float | None  # epochs
     resource: float | None
     tags: Mapping[str, Any]
     reason: str
@@ -274,6 +275,8 @@ def trial_of(event: Event) -> int | None:
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
+_KEYS = {"pause_at": "until"}  # field -> its key in the JSON, which older versions wrote
+_FIELDS = {key: name for name, key in _KEYS.items()}
 _LATER = {("created", "id"), ("rescaled", "metric"), ("started", "price"), ("resumed", "price")}  # not in all logs
 
 
@@ -283,7 +286,7 @@ def to_json(event: Event) -> dict[str, Any]:
     for f in fields(event):
         value = getattr(event, f.name)
         if value or value == 0 or (event.kind, f.name) not in _LATER:
-            body[f.name] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
+            body[_KEYS.get(f.name, f.name)] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
     return body
 
 
@@ -298,7 +301,7 @@ def from_json(body: Mapping[str, Any]) -> Event:
     newer = "a newer haltune wrote this log; update haltune to read it"
     if kind not in KINDS:
         raise InvalidInput(f"an event of kind {kind!r}: {newer}")
-    rest = {name: value for name, value in body.items() if name != "kind"}
+    rest = {_FIELDS.get(name, name): value for name, value in body.items() if name != "kind"}
     if unknown := [name for name in rest if name not in KINDS[kind].__dataclass_fields__]:
         raise InvalidInput(f"an event {kind!r} with {unknown[0]!r}: {newer}")
     try:
@@ -325,13 +328,13 @@ _FLOATS = {
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     evidence = {"evidence": plain(verdict.evidence)} if verdict.evidence else {}
-    until = {} if verdict.until is None else {"until": plain(float(verdict.until))}
-    return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **until}
+    end = {} if verdict.pause_at is None else {"until": plain(float(verdict.pause_at))}
+    return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **end}
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
-    until = None if body.get("until") is None else float(body["until"])
-    return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), until)
+    pause_at = None if body.get("until") is None else float(body["until"])
+    return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), pause_at)
 
 
 def plain(value: Any) -> Any:
@@ -384,7 +387,7 @@ def _plain(value: Any, depth: int = 0) -> bool:
 def _verdict(value: Any) -> bool:
     if not isinstance(value, Verdict) or not isinstance(value.reason, str):
         return False
-    return isinstance(value.evidence, Mapping) and (value.until is None or _end(value.until))
+    return isinstance(value.evidence, Mapping) and (value.pause_at is None or _end(value.pause_at))
 
 
 _TYPES: dict[str, Check] = {
@@ -405,7 +408,7 @@ _NAMES: dict[str, Check] = {
         "a time, in seconds since 1970",
     ),
     "attempt": (lambda value: _whole(value) and value >= 1, "a whole number, 1 or more"),
-    "until": (_end, "an epoch, greater than 0"),
+    "pause_at": (_end, "an epoch, greater than 0"),
     "every": (lambda value: _finite(value) and value > 0, "a finite number, greater than 0"),
     "value": (_number, "a number"),
     "resource": (_number, "a number"),
@@ -432,7 +435,9 @@ def check(event: Any) -> None:
     for name, optional, (fine, allowed) in _CHECKS[type(event)]:
         value = getattr(event, name)
         if not (optional and value is None) and not fine(value):
-            raise InvalidInput(f"{name} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}")
+            raise InvalidInput(
+                f"{_KEYS.get(name, name)} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}"
+            )
     if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be from epoch 0
         raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or from a fraction of it")
     if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):

@@ -1,4 +1,4 @@
-"""How trials ended: their outcome, the epochs saved by stopping, and their rank if they did not continue."""
+"""Ends of trials: their outcome, the epochs saved by stopping, and their rank if they did not continue."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Comparisons:
 
     @cached_property
     def _early(self) -> float:
-        """How long before a rung a report may come and still be judged at it."""
+        """Distance before a rung at which a report is still judged at it."""
         grid = self.history.problem.in_points().grid
         return grid.slack * grid.every if grid else 0.0
 
@@ -219,12 +219,12 @@ class Comparisons:
         partial = t.status is Status.COMPLETED and t.partial
         cut = t.status in (Status.STOPPED, Status.PAUSED) and not {FULL, CUT, ASKED} & evidence.keys()
         # a trial without a rank in its verdict may also have ended between rungs, because it diverged
-        there = "rank" in evidence or (not evidence and (t.until or math.inf) <= t.epoch + self._early)
+        there = "rank" in evidence or (not evidence and (t.pause_at or math.inf) <= t.epoch + self._early)
         if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and there)):
             return None
         group = self._group_of(t, "bracket" in evidence or "rank" not in evidence)
         if partial or ("rank" not in evidence and self._winners):
-            return _Rung(group, t.until or 0.0, t.tags["rung"], "anew")
+            return _Rung(group, t.pause_at or 0.0, t.tags["rung"], "anew")
         stage = evidence.get("rung", t.tags["rung"])
         if levels := [level for level in self._levels[group] if level <= t.epoch + self._early]:
             return _Rung(group, max(levels), stage)  # a report may pass several rungs
@@ -248,7 +248,7 @@ class Comparisons:
 
     @cached_property
     def _levels(self) -> dict[tuple[str, str | float | None], set[float]]:
-        return {group: {t.until for t in all if t.until is not None} for group, all in self._groups.items()}
+        return {group: {t.pause_at for t in all if t.pause_at is not None} for group, all in self._groups.items()}
 
     @cached_property
     def _winners(self) -> set[int]:
@@ -273,7 +273,7 @@ class Comparisons:
             return t.id in self._winners
         further = t.tags["rung"] > rung.stage
         if rung.unit == "epochs":
-            further = (t.until or math.inf) > rung.level
+            further = (t.pause_at or math.inf) > rung.level
         return further or at < len(run.epochs) - 1
 
     def _scope(self, rung: _Rung) -> str:
@@ -298,7 +298,7 @@ def _arrival(t: TrialRecord, rung: _Rung, early: float) -> int | None:
     at = len(t.epochs) - 1 if t.partial else int(np.searchsorted(reached, rung.level))
     if at < len(t.epochs):
         return at if at >= 0 else None
-    on_its_way = t.tags["rung"] == rung.stage if rung.unit == "seconds" else t.until == rung.level
+    on_its_way = t.tags["rung"] == rung.stage if rung.unit == "seconds" else t.pause_at == rung.level
     return at - 1 if at and t.status is Status.COMPLETED and on_its_way else None
 
 

@@ -49,8 +49,8 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
             return replace(
                 event, epoch=_saved_at(event.epoch, grid, history.curve(event.trial), judged.curve(event.trial))
             )
-        case ev.Started() | ev.Resumed() if event.until is not None:
-            return replace(event, until=grid.points(event.until))
+        case ev.Started() | ev.Resumed() if event.pause_at is not None:
+            return replace(event, pause_at=grid.points(event.pause_at))
         case ev.Budgeted() | ev.Raised() if "epochs" in event.budget:
             return replace(event, budget={**event.budget, "epochs": event.budget["epochs"] / grid.every})
     return event
@@ -82,25 +82,25 @@ def _saved_at(position: float, grid: Grid, epochs: Sequence[float], points: Sequ
 
 
 def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
-    return verdict if verdict.until is None else replace(verdict, until=grid.points(verdict.until))
+    return verdict if verdict.pause_at is None else replace(verdict, pause_at=grid.points(verdict.pause_at))
 
 
 def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
-    return verdict if verdict.until is None else replace(verdict, until=grid.position(verdict.until))
+    return verdict if verdict.pause_at is None else replace(verdict, pause_at=grid.position(verdict.pause_at))
 
 
 def move_in_unit(move: Move, grid: Grid) -> Move:
-    if isinstance(move, Wait | Finish) or move.until is None:
+    if isinstance(move, Wait | Finish) or move.pause_at is None:
         return move
     resource = None if move.resource is None else grid.position(move.resource)
-    return replace(move, until=grid.position(move.until), resource=resource)
+    return replace(move, pause_at=grid.position(move.pause_at), resource=resource)
 
 
 def spacing(history: History, trial: int, position: float) -> float | None:
     """Return the distance of points measured from the first reports of a study; None if it does not change.
 
     The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
-    sooner, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
+    earlier, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
     comes within an epoch.
     """
     problem = history.problem

@@ -32,7 +32,7 @@ from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.hints import KnowsArguments
 
-from .decisions import Move, Verdict, go_on
+from .decisions import Move, Verdict, continue_
 from .events import ADVICE, OVER, Created, Ended, Event, Expired, JudgedEvery, Started, Status, Widened
 from .history import History
 from .points import in_points
@@ -120,7 +120,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
             trial: The trial; its last entry is the report.
             rng: As for `propose`.
         """
-        return go_on(f"{type(self).__name__} trains every configuration in full")
+        return continue_(f"{type(self).__name__} trains every configuration in full")
 
     def alive(self, state: S) -> frozenset[int] | None:
         """Return the paused trials that may still resume; None: all. Other checkpoints are deleted."""

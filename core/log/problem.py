@@ -433,7 +433,7 @@ class Grid:
 
     @property
     def slack(self) -> float:
-        """How early a report may come, as a share of the distance: loops compute positions from batches."""
+        """Share of the distance by which a report may be early, because loops compute positions from batches."""
         return 0.01
 
     def points(self, position: float) -> float:
@@ -451,7 +451,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Problem(KnowsArguments):
-    """What to search: the space, the goals, and the length of a full training.
+    """A search: its space, its goals, and the length of a full training.
 
     Args:
         space: The search space.

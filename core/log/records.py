@@ -49,7 +49,7 @@ class TrialRecord(KnowsAttributes):
 
     id: int
     config: Config
-    until: float | None  # end of this leg, in epochs
+    pause_at: float | None  # end of this leg, in epochs
     epochs: Array  # (n,) positions in the study's unit, increasing; fractional within an epoch
     values: Array  # (n,) the goal's metric, raw
     scores: Array  # (n,) on [0, 1], on this trial's scale; NaN if no scale is known
@@ -185,7 +185,7 @@ class TrialBuilder:
 
     id: int
     config: Config
-    until: float | None
+    pause_at: float | None
     resource: float | None
     tags: Mapping[str, Any]
     started: float
@@ -220,7 +220,7 @@ class TrialBuilder:
 
     @classmethod
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> TrialBuilder:
-        return cls(e.trial, e.config, e.until, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
+        return cls(e.trial, e.config, e.pause_at, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
 
     @property
     def complete(self) -> bool:
@@ -297,7 +297,7 @@ class TrialBuilder:
         if self.kept_epoch > self.checkpoint_epoch:
             self.kept, self.kept_epoch = None, 0.0
         self.attempt, self.started, self.status, self.fresh = e.attempt, e.at, Status.RUNNING, True
-        self.until, self.resource, self.tags = e.until, e.resource, e.tags
+        self.pause_at, self.resource, self.tags = e.pause_at, e.resource, e.tags
         self.verdict, self.error, self.resumed, self.record = None, None, e.reason, None
 
     def apply(self, e: AttemptEvent) -> bool:
@@ -321,8 +321,8 @@ class TrialBuilder:
                 self._rank(len(self.values) - 1, value)
                 if e.verdict.action in (Action.STOP, Action.PAUSE):
                     self.verdict = e.verdict
-                elif e.verdict.until is not None:
-                    self.until = e.verdict.until
+                elif e.verdict.pause_at is not None:
+                    self.pause_at = e.verdict.pause_at
             case Checkpointed():
                 self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
                 if not self.epochs:
@@ -371,7 +371,7 @@ class TrialBuilder:
         for column in (values, epochs, seconds, scores, *metrics.values(), *(() if seen is None else (seen,))):
             column.flags.writeable = False
         self.record = TrialRecord(
-            id=self.id, config=self.config, until=self.until,
+            id=self.id, config=self.config, pause_at=self.pause_at,
             epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=self.checkpoint and locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch,

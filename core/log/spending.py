@@ -254,7 +254,7 @@ class Spending:
         self._clock.alive(trial, last)
 
     def end(self, trial: int, at: float, lost: bool = False) -> None:
-        """End an attempt at `at`. If its worker was lost, `at` is its last sign of life."""
+        """End an attempt at `at`. If its worker was lost, `at` is its last report or renewal."""
         self._fresh.pop(trial, None)
         self._slept.pop(trial, None)
         self._close(trial, at + self._back if lost else self._monotonic(trial, at))

@@ -358,7 +358,7 @@ class ImprovementSurrogate:
     """Posteriors for expected improvement, cached by their data.
 
     Kernels are fitted to all of the first 50 values, then to multiples of `refit_every`: with little data a fit is
-    cheap and an old one misleads. All y change when the best or the median changes, so each posterior is built anew.
+    cheap and an old one misleads. All y change when the best or the median changes, so each posterior is built again.
     """
 
     refit_every: int  # values, after the first 50

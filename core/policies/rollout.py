@@ -39,7 +39,7 @@ from haltune._utils.arrays import Array, Indices, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, go_on, stop
+from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, continue_, stop
 from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import FinishedTrials, Policy, fold_over
@@ -373,12 +373,12 @@ class Rollout(Policy[FinishedTrials]):
         budget = history.budget
         epoch = float(np.max(trial.epoch_seconds[-2:], initial=0.0))
         if budget is None or budget.time is None or not len(trial.epochs):
-            return go_on("rollout trains each configuration in full")
+            return continue_("rollout trains each configuration in full")
         now = history.now + float(trial.seconds[-1])
         left = float(budget.time) - history.spent_at(trial.id, now, 0.0).time
         if left < epoch:
             return stop(f"an epoch takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left", left=left)
-        return go_on("rollout trains each configuration in full", left=left)
+        return continue_("rollout trains each configuration in full", left=left)
 
     def _design(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:
         """Return the next of the initial design, or the cheapest configuration if that is not affordable."""

@@ -1,4 +1,4 @@
-"""What can be configured, and its map to the unit cube."""
+"""The search space, and its map to the unit cube."""
 
 from .space import Space
 

@@ -118,10 +118,10 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
     filled.update(
         trial=event.trial, attempt=event.attempt, epoch=event.epoch, value=value, seconds=event.seconds,
         validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
-        action=action, reason=reason, until=verdict.until, body=body or None,
+        action=action, reason=reason, until=verdict.pause_at, body=body or None,
         checksum=_checksum_of_report(
             event.at, event.trial, event.attempt, event.epoch, value, event.seconds, event.seen, event.validation,
-            event.cost, event.deciding, verdict.until, (action, reason, body), measured,
+            event.cost, event.deciding, verdict.pause_at, (action, reason, body), measured,
         ),
     )  # fmt: skip
     return filled

@@ -389,7 +389,7 @@ class ReportingFunction:
         try:
             returned = number("", value.get(goal.metric) if isinstance(value, Mapping) else value)
         except InvalidInput:
-            return  # a model, say
+            return  # for example a model
         counts = record.result(goal)
         if self._doubted or math.isclose(returned, counts, rel_tol=1e-6) or math.isnan(returned):
             return

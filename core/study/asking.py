@@ -99,7 +99,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     full = _full(replica, history, budget)
     if interrupted := history.interrupted:
         found: Taken | Wait | Finish = _offer_again(replica, interrupted[0])
-    elif full is not None and not _may_go_on(replica):
+    elif full is not None and not _may_continue(replica):
         found = Wait(f"{full}; other workers still train")
     else:
         with claimed(replica):
@@ -130,7 +130,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Start):
         if "warning" in move.evidence:
             replica.warn_once(str(move.evidence["warning"]))
-        return _start(replica, move, deciding) if full is None or move.goes_on else Wait(full)
+        return _start(replica, move, deciding) if full is None or move.promotes else Wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
@@ -175,7 +175,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     unfinished = history.running + len(history.interrupted)
     ended = None if log.policy.plans and history.has_new_budget(budget, log.logged_budget) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
-    if not (ended or limit or unfinished) and (full := _full(log, history, budget)) and not _goes_on(log):
+    if not (ended or limit or unfinished) and (full := _full(log, history, budget)) and not _continues(log):
         limit = full
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
@@ -212,17 +212,17 @@ def _left(history: History) -> str:
     return f", {plural(len(history.queue), 'enqueued configuration')} not started" if history.queue else ""
 
 
-def _may_go_on(log: Log) -> bool:
+def _may_continue(log: Log) -> bool:
     """True if the policy must be asked although no new trial may start."""
     return log.history.paused > 0 or log.policy.retrains
 
 
-def _goes_on(log: Log) -> bool:
+def _continues(log: Log) -> bool:
     """True if the policy would continue a trial that has started."""
-    if not _may_go_on(log):
+    if not _may_continue(log):
         return False
     move = propose(log)
-    return isinstance(move, Resume) or (isinstance(move, Start) and move.goes_on)
+    return isinstance(move, Resume) or (isinstance(move, Start) and move.promotes)
 
 
 def _start(replica: Replica, move: Start, deciding: float) -> Taken:
@@ -231,7 +231,7 @@ def _start(replica: Replica, move: Start, deciding: float) -> Taken:
     lease = replica.lease(id, 1)
     event = ev.Started(
         at=lease.renewed, trial=id, config=plain(problem.space.canonical(move.config)),
-        until=_float(problem.max_epochs if move.until is None else move.until),
+        pause_at=_float(problem.max_epochs if move.pause_at is None else move.pause_at),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=history.position, deciding=deciding, worker=lease.holder,
         partial=move.partial, price=replica.price,
@@ -253,7 +253,7 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
     lease = replica.lease(r.id, r.attempt + 1)
     event = ev.Resumed(
         at=lease.renewed, trial=r.id, attempt=r.attempt + 1,
-        until=_float(replica.problem.max_epochs if move.until is None else move.until),
+        pause_at=_float(replica.problem.max_epochs if move.pause_at is None else move.pause_at),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
         price=replica.price,
@@ -278,7 +278,7 @@ def _offer_again(replica: Replica, id: int) -> Taken:
     wishes = {"aside": "was paused by you", "held": "was stopped for now with the search"}
     why = wishes.get(outcome_of(r, replica.problem).kind, "was interrupted")
     reason = f"attempt {r.attempt} {why}: continues from {where}"
-    return _resume(replica, Resume(id, r.until, r.resource, r.tags, reason), 0.0, by_policy=False)
+    return _resume(replica, Resume(id, r.pause_at, r.resource, r.tags, reason), 0.0, by_policy=False)
 
 
 def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:

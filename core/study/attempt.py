@@ -72,7 +72,7 @@ class Attempt:
     id: int
     attempt: int  # from 1
     config: dict[str, Any]  # without inactive parameters
-    until: float | None  # the next rung, epochs
+    pause_at: float | None  # the next rung, epochs
     resource: float | None
     tags: dict[str, Any]
     checkpoint: str | None  # the path to continue from
@@ -87,17 +87,17 @@ class Attempt:
         """Return the attempt that the log has started."""
         resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
-            record.id, record.attempt, dict(record.config), record.until, resource, dict(record.tags),
+            record.id, record.attempt, dict(record.config), record.pause_at, resource, dict(record.tags),
             record.checkpoint, epoch_number(record.epoch),
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
-        until = "" if self.until is None else numeral(self.until)
+        pause_at = "" if self.pause_at is None else numeral(self.pause_at)
         verdict = "" if self.verdict is None else f"{self.verdict.action}: {self.verdict.reason}"
         return facts(
             f"Trial {self.id}, attempt {self.attempt}",
             [("configuration", settings(self.config)), (f"{several_of(self.unit)} reported", numeral(self.epoch)),
-             (f"trains to {self.unit}", until), ("verdict", verdict), ("ended", self.ended or ""),
+             (f"trains to {self.unit}", pause_at), ("verdict", verdict), ("ended", self.ended or ""),
              ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
@@ -108,12 +108,12 @@ class Attempt:
     def _changes(self) -> Json:
         """Return the fields that change while it trains; the verdict as a function that converts it."""
         verdict = None if self.verdict is None else partial(verdict_to_json, self.verdict)
-        return {"epoch": self.epoch, "until": self.until, "checkpoint": self.checkpoint, "verdict": verdict,
+        return {"epoch": self.epoch, "pause_at": self.pause_at, "checkpoint": self.checkpoint, "verdict": verdict,
                 "ended": self.ended}  # fmt: skip
 
     def _change(self, changes: Json) -> None:
         """The inverse of `_changes`."""
-        self.epoch, self.until, self.checkpoint = (changes[name] for name in ("epoch", "until", "checkpoint"))
+        self.epoch, self.pause_at, self.checkpoint = (changes[name] for name in ("epoch", "pause_at", "checkpoint"))
         self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
         self.ended = None if changes["ended"] is None else Status(changes["ended"])
 
@@ -124,7 +124,7 @@ class Attempt:
     @staticmethod
     def _from_json(data: Json) -> Attempt:
         config = {name: unpack(v) for name, v in data["config"].items()}
-        names = ("id", "attempt", "resource", "tags", "until", "checkpoint", "epoch")
+        names = ("id", "attempt", "resource", "tags", "pause_at", "checkpoint", "epoch")
         attempt = Attempt(config=config, **{name: data[name] for name in names})
         attempt._change(data)
         return attempt

@@ -21,7 +21,7 @@ from haltune._utils.process import named
 from haltune.display import amount, chance, duration, numeral, percent, plural, several_of, short, visible
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import AUDIT
+from haltune.log.decisions import AUDIT, shown
 from haltune.log.events import Status, trial_of
 from haltune.log.history import History
 from haltune.log.metric_names import limit
@@ -93,7 +93,7 @@ class _Lines:
         if not (text or evidence):
             return
         self._lines.append(f"  {title:<14} {text}")
-        if numbers := ", ".join(f"{name} {_number_of(value)}" for name, value in evidence.items()):
+        if numbers := ", ".join(f"{shown(name)} {_number_of(value)}" for name, value in evidence.items()):
             self._lines.append(f"  {'':<14} [{numbers}]")
 
     def text(self) -> str:
@@ -224,7 +224,7 @@ class Audit:
         if self.at_K1.interval[1] <= self.wanted:
             return f"K1={self.K1:g} gives {goal}: among these trials {self.at_K1}"
         needed = f"; at least {enough(self.wanted)} stops are needed" if self.wanted else ""
-        return f"too few stops to tell whether K1={self.K1:g} gives {goal}: among these trials {self.at_K1}{needed}"
+        return f"too few stops to show whether K1={self.K1:g} gives {goal}: among these trials {self.at_K1}{needed}"
 
 
 def audit(history: History, log: Iterable[ev.Event], wanted: float) -> Audit:
@@ -325,8 +325,8 @@ def _reach(evidence: Mapping[str, Any]) -> float:
     nothing, inf if the trial would have been stopped at any K1.
     """
     names = ("p_win", "K1", "loss_stop", "loss_continue", "loss_win")
-    p, k1, stop, go_on, win = (_number(evidence, name) for name in names)
-    room = min(go_on, win) - (stop - k1 * p)
+    p, k1, stop, further, win = (_number(evidence, name) for name in names)
+    room = min(further, win) - (stop - k1 * p)
     vetoed = _number(evidence, "sd_end") > _number(evidence, "kappa") * _number(evidence, "sd_now")
     if vetoed or not math.isfinite(room):
         return math.inf if AUDIT in evidence else -math.inf  # a diverged trial is stopped at any K1
@@ -455,7 +455,7 @@ def outlook(history: History, predicts: bool | None) -> Outlook:
     if len(np.unique(known)) < _DISTINCT * len(known):
         raise InvalidInput(
             f"More than half of the trials share their value of {goal.metric} with another. The probability of finding "
-            "a better one is not estimated for such metrics. Evaluate on more data to tell trials apart."
+            "a better one is not estimated for such metrics. Evaluate on more data, so that values differ."
         )
     ahead = any(t.status in _CONTINUES and value > top for t, value in zip(trials, values, strict=True))
     rising = predicts and best.trial >= (1.0 - _LAST) * len(trials)

@@ -14,7 +14,7 @@ from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import one_line, short
 from haltune.log import events as ev
-from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, go_on, stop
+from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, continue_, stop
 from haltune.log.events import OVER, Status, plain
 from haltune.log.history import History
 from haltune.log.points import as_seen, spacing, verdict_in_unit
@@ -65,8 +65,8 @@ def record(
         )  # fmt: skip
     if broken is None and not stopped:
         attempt.verdict = verdict
-    if verdict.until is not None and not verdict.stops:
-        attempt.until = verdict.until
+    if verdict.pause_at is not None and not verdict.stops:
+        attempt.pause_at = verdict.pause_at
     attempt.epoch = epoch_number(report.epoch)
     _look_at(replica, history.problem, r, report, verdict)
     if broken is not None:
@@ -88,7 +88,7 @@ def _verdict(
         arrived = f"its last, with a resource of {r.resource:g}" if r.partial else "trained in full"
         if not math.isfinite(report.value):
             arrived = "its last, and the value is not finite"
-        return go_on(f"{history.problem.unit} {history.problem.reached(epoch)}: {arrived}")
+        return continue_(f"{history.problem.unit} {history.problem.reached(epoch)}: {arrived}")
     if history.held is not None:
         return stop(history.held, **{CUT: "not asked", WISH: "hold"})
     if replica.leaving is not None and (leaves := replica.leaving()) is not None:
@@ -112,7 +112,7 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     if (epoch := trial.epoch) != math.floor(epoch):
         return Verdict(Action.UNJUDGED, f"{problem.at(epoch)}: between two judged reports")
     if epoch < problem.min_epochs:
-        return go_on(f"{problem.at(epoch)} of at least {problem.amount(problem.min_epochs)}: min_epochs")
+        return continue_(f"{problem.at(epoch)} of at least {problem.amount(problem.min_epochs)}: min_epochs")
     for goal in problem.goals:
         column = trial.column(goal.metric, problem.goal)
         if (why := _diverged(problem, goal.metric, trial, column)) is not None:
@@ -218,11 +218,11 @@ def _repeated(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report
     attempt.epoch = epoch_number(r.epoch)
     if same and np.array_equal(report.value, r.values[-1], equal_nan=True):
         if not (attempt.verdict and attempt.verdict.stops):
-            attempt.verdict = r.verdict or go_on("recorded already, before the server stopped answering")
+            attempt.verdict = r.verdict or continue_("recorded already, before the server stopped answering")
         return attempt.verdict
     replica.warn_once(
         f"Trial {attempt.id} reported {at(report.epoch)} after {at(r.epoch)}; the report is ignored. A training that "
         "resumes from a checkpoint must continue its count (Keras: initial_epoch, Lightning: ckpt_path).",
         about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )
-    return attempt.verdict or go_on(f"{at(report.epoch)} was reported before")
+    return attempt.verdict or continue_(f"{at(report.epoch)} was reported before")

@@ -55,9 +55,9 @@ def decided(answer: Any) -> Any:
 def _recorded(event: ev.Event, problem: Problem) -> Any:
     """Return the policy's answer that an event records; None if the policy did not decide it."""
     if isinstance(event, ev.Started):
-        return ["start", event.config, event.until, event.resource, event.tags, event.reason]
+        return ["start", event.config, event.pause_at, event.resource, event.tags, event.reason]
     if isinstance(event, ev.Resumed) and event.by_policy:
-        return ["resume", event.trial, event.until, event.resource, event.tags, event.reason]
+        return ["resume", event.trial, event.pause_at, event.resource, event.tags, event.reason]
     if isinstance(event, ev.Finished):
         return ["finish", event.reason]
     if isinstance(event, Reported):
@@ -76,8 +76,8 @@ def _asked(prefix: Fold, event: ev.Event) -> Any:
     move = propose(prefix)
     if not isinstance(move, Start | Resume):
         return [type(move).__name__.lower(), move.reason]
-    until = history.problem.max_epochs if move.until is None else move.until
-    rest = [until, move.resource, plain(move.tags), move.reason]
+    pause_at = history.problem.max_epochs if move.pause_at is None else move.pause_at
+    rest = [pause_at, move.resource, plain(move.tags), move.reason]
     if isinstance(move, Start):
         return ["start", plain(history.problem.space.canonical(move.config)), *rest]
     return ["resume", move.trial, *rest]

@@ -1,7 +1,7 @@
 """This process's copy of one study: the log folded so far, and the way to append to it.
 
 The log is the only state. A replica folds every event exactly as the store returns it, so that a rebuilt process holds
-the same bits as one that lived through the events.
+the same bits as one that recorded the events.
 """
 
 from __future__ import annotations

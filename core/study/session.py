@@ -58,7 +58,7 @@ from .replica import Replica
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
-GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not know of the failure
+GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not have noticed the failure
 _BRIEFLY = 0.5  # likewise for an interrupted rank: Ctrl-C must end it soon
 _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
 _SHORTAGES = 4  # times max_failures: trials that may run out of memory before any has succeeded
@@ -637,7 +637,7 @@ def _catch_up(replica: Replica, attempt: Attempt) -> None:
     r = replica.synced(attempt.id)
     if r.attempt != attempt.attempt or r.epoch <= attempt.epoch:
         return
-    attempt.epoch, attempt.until, attempt.checkpoint = epoch_number(r.epoch), r.until, r.checkpoint
+    attempt.epoch, attempt.pause_at, attempt.checkpoint = epoch_number(r.epoch), r.pause_at, r.checkpoint
     for event in replica.store.read(replica.name, stop=replica.history.position):
         if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (attempt.id, attempt.attempt):
             judged = event.verdict.action is not Action.UNJUDGED

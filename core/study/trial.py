@@ -23,7 +23,7 @@ from haltune.above import above
 from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, answering, explain_misreading
-from haltune.log.decisions import Action, Verdict, go_on
+from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, Measures, length_argument, position_argument
 from haltune.ranks import this
@@ -91,16 +91,16 @@ class Trial(Attempt, KnowsAttributes):
         """
         if self.unit != "epoch":
             return None
-        return ENDLESS if self._horizon is None and self.until is not None else self._horizon
+        return ENDLESS if self._horizon is None and self.pause_at is not None else self._horizon
 
     @property
     def max_steps(self) -> int | None:
-        """As max_epochs, for a study that counts steps; None for other units."""
+        """The steps of a full training, if the study counts steps; None for other units."""
         return self._horizon if self.unit == "step" else None
 
     @property
     def max_tokens(self) -> int | None:
-        """As max_epochs, for a study that counts tokens; None for other units."""
+        """The tokens of a full training, if the study counts tokens; None for other units."""
         return self._horizon if self.unit == "token" else None
 
     @property
@@ -208,7 +208,7 @@ class Trial(Attempt, KnowsAttributes):
         )
 
     def _record(self, report: Report, judge: bool = True) -> Verdict:
-        """Record a report of a callback, in which only the further metrics are still to be checked."""
+        """Record a report of a callback, of which only the further metrics must still be checked."""
         if self._measures.others:
             self._measures.check(report.metrics, self.metrics if self._measures.limited else ())
         if report.metrics:
@@ -243,7 +243,7 @@ class Trial(Attempt, KnowsAttributes):
         same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
-        return self.verdict or go_on("recorded already, before the call was interrupted")
+        return self.verdict or continue_("recorded already, before the call was interrupted")
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs still to train, from 1, until the verdict is to stop or pause, or max_epochs is reached.
@@ -306,8 +306,8 @@ class Trial(Attempt, KnowsAttributes):
             )
         if self._horizon is not None and position >= self._horizon:
             return True
-        if self.until is not None and self.until != self._horizon:
-            return self.epoch < self.until <= position
+        if self.pause_at is not None and self.pause_at != self._horizon:
+            return self.epoch < self.pause_at <= position
         every, validation = problem.every or 1.0, self._validation
         if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
             return False
@@ -540,7 +540,7 @@ class Trial(Attempt, KnowsAttributes):
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """Return a temporary path for `_commit_save`, the same on all ranks, for states that they write together."""
         work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep, self.unit)
-        return self._session.decide(self, "begins to be saved", work, str, Path)
+        return self._session.decide(self, "starts to be saved", work, str, Path)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
         """Make the state at a path of `_begin_save` the trial's checkpoint; return its path. Raises as `save` does.

@@ -91,12 +91,12 @@ class StudyView(ABC):
 
     @property
     def store(self) -> Store:
-        """Where the log is kept."""
+        """The store that holds the log."""
         return self._log.store
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Where the checkpoints of paused trials are kept."""
+        """The checkpoint files of the study."""
         return self._log.checkpoints
 
     @property
@@ -106,12 +106,12 @@ class StudyView(ABC):
 
     @property
     def spent(self) -> Spent:
-        """What the search has cost so far."""
+        """The cost of the search so far."""
         return self.history.spent
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the search is over, and why."""
+        """The end of the search and its reason, if it is over."""
         return outcome(self._log, self.budget)
 
     @property
@@ -121,7 +121,7 @@ class StudyView(ABC):
 
     @property
     def _idle(self) -> bool:
-        """Whether the search is not over and no worker trains."""
+        """True if the search is not over and no worker trains."""
         return False
 
     @property
@@ -500,7 +500,7 @@ class RecordedStudy(StudyView):
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the search is over, and why; or why the log does not show it."""
+        """The end of the search and its reason; or why the log does not show it."""
         found = super().outcome
         return Outcome(False, doubt) if not found.over and (doubt := self._doubt()) else found
 
@@ -510,9 +510,11 @@ class RecordedStudy(StudyView):
         if history.running or history.interrupted:
             return None
         if history.recorded is None and self.policy.endless:
-            return "the log has no budget, so only the search's own program knows whether it continues"
+            return "the log has no budget, so only the search's own program can decide whether it continues"
         if history.spent.starts_no_more(self.budget) is not None and not self._known:
-            return "the log lacks the policy, so only the search's own program knows whether paused trials continue"
+            return (
+                "the log lacks the policy, so only the search's own program can decide whether paused trials continue"
+            )
         return None
 
     @property
@@ -526,7 +528,7 @@ class RecordedStudy(StudyView):
 
     @property
     def attended(self) -> bool:
-        """Whether a worker trains or decides; if the view follows the log, also between two trials."""
+        """True if a worker trains or decides; if the view follows the log, also between two trials."""
         if any(map(self._alive, self.store.leases(self.name))):
             return True
         return self._follow and not self._lost and self.store.now() < self.history.now + _BETWEEN

@@ -1,4 +1,4 @@
-"""What the default search learns from two tasks: one whose first epochs predict the order, one whose order changes.
+"""The default search on two tasks: in one the first epochs predict the final order, in the other the order changes.
 
 python docs/figures/default.py
 """
@@ -14,18 +14,18 @@ EPOCHS = 81
 
 
 def early(config, epoch):
-    """Who leads after an epoch leads at the end."""
+    """A curve whose rank after one epoch is its final rank."""
     return 0.9 - 0.3 * abs(config["a"] - 0.6) - 0.1 * abs(config["b"] - 0.4) - 0.4 / (epoch + 1)
 
 
 def late(config, epoch):
-    """Where a is small a run is fast at first, and settles below the others."""
+    """A curve that rises fast and ends low if a is small."""
     best = 0.9 - 0.3 * abs(config["a"] - 0.7) - 0.1 * abs(config["b"] - 0.4)
     return best * (1 - math.exp(-epoch / (0.5 + 25 * config["a"] ** 2)))
 
 
 def search(curve):
-    """A search, and what its policy knows at the end."""
+    """Run a search; return it and the final state of its policy."""
 
     def train(trial):
         loop = TrainingLoop(trial, save=lambda path: path.write_text(""))

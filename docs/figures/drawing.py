@@ -27,7 +27,7 @@ COLOURS = {
 
 
 def colour(name: str) -> str:
-    """The page's, or else its own."""
+    """Return the colour of the page, or its own."""
     return f"var(--{name}, {COLOURS[name]})"
 
 
@@ -46,7 +46,7 @@ class Panel:
     parts: list[str] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point lies on the sheet."""
+        """Return the position of a point on the sheet."""
         across = _share(x, *self.x, self.log_x)
         up = _share(y, *self.y, self.log_y)
         return round(self.left + across * self.width, 1), round(self.top + (1 - up) * self.height, 1)
@@ -83,7 +83,7 @@ class Panel:
         self.parts.append(_path(points, name, width))
 
     def band(self, xs: Numbers, low: Numbers, high: Numbers, name: str, opacity: float = 0.2) -> None:
-        """What lies between two lines."""
+        """Draw the area between two lines."""
         there = [self.at(x, y) for x, y in zip(xs, low, strict=True)]
         back = [self.at(x, y) for x, y in zip(xs, high, strict=True)][::-1]
         outline = _moves([*there, *back])
@@ -96,7 +96,7 @@ class Panel:
             self.parts.append(f'<circle cx="{px}" cy="{py}" r="{radius}" fill="{colour(name)}"/>')
 
     def cross(self, x: float, y: float, name: str = "ink") -> None:
-        """Where something ended."""
+        """Draw a cross at an end."""
         px, py = self.at(x, y)
         self.parts.append(f'<path d="M{px - 3} {py - 3}l6 6m0-6l-6 6" stroke="{colour(name)}" stroke-width="1.5"/>')
 
@@ -117,7 +117,7 @@ class Sheet:
     """Panels side by side, on paper."""
 
     name: str
-    told: str  # what a reader who does not see it is told
+    told: str  # the alternative text
     width: float = 760
     height: float = 320
     panels: list[Panel] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Sheet:
         return made
 
     def write(self, into: Path | None = None) -> Path:
-        """The file, beside this one or where it is to go."""
+        """Write the file, in this folder or in that of `--into`."""
         parts = "\n".join(part for panel in self.panels for part in panel.parts)
         size = f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.told)}"'
         text = (

@@ -22,7 +22,7 @@ def cost(config):
 
 
 def value(config, top):
-    """Largest where `size` is `top`; a second, lesser top lies where a training is cheap."""
+    """Return a value that is largest at `size` = `top`, with a second, lower maximum at cheap trainings."""
     far = ((config["size"] - top) / 0.2) ** 2 + ((config["lr"] - 0.4) / 0.3) ** 2
     cheap = ((config["size"] - 0.15) / 0.15) ** 2 + ((config["lr"] - 0.8) / 0.2) ** 2
     return math.exp(-far) + 0.75 * math.exp(-cheap)

@@ -1,9 +1,9 @@
-"""The notebooks of the documentation: run anew, and shown as pages of the site.
+"""Run the notebooks of the documentation, and show them as pages of the site.
 
     python docs/site/cells.py
 
 runs docs/notebooks/*.ipynb by a kernel, each in an empty folder, and keeps what their cells print and their small
-tables; of larger outputs, the page of a search in its cell, it keeps a word alone. `page` makes Markdown of one.
+tables; larger outputs, such as the page of a search, become one word. `page` makes Markdown of one.
 """
 
 from __future__ import annotations

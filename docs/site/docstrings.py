@@ -1,4 +1,4 @@
-"""haltune's docstrings as mkdocstrings reads them: `Example:` is a section of examples, and `::` begins a program."""
+"""Prepare haltune's docstrings for mkdocstrings: `Example:` is a section of examples, and `::` starts a program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the site needs beside its pages: files of the repository, links to them, equations and figures in the page.
+"""Hooks of the site: files of the repository, links to them, equations and figures in the page.
 
 The pages are written to be read in the repository, too: links are paths there, an equation stands between dollars,
-a figure is an SVG file. `on_files` adds what lies outside docs/, `on_page_markdown` turns the links, and
+a figure is an SVG file. `on_files` adds files outside docs/, `on_page_markdown` rewrites the links, and
 `on_page_content` writes equations as MathML and figures into the page, where they take its colours.
 """
 
@@ -79,7 +79,7 @@ def _turned(link: str, there: str, page: Page, files: Files) -> str:
         ".ipynb", ".md"
     )
     if files.get_file_from_path(uri) is None:
-        return link  # the strict build tells of it
+        return link  # the strict build reports it
     return posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".") + mark + anchor
 
 
@@ -92,7 +92,7 @@ def _example(path: Path) -> str:
 
 
 def _examples(shown: list[Path]) -> str:
-    """A table of the examples, each with the sentence it begins with."""
+    """Return a table of the examples, each with its first sentence."""
     rows = [f"| [{path.name}]({path.name}.md) | {_sentence(path)} |" for path in shown]
     lines = [
         "# Examples",

@@ -41,7 +41,7 @@ STORE = {
     "patience": "seconds to wait for a database server. Default: 600",
 }
 CHECKPOINTS = {
-    "folder": "folder of the checkpoints, relative to the study file. Default: beside the store",
+    "folder": "folder of the checkpoints, relative to the study file. Default: next to the store",
     "keep": "how many of the best trials keep their model. Default: 1",
     "disk_quota": 'what checkpoints may take, such as `"20GB"`',
 }

@@ -1,4 +1,4 @@
-"""How trials were judged: the rungs, one decision by optimal stopping, and the calibration of its probabilities.
+"""Figures of decisions: the rungs, one decision by optimal stopping, and the calibration of its probabilities.
 
 A decision is drawn as in figures 5 to 8 of the BO-BOS paper. Optimal stopping decides by the mean of the errors so far;
 the figure shows the mean of the metric instead. Regions, paths and numbers are those of the trial's last decision. It

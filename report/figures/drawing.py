@@ -52,7 +52,7 @@ SHARES: dict[str, Any] = {  # an axis of shares
 
 @dataclass(frozen=True)
 class GroupStyle:
-    """How the trials of one group are drawn."""
+    """Style of the trials of one group."""
 
     label: str
     line: str  # colour

@@ -59,7 +59,7 @@ def test_the_best_model_comes_back_as_safetensors(tmp_path):
 
 
 @pytest.mark.usefixtures("handlers")
-def test_ctrl_c_finishes_the_epoch_and_the_search_goes_on_exactly_there(tmp_path):
+def test_ctrl_c_finishes_the_epoch_and_the_search_continues_exactly_there(tmp_path):
     def interrupts(epoch):
         if epoch == 2:
             os.kill(os.getpid(), signal.SIGINT)
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, 
 
 
 @pytest.mark.slow
-def test_two_processes_stop_pause_and_go_on_together_digit_for_digit(tmp_path):
+def test_two_processes_stop_pause_and_resume_together_digit_for_digit(tmp_path):
     """By torchrun, as accelerate launch starts them on GPUs; on CPUs it asks for MPI."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}

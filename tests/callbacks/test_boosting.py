@@ -1,5 +1,9 @@
 """Boosting with XGBoost, LightGBM and CatBoost, beyond what test_every_loop.py asks of each loop."""
 
+import os
+import signal
+import warnings
+
 import numpy as np
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
@@ -95,7 +99,7 @@ def test_a_continued_booster_counts_on_although_xgboost_counts_from_0(lib):
     assert (trial.epochs, trial.endings) == ([1, 2, 3, 4, 5], [None])
 
 
-def test_a_schedule_goes_on_as_the_docstring_says(gradient):
+def test_a_schedule_continues_as_the_docstring_says(gradient):
     def rate(round):
         return 0.5 / (1 + round)
 
@@ -109,7 +113,7 @@ def test_a_schedule_goes_on_as_the_docstring_says(gradient):
 
 
 @lightgbm_alone
-def test_after_early_stopping_which_tells_no_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
+def test_after_early_stopping_without_a_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
     s = pausing_study(at=(), epochs=60, keep=1)
     booster = lib.search(s, lib.package.early_stopping(2, first_metric_only=True, verbose=False))
     kept = lib.load(s.best.checkpoint)
@@ -257,3 +261,22 @@ def test_without_its_snapshot_a_catboost_training_is_not_paused_and_it_says_what
     with pytest.warns(HaltuneWarning, match=r"\*\*callback\.snapshot.*keeps training"):
         model, _ = lib.train(lib.told(trial), rounds=4)
     assert (trial.epochs, model.tree_count_, trial.declined) == ([1, 2, 3, 4], 4, 1)
+
+
+@pytest.mark.parametrize(("saves", "ends"), [(True, "the next save"), (False, "this round, without a save")])
+@catboost_alone
+def test_a_signal_says_whether_catboost_saves_before_it_ends(lib, saves, ends, caplog):
+    study = pausing_study(at=(), trials=1, epochs=4, verbose=0)
+
+    def train():
+        trial = study.ask()
+        with trial:
+            callback = lib.callback(trial, lib.monitor)
+            interrupts = lib.each_round(lambda number: number == 3 and os.kill(os.getpid(), signal.SIGINT))
+            lib.train(interrupts, callback, rounds=4, snapshot=callback.snapshot if saves else None)
+
+    with warnings.catch_warnings(), pytest.raises(KeyboardInterrupt):
+        warnings.simplefilter("ignore")
+        train()
+    assert f"Ctrl-C received: training ends after {ends}; a second signal ends it at once" in caplog.messages
+    assert (study.trials[0].epoch, study.trials[0].checkpoint is not None) == (2, saves)

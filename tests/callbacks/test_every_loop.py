@@ -80,7 +80,7 @@ def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):
     assert (trial.epochs, lib.rounds(booster), trial.declined) == ([1, 2, 3, 4], 4, 2)
 
 
-def test_a_real_study_stops_trainings_and_goes_on_after_a_failure(lib, tmp_path):
+def test_a_real_study_stops_trainings_and_continues_after_a_failure(lib, tmp_path):
     def raises(number):
         if number == (3 if lib.name == "catboost" else 2):
             raise ValueError("a bug")
@@ -124,7 +124,7 @@ def test_after_the_training_the_callback_holds_no_model_and_copies_and_pickles(l
         lib.train(pickle.loads(pickle.dumps(callback)))
 
 
-def test_a_training_begun_again_is_ignored_with_a_warning_that_says_how_to_continue(lib):
+def test_a_training_started_again_is_ignored_with_a_warning_that_says_how_to_continue(lib):
     trial = FakeTrial(max_epochs=3, epoch=2.0)
     with pytest.warns(HaltuneWarning, match=lib.hint):
         lib.train(lib.told(trial), rounds=3)

@@ -26,7 +26,7 @@ from haltune.policies import RandomSearch
 
 
 @pytest.mark.parametrize("kind", [XGBoost, LightGBM, CatBoost, Fastai, Transformers])
-def test_ctrl_c_finishes_the_round_and_the_search_goes_on_exactly_there(kind, tmp_path, monkeypatch):
+def test_ctrl_c_finishes_the_round_and_the_search_continues_exactly_there(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
     lib = kind()
 
@@ -107,7 +107,7 @@ def sleep() -> None:
 
 
 @both
-def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(number, raised, tmp_path):
+def test_the_epoch_is_finished_and_saved_and_the_search_continues_exactly_there(number, raised, tmp_path):
     store, seen = tmp_path / "search.db", []
     with pytest.raises(raised) as caught:
         searched(store, seen, sends(number))

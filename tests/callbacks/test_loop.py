@@ -44,7 +44,7 @@ def test_it_trains_to_the_horizon_and_times_validation_apart():
     assert trial.endings == [None]
 
 
-def test_it_ends_after_a_stop_goes_on_after_a_checkpoint_and_needs_no_report():
+def test_it_ends_after_a_stop_continues_after_a_checkpoint_and_needs_no_report():
     loop = TrainingLoop(FakeTrial(max_epochs=9, verdicts={2.0: STOP}))
     assert [(epoch, loop.report(0.5)) for epoch in loop] == [(1, False), (2, True)]
     loop = TrainingLoop(FakeTrial(max_epochs=4, epoch=2.0))
@@ -57,7 +57,7 @@ def test_it_ends_after_a_stop_goes_on_after_a_checkpoint_and_needs_no_report():
     ("save", "told"),
     [(lambda path: None, "wrote nothing at its path"), (lambda path: np.save(path, np.zeros(3)), r"suffix='\.npy'")],
 )
-def test_a_state_that_was_not_written_is_not_taken_for_the_random_state_beside_it(save, told):
+def test_a_state_that_was_not_written_is_not_confused_with_the_random_state(save, told):
     trial = pausing_study(at=(2,)).ask()
     loop = TrainingLoop(trial, save=save)
     with pytest.warns(HaltuneWarning, match=f"could not be saved .*{told}"):
@@ -78,7 +78,7 @@ def train_together(trial):
     return {"total": total}
 
 
-def test_a_state_that_ranks_save_together_is_a_folder_to_go_on_from():
+def test_a_state_that_ranks_save_together_is_a_folder_to_continue_from():
     assert check_resume(train_together)
     study = pausing_study(at=(), keep=1, verbose=0)
     with study.ask() as trial:
@@ -110,7 +110,7 @@ def test_ranks_without_a_process_group_cannot_save_together(in_a_process):
 
 
 @pytest.mark.slow
-def test_two_ranks_of_fsdp_save_their_parts_and_go_on_digit_for_digit(tmp_path):
+def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(

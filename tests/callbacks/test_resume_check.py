@@ -53,7 +53,7 @@ def test_what_was_not_saved_is_named(keep, parts):
     assert "Does NOT resume exactly" in str(found)
 
 
-def test_a_run_that_saves_nothing_is_told_how():
+def test_a_run_that_saves_nothing_gets_advice():
     def run(trial):
         for _ in trial.epochs():
             trial.report(0.5)

@@ -1,4 +1,4 @@
-"""A learning rate that is still to fall where a trial is cut: said once a study, and never of a constant one."""
+"""A trial that ends before its learning rate has decayed: one hint in a study, and none with a constant rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from haltune.callbacks.schedules import falls, of_torch
 from haltune.callbacks.transformers import HaltuneCallback as ForTransformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-HINT = "the learning rate of trial 0 is still to fall"
+HINT = "before the end of its learning-rate schedule"
 WSD = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 4}}
 
 

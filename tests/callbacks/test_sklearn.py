@@ -190,7 +190,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
     assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
 
 
-def test_without_skops_runs_stop_for_good_and_it_says_what_to_install(monkeypatch):
+def test_without_skops_runs_stop_permanently_and_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(loops.importlib.util, "find_spec", lambda name: None)
     trial = accuracies(4, {2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"skops is not installed.*trials stop instead.*pip install .*sklearn"):
@@ -199,7 +199,7 @@ def test_without_skops_runs_stop_for_good_and_it_says_what_to_install(monkeypatc
 
 
 @pytest.mark.usefixtures("handlers")
-def test_ctrl_c_finishes_the_epoch_and_the_search_goes_on_exactly_there(tmp_path):
+def test_ctrl_c_finishes_the_epoch_and_the_search_continues_exactly_there(tmp_path):
     pytest.importorskip("skops", reason="skops is not installed")
 
     def interrupting(model, x, y):

@@ -63,7 +63,7 @@ def away(mortal: Server, seconds: float) -> Iterator[None]:
         back.join()
 
 
-def test_a_training_goes_on_while_its_server_is_away_and_its_reports_are_delivered_after(mortal: Server) -> None:
+def test_a_training_continues_while_its_server_is_away_and_its_reports_are_delivered_after(mortal: Server) -> None:
     study = opened(mortal.database())
     trial = asked(study)
     with pytest.warns(HaltuneWarning) as told, trial:
@@ -196,7 +196,7 @@ def test_a_report_whose_connection_breaks_is_stored_once(
     assert study.trials[0].status == "stopped"
 
 
-def test_a_log_that_lost_its_last_events_in_a_crash_is_read_anew(mortal: Server) -> None:
+def test_a_log_that_lost_its_last_events_in_a_crash_is_read_again(mortal: Server) -> None:
     study = opened(mortal.database())
     trial = asked(study)
     for value in (0.1, 0.2, 0.3):

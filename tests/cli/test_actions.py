@@ -93,7 +93,7 @@ def test_a_browser_is_started_with_a_ticket_and_not_with_the_token(log, monkeypa
     assert address.replace(token, "") == re.sub(r"(?<=\d/)[\w-]{20,}", "", re.search(r"http\S+", said)[0])
 
 
-def test_a_tracker_is_told_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):
+def test_a_tracker_gets_all_of_a_search_that_is_over(log, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))  # else it imports TensorFlow
     done = haltune("track", log)
     assert done.exit_code == 2

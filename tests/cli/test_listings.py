@@ -155,7 +155,7 @@ def test_wrong_usage_exits_with_2(log, tmp_path):
     assert "Traceback" not in error
 
 
-def test_the_best_is_told_with_the_path_to_its_model(tmp_path):
+def test_the_best_is_reported_with_the_path_to_its_model(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=1), tmp_path / "s.db")
     with study.ask() as trial:
         for _ in trial.epochs():
@@ -197,7 +197,7 @@ def test_help_says_what_each_command_does_and_what_it_exits_with():
     assert "haltune run --study digits.toml -- python train.py" in re.sub(r"\s*│\n│\s*", " ", haltune("run", "--help"))
 
 
-def test_a_search_that_its_log_alone_cannot_go_on_with_is_refused(tmp_path):
+def test_a_search_that_its_log_alone_cannot_continue_with_is_refused(tmp_path):
     space = Space({"x": Float(0, 1)}, constraints=[lambda c: c["x"] < 0.9])
     Study(Problem(space, Maximize("acc", (0, 1)), 1), RandomSearch(trials=2), tmp_path / "s.db")
     assert "Resume with your own program" in haltune("resume", tmp_path / "s.db", "--", "true", code=2)
@@ -221,7 +221,7 @@ trials = 2
 
 
 @pytest.mark.parametrize("command", ["status", "explain", "resume"])
-def test_before_its_first_run_a_study_file_says_how_its_search_begins_and_makes_nothing(command, tmp_path):
+def test_before_its_first_run_a_study_file_says_how_its_search_starts_and_makes_nothing(command, tmp_path):
     file = tmp_path / "the digits.toml"
     file.write_text(NOT_BEGUN)
     more = [0] if command == "explain" else []
@@ -261,7 +261,7 @@ def over(tmp_path, policy, most=math.inf, **budget):
         (Ladder(2, 2, 3, min_trials_per_rung=2), {"trials": 4}),
     ],
 )
-def test_a_search_that_its_budget_ended_is_over_for_whoever_reads_the_log(policy, budget, tmp_path):
+def test_a_search_that_its_budget_ended_is_over_for_every_reader_of_the_log(policy, budget, tmp_path):
     study = over(tmp_path, policy, **budget)
     assert study.outcome.over
     status = strict(haltune("status", tmp_path / "a.db", "--format", "json"))

@@ -147,7 +147,7 @@ def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(fil
         ("postgresql+psycopg://u:p@host/d", "postgresql+psycopg://u:p@host/d"),
     ],
 )
-def test_a_store_is_beside_the_study_file_wherever_the_command_is_given(said, meant, file, tmp_path, monkeypatch):
+def test_a_store_is_next_to_the_study_file_from_any_working_directory(said, meant, file, tmp_path, monkeypatch):
     path = file(("seed = 4", f'store = "{said}"'))
     monkeypatch.chdir("/")
     assert read(path).store == meant.format(tmp_path)
@@ -209,7 +209,7 @@ def test_an_error_names_the_line_and_says_what_to_do(old, new, line, teaches, fi
     assert "digits.toml" in text
 
 
-def test_a_missing_table_a_missing_file_and_what_is_not_utf8_are_told(file, tmp_path):
+def test_a_missing_table_a_missing_file_and_what_is_not_utf8_are_reported(file, tmp_path):
     with pytest.raises(InvalidInput, match=r"the table \[goal\] is missing"):
         read(file(text="[space]\nx = 1\n"))
     with pytest.raises(InvalidInput, match="No such file"):

@@ -110,7 +110,7 @@ def test_a_search_is_stopped_from_another_shell_resumed_and_ends_where_it_would_
 
 
 @pytest.mark.slow
-def test_a_held_search_begins_no_trial_until_it_is_lifted(folder):
+def test_a_held_search_starts_no_trial_until_it_is_lifted(folder):
     (folder / "gate").touch()
     (folder / "digits.toml").write_text(TOML + "\n[budget]\ntrials = 1\n")
     assert "1 trial:" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)

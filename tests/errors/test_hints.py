@@ -108,7 +108,7 @@ def test_an_extra_comes_from_where_haltune_came_from(told: Any, command: str, mo
     assert installing("cli") == command
 
 
-def test_an_attribute_that_nobody_has_is_missing_as_ever() -> None:
+def test_an_attribute_that_no_tool_has_is_missing_as_usual() -> None:
     trial = a_trial()
     assert not hasattr(trial, "nonsense")
     assert not hasattr(Study(X, "acc", max_epochs=3), "nonsense")

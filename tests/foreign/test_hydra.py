@@ -43,7 +43,7 @@ def test_the_program_trains_by_itself_in_a_folder_of_hydras(started, tmp_path):
 
 
 @pytest.mark.slow
-def test_haltune_run_searches_what_hydra_configures_and_runs_pause_and_go_on(started, tmp_path):
+def test_haltune_run_searches_what_hydra_configures_and_runs_pause_and_resume(started, tmp_path):
     started("-m", "haltune", "run", "--study", "search.toml", "--", sys.executable, "train.py", "epochs=9")
     study = load_study(tmp_path / "search.db")
     assert len(study.trials) == 8

@@ -90,7 +90,7 @@ def reports(study):
     return sum(isinstance(e, Reported) for e in study.store.read(study.name))
 
 
-def test_a_pytorch_script_with_argparse_stops_where_it_is_told(searched):
+def test_a_pytorch_script_with_argparse_stops_where_haltune_says(searched):
     said, study = searched("pytorch_argparse", 8)
     assert said.count("Test set") == reports(study)
     assert any(t.epochs[-1] == 9 for t in study.trials)
@@ -118,7 +118,7 @@ def test_keras_callbacks_of_a_timeseries_script_work_and_the_best_weights_come_b
 
 
 @pytest.mark.slow
-def test_lightning_cli_trains_each_configuration_and_goes_on_from_checkpoints(searched, tmp_path):
+def test_lightning_cli_trains_each_configuration_and_continues_from_checkpoints(searched, tmp_path):
     said, study = searched("lightning_cli", 8)
     assert "backbone" in said  # the model's summary
     assert f'"hidden_dim":    {study.best.config["hidden_dim"]}' in said
@@ -172,7 +172,7 @@ def test_the_script_trains_as_it_was(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_script_beside_it_searches_with_optuna(name, tmp_path):
+def test_the_other_script_searches_with_optuna(name, tmp_path):
     need("optuna", "optuna_integration")
     assert "Trial(number=" in printed(name, "with_optuna", tmp_path) or name.startswith("keras")
 

@@ -7,8 +7,8 @@ import pytest
 from elsewhere import printed
 
 WHOLE = ("tuner_checks.py", "space_checks.py")
-STOPS = "tuner_checks.py::test_losers_are_stopped_and_callbacks_of_the_users_own_are_called"
-GOES_ON = "tuner_checks.py::test_a_paused_run_goes_on_as_if_nothing_had_been_in_the_same_trial"
+STOPS = "tuner_checks.py::test_losing_trials_are_stopped_and_callbacks_of_the_users_own_are_called"
+GOES_ON = "tuner_checks.py::test_a_paused_run_continues_exactly_in_the_same_trial"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_it_searches_as_keras_tuners_own_do(tmp_path):
     assert load_study(tmp_path / "one" / "haltune.db").best_value == t.study.best_value
 
 
-def test_losers_are_stopped_and_callbacks_of_the_users_own_are_called(tmp_path):
+def test_losing_trials_are_stopped_and_callbacks_of_the_users_own_are_called(tmp_path):
     epochs = []
 
     class Counts(keras.callbacks.Callback):
@@ -83,7 +83,7 @@ def test_losers_are_stopped_and_callbacks_of_the_users_own_are_called(tmp_path):
         tuner(tmp_path / "five", min_epochs=5)
 
 
-def test_a_paused_run_goes_on_as_if_nothing_had_been_in_the_same_trial(tmp_path):
+def test_a_paused_run_continues_exactly_in_the_same_trial(tmp_path):
     paused = search(tuner(tmp_path / "a", policy=PausesAt(at=(1, 3)), max_trials=1))
     straight = search(tuner(tmp_path / "b", max_trials=1))
     assert [r.attempt for r in paused.study.trials] == [3]
@@ -117,7 +117,7 @@ def test_the_best_weights_before_a_pause_are_kept_where_later_ones_are_worse(tmp
     same_weights(t.get_best_models()[0], once.get_best_models()[0])
 
 
-def test_a_program_that_is_started_again_goes_on(tmp_path):
+def test_a_program_that_is_started_again_continues(tmp_path):
     search(tuner(tmp_path, max_trials=2))
     t = tuner(tmp_path, max_trials=4)
     assert set(t.oracle.trials) == {"0", "1"}

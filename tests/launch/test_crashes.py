@@ -13,7 +13,7 @@ from haltune.log.events import Ended, Expired, Status
 from haltune.study.replay import replay
 
 
-def test_whatever_ends_a_worker_the_search_goes_on_and_the_log_says_what_happened(tmp_path):
+def test_whatever_ends_a_worker_the_search_continues_and_the_log_says_what_happened(tmp_path):
     """One run in each way to die ends so, the first having gone well."""
     study = a_study(tmp_path, 8, max_retries=1)
     with study.ask() as first:

@@ -64,7 +64,7 @@ def check_nothing_was_lost(study):
         (signal.SIGUSR1, "SIGUSR1", 138),
     ],
 )
-def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_there(number, name, code, tmp_path):
+def test_interrupted_once_it_finishes_the_epochs_saves_them_and_continues_exactly_there(number, name, code, tmp_path):
     program = start(tmp_path)
     wait_for(lambda: len(trains(tmp_path)) == 2)
     workers = trains(tmp_path)
@@ -86,7 +86,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_goes_on_exactly_
 
 
 @pytest.mark.slow
-def test_interrupted_twice_it_leaves_at_once_and_the_same_program_goes_on(tmp_path):
+def test_interrupted_twice_it_leaves_at_once_and_the_same_program_continues(tmp_path):
     program = start(tmp_path)
     wait_for(lambda: len(trains(tmp_path)) == 2)
     workers = trains(tmp_path)
@@ -103,7 +103,7 @@ def test_interrupted_twice_it_leaves_at_once_and_the_same_program_goes_on(tmp_pa
     check_nothing_was_lost(finish(tmp_path))
 
 
-def test_when_the_launcher_is_killed_its_workers_let_go_and_the_same_program_goes_on(tmp_path):
+def test_when_the_launcher_is_killed_its_workers_let_go_and_the_same_program_continues(tmp_path):
     program = start(tmp_path)
     wait_for(lambda: len(trains(tmp_path)) == 2)
     workers = trains(tmp_path)

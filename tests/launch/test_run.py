@@ -55,7 +55,7 @@ def test_workers_whose_training_changes_its_folder_write_where_the_launcher_said
     assert [path.name for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()] == []
 
 
-def test_runs_that_pause_go_on_in_other_workers_from_their_checkpoints(tmp_path):
+def test_runs_that_pause_continue_in_other_workers_from_their_checkpoints(tmp_path):
     study = a_study(tmp_path, 8, Hyperband(eta=2, rounds=9), problem=problem())
     assert run(study, saving, workers=2, **QUIET).over
     check_the_log(study)
@@ -130,7 +130,7 @@ run(a_study(Path("."), 2), steady, gpus=None)
 """
 
 
-def test_a_program_without_the_main_guard_is_told_so_and_ends(tmp_path):
+def test_a_program_without_the_main_guard_gets_an_error_and_ends(tmp_path):
     (tmp_path / "program.py").write_text(UNGUARDED)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(

@@ -62,7 +62,7 @@ def program(tmp_path, monkeypatch):
     return write
 
 
-def test_a_program_is_started_once_for_each_attempt_and_pauses_and_goes_on(program, tmp_path):
+def test_a_program_is_started_once_for_each_attempt_and_pauses_and_resumes(program, tmp_path):
     study = a_study(tmp_path, 4, Hyperband(eta=2, rounds=4))
     assert run_script(study, program(), workers=2, **QUIET).over
     for t in study.trials:

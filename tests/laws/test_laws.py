@@ -145,7 +145,7 @@ DEAR = ("gp", "ei", "rollout", "truvar", "bobos", "halting-autobct")
 
 @each_class
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
-def test_a_search_killed_at_any_append_and_reopened_comes_to_the_same_end(name: str) -> None:
+def test_a_search_killed_at_any_append_and_reopened_reaches_the_same_end(name: str) -> None:
     """One in three states of a log, of dear policies one in seven: what came last was acknowledged, or not, in turn."""
     whole = searched(name, trials=4)
     expected, appends = ending(whole), len(list(whole.events())) - 1
@@ -438,9 +438,9 @@ def test_no_trial_is_stopped_paused_or_compared_before_the_minimum_of_epochs(nam
     early = [e for e in reports if e.epoch < least]
     assert early
     assert {e.verdict.action for e in early} == {Action.CONTINUE}
-    announced = [e.until for e in study.events() if isinstance(e, Started | Resumed)]
-    announced += [e.verdict.until for e in reports]
-    assert [until for until in announced if until is not None and until < least] == []
+    announced = [e.pause_at for e in study.events() if isinstance(e, Started | Resumed)]
+    announced += [e.verdict.pause_at for e in reports]
+    assert [end for end in announced if end is not None and end < least] == []
     assert differences(study, LAWFUL[name]()) == []
 
 
@@ -470,7 +470,7 @@ def begun(study: Study) -> list[Any]:
 
 
 @each_class
-def test_every_policy_begins_with_the_users_own_and_comes_to_its_end(name: str) -> None:
+def test_every_policy_starts_with_the_users_own_and_reaches_its_end(name: str) -> None:
     study = started(name)
     train(study.ask())
     study.enqueue(THIRD)
@@ -483,7 +483,7 @@ def test_every_policy_begins_with_the_users_own_and_comes_to_its_end(name: str) 
 
 @each_class
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
-def test_a_program_with_configurations_of_its_own_that_is_killed_and_run_again_comes_to_the_same_end(name: str) -> None:
+def test_a_program_with_configurations_of_its_own_that_is_killed_and_run_again_reaches_the_same_end(name: str) -> None:
     """Some of the first states of a log, which has the user's configurations: the last stored, or not, in turn."""
 
     def program(store: Any = None) -> Study:

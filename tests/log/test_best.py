@@ -128,7 +128,7 @@ def test_recommend_looks_through_noise_among_the_runs_that_compare() -> None:
 
 @pytest.mark.parametrize("goal", [Maximize("acc"), Minimize("loss"), Maximize("acc", of="best")])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_is_the_first_of_all_after_whatever_happens(goal: Goal, seed: int) -> None:
+def test_the_best_is_the_first_of_all_after_any_events(goal: Goal, seed: int) -> None:
     rng = np.random.default_rng(seed)
     study = Study(
         Problem(Space({"x": Float(0.0, 1.0)}), goal, 4), RandomSearch(trials=40), seed=0, budget=Budget(trials=40),

@@ -218,7 +218,7 @@ def log() -> list[Event]:
     return list(search(small_study(RandomSearch(), problem=PROBLEM, trials=2)).events())
 
 
-def test_what_a_policy_raises_moves_nothing_and_is_told_with_its_position(log: list[Event]) -> None:
+def test_what_a_policy_raises_moves_nothing_and_is_reported_with_its_position(log: list[Event]) -> None:
     fold = Fold(PROBLEM, Trips(), "the study 's'")
     second = next(n for n, e in enumerate(log) if isinstance(e, Reported) and e.epoch == 2)
     with pytest.raises(StoreError, match=rf"event {second} of the study 's': Trips cannot fold it"):
@@ -228,7 +228,7 @@ def test_what_a_policy_raises_moves_nothing_and_is_told_with_its_position(log: l
         fold.take(log[second])
 
 
-def test_a_damaged_log_is_told_as_that_and_not_as_the_policys_mistake(log: list[Event]) -> None:
+def test_a_damaged_log_is_reported_as_damage_and_not_as_an_error_of_the_policy(log: list[Event]) -> None:
     class Strict(Whims):
         def fold(self, state: int, event: Any) -> int:
             if isinstance(event, Reported) and event.trial > 0:

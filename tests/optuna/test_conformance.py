@@ -65,7 +65,7 @@ def test_a_bad_trial_is_pruned_and_a_good_one_is_not(pruner):
     assert told(study, 0.5, 0.66, 0.75, 0.8) == [False] * 4
 
 
-def test_a_trial_of_nan_alone_is_pruned_and_others_that_are_nan_prune_nobody(pruner):
+def test_a_trial_of_nan_is_pruned_and_other_trials_of_nan_prune_none(pruner):
     study = optuna.create_study(direction="maximize", pruner=pruner)
     ended(study, math.nan, optuna.trial.TrialState.PRUNED)
     assert told(study, 0.1, 0.2) == [False] * 2

@@ -112,7 +112,7 @@ def test_a_run_that_diverged_is_pruned():
     assert "no finite value" in reason
 
 
-def test_a_curve_that_falls_is_told_once_in_the_words_of_an_optuna_program():
+def test_a_curve_that_falls_is_reported_once_in_the_words_of_an_optuna_program():
     study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.65))
     trial = study.ask()
     for epoch, value in enumerate((0.3, 0.6, 0.2, 0.1)):

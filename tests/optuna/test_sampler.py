@@ -71,7 +71,7 @@ def test_with_the_pruner_it_is_a_search_of_one_line_each():
     assert any(t.state is State.PRUNED for t in study.trials)
 
 
-def test_what_not_all_trials_have_is_drawn_beside_what_they_share():
+def test_parameters_that_some_trials_lack_are_drawn_independently_of_the_shared_ones():
     def objective(trial):
         x = trial.suggest_float("x", -3, 3)
         if trial.suggest_categorical("kind", ["a", "b"]) == "a":

@@ -46,7 +46,7 @@ def searched(store=None, policy=None, goal=None, epochs=9, trials=8, **options):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("journal", marks=pytest.mark.slow)])
-def test_a_search_is_told_whole_in_any_storage(kind, tmp_path):
+def test_a_search_is_copied_whole_to_any_storage(kind, tmp_path):
     study = searched(f"{tmp_path}/search.db", policy=Halting(RandomSearch()), epochs=20, trials=12)
     there = f"sqlite:///{tmp_path}/optuna.db"
     if kind == "journal":
@@ -91,7 +91,7 @@ def test_paused_runs_are_pruned_open_ones_run_and_failed_ones_failed():
     assert {to_study(study).trials[id].user_attrs["haltune:status"] for id in paused} == {"paused"}
 
 
-def test_a_copy_is_written_anew_and_nothing_of_others_is_overwritten(tmp_path):
+def test_a_copy_is_written_again_and_nothing_of_others_is_overwritten(tmp_path):
     where = f"sqlite:///{tmp_path}/optuna.db"
     to_study(searched(f"{tmp_path}/search.db", trials=2), where)
     more = load_study(f"{tmp_path}/search.db", budget="4 trials")
@@ -202,7 +202,7 @@ def test_a_search_learns_from_it():
     assert np.median([t.config["lr"] for t in study.trials[3:]]) < 1e-3  # the best lies at the lower end
 
 
-def test_what_runs_waits_or_failed_is_told_as_such():
+def test_what_runs_waits_or_failed_is_shown_as_such():
     there = optuna.create_study()
     there.add_trial(optuna.create_trial(value=1.0, params={"x": 1.0}, distributions={"x": UNIT}))
     running = there.ask({"x": UNIT})

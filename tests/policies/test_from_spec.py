@@ -80,7 +80,7 @@ EARLIER = [  # policies as version 0.1 recorded them, and what they are now
 
 
 @pytest.mark.parametrize(("spec", "now"), EARLIER)
-def test_a_policy_of_an_earlier_log_opens_under_its_name_of_today_and_goes_on(spec, now):
+def test_a_policy_of_an_earlier_log_opens_under_its_name_of_today_and_continues(spec, now):
     assert policy_from(spec).spec == now.spec
     inside = {**Halting(RandomSearch(trials=3)).spec, "inner": spec}
     assert policy_from(inside).policy.spec == now.spec

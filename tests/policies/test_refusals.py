@@ -64,7 +64,7 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: BOBOS(kappa=0.5), "kappa"),
     (lambda: BOBOS(audit=1.1), "from 0 to 1"),
     (lambda: OptimalStopping(resolve_at=(4,)), "must be above first"),
-    (lambda: OptimalStopping("faithful", beside=True), "one curve alone"),
+    (lambda: OptimalStopping("faithful", reference_curves=True), "one curve alone"),
     (lambda: TruVaR(threshold=1.0, implicit=0.5), "Give one of them"),
     (lambda: TruVaR(kernel=Kernel("se", 1.0, np.ones(2))), "noise"),
     (lambda: TruVaR(representers=10**6), "at most 20,000"),

@@ -39,7 +39,7 @@ def full(lab: Lab) -> list[int]:
 
 @pytest.mark.parametrize(("trials", "workers"), [(2, 3), (20, 4)])
 @pytest.mark.parametrize("form", list(PAUSING))
-def test_the_best_of_those_that_began_is_trained_in_full_and_a_larger_number_goes_on(
+def test_the_best_of_those_that_started_is_trained_in_full_and_a_larger_number_continues(
     form: str, trials: int, workers: int
 ) -> None:
     lab = Lab(PAUSING[form], rising, epochs=27, workers=workers, budget=Budget(trials=trials)).run()
@@ -62,7 +62,7 @@ def test_the_best_of_those_that_began_is_trained_in_full_and_a_larger_number_goe
     assert differences(lab) == []
 
 
-def test_a_bracket_that_closed_early_runs_again_when_more_may_begin() -> None:
+def test_a_bracket_that_closed_early_runs_again_when_more_may_start() -> None:
     make = lambda: SuccessiveHalving(9, rounds=1)  # noqa: E731
     lab = Lab(make, rising, epochs=9, budget=Budget(trials=4)).run()
     lab.budget = Budget(trials=100)

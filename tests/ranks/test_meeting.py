@@ -127,7 +127,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 OLD = 1e9
 
 
-def test_a_rank_joins_what_a_living_rank_0_wrote_before_it_began(scene: Scene) -> None:
+def test_a_rank_joins_what_a_living_rank_0_wrote_before_it_started(scene: Scene) -> None:
     folder = scene.left_by(new_holder(), at=OLD)
     assert scene.entered() == folder
     assert [path.name.rpartition("-")[0] for path in folder.glob("here-*")] == ["here-1"]

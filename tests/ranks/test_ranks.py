@@ -160,7 +160,7 @@ def test_what_rank_0_cannot_do_is_raised_by_its_name(scenes: Scenes) -> None:
     assert seen["errors_while_deciding"] == [["ZeroDivisionError", "in judge"], ["OverflowError", "in propose"]]
 
 
-def test_a_configuration_of_the_users_is_enqueued_once_and_begun_first_on_all_ranks(scenes: Scenes) -> None:
+def test_a_configuration_of_the_users_is_enqueued_once_and_started_first_on_all_ranks(scenes: Scenes) -> None:
     first, (kind, _), *trained = scenes[1]["the_users_own_first"]
     assert (first, kind, len(trained)) == ([True, False, 1], "InvalidInput", 3)
     assert trained == [[True, 0], [False, 0], [False, 0]]

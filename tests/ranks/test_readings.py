@@ -31,7 +31,7 @@ def test_rank_1_answers_every_question_as_rank_0_does(read: tuple[Said, Said], p
     assert first[policy] == second[policy]
 
 
-def test_a_budget_that_is_spent_while_a_trial_is_paused_is_told_on_rank_1(read: tuple[Said, Said]) -> None:
+def test_a_budget_that_is_spent_while_a_trial_is_paused_is_reported_on_rank_1(read: tuple[Said, Said]) -> None:
     states = read[1]["whims"]
     paused = states["trial 1, attempt 1 is paused"]
     assert "over=False" in paused["outcome"]  # Whims would go on with it

@@ -105,7 +105,7 @@ def test_mode_says_what_is_better_and_the_seed_repeats_a_search():
 
 
 @pytest.mark.parametrize("hole", [math.nan, "a text"])
-def test_values_that_are_none_and_metrics_that_are_missing_stop_nobody_else(hole):
+def test_values_that_are_none_and_metrics_that_are_missing_stop_no_other_trial(hole):
     def curve(config, epoch):
         return hole if epoch % 3 == 1 and config["lr"] < 0.05 else accuracy(config, epoch)
 
@@ -117,7 +117,7 @@ def test_values_that_are_none_and_metrics_that_are_missing_stop_nobody_else(hole
     s.on_trial_complete("unknown", {"acc": 0.3, "training_iteration": 1})
 
 
-def test_an_error_is_a_failure_and_others_go_on():
+def test_an_error_is_a_failure_and_others_continue():
     s, scheduler = search(), HaltuneScheduler(9, metric="acc", mode="max")
     trial = SimpleNamespace(trial_id="a")
     for one in ("a", "b"):
@@ -150,7 +150,7 @@ def test_tunes_own_wrappers_limit_it_and_repeat_its_trials():
     assert (list(record.epochs), list(record.values), record.status) == ([9], [pytest.approx(0.3)], "completed")
 
 
-def test_a_search_that_is_saved_and_restored_goes_on_as_if_nothing_had_been(tmp_path):
+def test_a_search_that_is_saved_and_restored_continues_exactly(tmp_path):
     whole, broken = search(), search()
     for s in (whole, broken):
         driven(s, HaltuneScheduler(), trials=5)
@@ -194,7 +194,7 @@ def test_the_tuner_says_space_metric_and_number_of_samples():
     assert not given.set_search_properties("acc", "max", config)  # Tune says then that there are two spaces
 
 
-def test_epochs_are_counted_by_what_the_user_says_and_those_beyond_are_told_of():
+def test_epochs_are_counted_by_the_users_attribute_and_later_ones_are_reported():
     s = HaltuneSearch(SPACE, "acc", "max", max_epochs=2, time_attr="epoch", policy=RandomSearch())
     s.suggest("a")
     for epoch in (1, 2):

@@ -22,7 +22,7 @@ def beside(goal=None, runs=24):
     return history
 
 
-def test_a_band_holds_eight_in_ten_of_what_runs_that_stood_alike_came_to():
+def test_a_band_holds_80_percent_of_the_final_values_of_similar_trials():
     history = tell_trial(beside(), [0.3, 0.4, 0.45], None)
     (found,) = forecasts(digest(history))
     assert found.trial == 24
@@ -37,7 +37,7 @@ def test_a_metric_that_falls_is_forecast_upside_down():
     assert (found.low[-1], found.middle[-1], found.high[-1]) == pytest.approx((0.14, 0.3, 0.46), abs=0.07)
 
 
-def test_only_the_best_eight_that_may_go_on_have_a_band():
+def test_only_the_best_eight_that_may_continue_have_a_band():
     history = beside(runs=4)
     for n in range(12):
         tell_trial(history, [0.3, 0.3 + n / 100], None if n % 2 else Status.PAUSED)
@@ -46,11 +46,11 @@ def test_only_the_best_eight_that_may_go_on_have_a_band():
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [0.5, float("nan")], [0.5] * EPOCHS])
-def test_nothing_is_forecast_where_nothing_tells_or_nothing_comes(values):
+def test_nothing_is_forecast_without_reference_curves_or_further_epochs(values):
     assert forecasts(digest(tell_trial(told(), values, None))) == []
 
 
-def test_the_curves_show_the_bands_and_the_middle_tells_both_ends():
+def test_the_curves_show_the_bands_and_the_middle_states_both_ends():
     history = tell_trial(beside(), [0.3, 0.4, 0.45], None)
     (found,) = forecasts(digest(history))
     band, middle = (t for t in learning_curves(history).data if t.name == "forecast")
@@ -68,7 +68,7 @@ def test_without_bounds_nothing_is_forecast_before_a_run_has_shown_how_far_curve
     assert [f.trial for f in forecasts(digest(history))] == [0, 1]
 
 
-def test_a_band_begins_at_the_last_value_of_a_curve_that_is_far_worse_than_all_others():
+def test_a_band_starts_at_the_last_value_of_a_curve_that_is_far_worse_than_all_others():
     history = told(Problem(Space({"lr": Float(0, 1)}), Minimize("loss"), EPOCHS))
     for end in np.linspace(0.2, 0.6, 6):
         tell_trial(history, [0.9, 0.8, *np.linspace(0.7, end, EPOCHS - 2)])

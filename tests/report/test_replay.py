@@ -104,7 +104,7 @@ def test_a_pause_where_the_log_has_none_ends_the_run() -> None:
     assert rule.saved == 4
 
 
-def test_a_pause_of_the_log_goes_on_as_there() -> None:
+def test_a_pause_of_the_log_continues_as_there() -> None:
     study = written(CURVES, told := {(1, 2): PAUSE, (3, 3): PAUSE})
     assert [t.attempt for t in study.trials] == [1, 2, 1, 2]
     for rule in replay(study, Scripted(told), Scripted()):
@@ -121,7 +121,7 @@ def test_epochs_that_were_trained_twice_count_twice() -> None:
 # -- what is given, and what is printed ---------------------------------------------------
 
 
-def test_the_table_says_what_each_rule_comes_to_and_what_is_unknown() -> None:
+def test_the_table_states_the_result_of_each_rule_and_what_is_unknown() -> None:
     text = str(replay(written(CURVES, {(1, 2): STOP}), {"early": At(1), "patient": Scripted()}))
     head, _, titles, log, early, patient, *notes = text.splitlines()
     assert head == "4 trials and 14 epochs recorded, 3 trials in full"
@@ -133,7 +133,7 @@ def test_the_table_says_what_each_rule_comes_to_and_what_is_unknown() -> None:
     assert [note.partition(":")[0] for note in notes] == ["", "saved", "wrong stops", "regret", "early", "patient"]
 
 
-def test_it_is_told_in_json() -> None:
+def test_it_is_printed_as_json() -> None:
     found = replay(written(CURVES, {(1, 2): STOP}), At(2))
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert told["metric"] == "acc"
@@ -205,7 +205,7 @@ def test_what_is_saved_and_trained_is_what_was_recorded(
 
 
 @given(TABLES.filter(never_twice), TOLD)
-def test_curves_that_are_whole_tell_what_a_plain_simulation_tells(curves: list[list[float]], told: Told) -> None:
+def test_complete_curves_give_the_result_of_a_plain_simulation(curves: list[list[float]], told: Told) -> None:
     """One run after the other: the incumbent is the best last value of those before, as the rule left them."""
     rule, left, epochs = only(written(curves), Scripted(told)), [], len(curves[0])
     for trial, curve in enumerate(curves):

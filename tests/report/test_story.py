@@ -8,7 +8,7 @@ from curves import accuracy
 from worlds import POLICIES, problem, small_study
 
 from haltune import Float, Maximize, Minimize, Problem, Space
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Ended, Reported, Started, Status
 from haltune.log.history import History
 from haltune.report.figures.results import shares, timeline_spec
@@ -19,7 +19,7 @@ PROBLEM = Problem(Space({"lr": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)
 
 def begun(trial, at, deciding=0.0, worker="w"):
     return Started(
-        at=at, trial=trial, config={"lr": 0.5}, until=None, resource=None, tags={}, reason="", evidence={}, seen=0,
+        at=at, trial=trial, config={"lr": 0.5}, pause_at=None, resource=None, tags={}, reason="", evidence={}, seen=0,
         deciding=deciding, worker=worker,
     )  # fmt: skip
 
@@ -27,7 +27,7 @@ def begun(trial, at, deciding=0.0, worker="w"):
 def reported(trial, at, epoch, seconds, validation=None, deciding=0.0):
     return Reported(
         at=at, trial=trial, attempt=1, epoch=epoch, value=0.5, seconds=seconds, validation=validation,
-        deciding=deciding, verdict=go_on(""), seen=0,
+        deciding=deciding, verdict=continue_(""), seen=0,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def test_while_a_search_runs_what_is_paused_is_paused():
     assert "trial 0: paused" in study.explain(0)
 
 
-def test_checkpoints_that_lie_on_the_disk_are_told_of_with_their_size_and_for_whom(tmp_path):
+def test_checkpoints_on_the_disk_are_listed_with_their_size_and_trial(tmp_path):
     study = climbed(saves=True, store=tmp_path / "s.db")
     count = len(study.checkpoints.sizes())
     assert count > 1
@@ -71,7 +71,7 @@ def test_checkpoints_that_lie_on_the_disk_are_told_of_with_their_size_and_for_wh
     assert "checkpoint" not in summary(climbed())
 
 
-def test_epochs_that_were_not_saved_and_trained_again_are_counted_beside_the_whole():
+def test_epochs_that_were_not_saved_and_trained_again_are_counted_separately():
     """Each epoch counts once: what was trained and what stopping saved make the epochs of full training."""
     study = pausing_study(at=(2,), trials=3, budget=Budget(trials=3), verbose=0)
     for trial in study:

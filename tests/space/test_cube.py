@@ -79,7 +79,7 @@ def test_a_value_equal_to_its_bound_stays_equal_when_both_are_put_on_their_grids
         assert settled["x"] == settled["top"] == space.canonical(settled)["x"]
 
 
-def test_bounds_that_cross_in_a_row_are_told_apart_from_configurations():
+def test_bounds_that_cross_in_a_row_are_distinguished_from_configurations():
     space = Space({"a": Int(0, 9), "b": Int(0, 9), "k": Int("a", "b")})
     decoded = space.decode([0.95, 0.05, 0.5])
     assert not space.contains(decoded)

@@ -134,7 +134,9 @@ def test_a_save_that_fails_leaves_the_checkpoint_before_it(world: World, error: 
 
 
 @pytest.mark.parametrize("writes", ["before", "after", "nothing"])
-def test_who_lost_its_trial_while_it_saved_is_told_so_though_its_files_are_gone(world: World, writes: str) -> None:
+def test_a_worker_that_lost_its_trial_while_it_saved_gets_an_error_although_its_files_are_gone(
+    world: World, writes: str
+) -> None:
     late = world.ask()
     late.report(0.5)
 
@@ -209,7 +211,7 @@ def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(t
         Checkpointing(kep=3)  # type: ignore[call-arg]
 
 
-def test_a_trial_whose_checkpoint_is_gone_begins_anew_and_says_so(world: World) -> None:
+def test_a_trial_whose_checkpoint_is_gone_starts_again_and_says_so(world: World) -> None:
     trial = world.ask()
     trial.report(0.4)
     trial.report(PAUSE)
@@ -238,7 +240,7 @@ trial.save(lambda path: (path.write_text("ha"), os.kill(os.getpid(), 9)))
 """
 
 
-def test_a_process_killed_while_it_saves_goes_on_from_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_saves_continues_from_the_checkpoint_before(tmp_path: Path) -> None:
     import subprocess
 
     support = str(Path(__file__).parents[1] / "support")
@@ -257,7 +259,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=many(40), deadline=None)
 @given(steps=st.lists(st.sampled_from(["report", "save", "fail", "pause", "end", "other"]), max_size=25))
-def test_whatever_happens_the_log_names_only_whole_files_and_nothing_else_is_left(
+def test_after_any_events_the_log_names_only_whole_files_and_nothing_else_is_left(
     scratch: Path, steps: list[str]
 ) -> None:
     folder = Path(scratch) / os.urandom(4).hex()

@@ -52,7 +52,7 @@ def limited(store: SqlStore, pages: int) -> None:
     store.engine.dispose()
 
 
-def test_a_full_disk_loses_nothing_recorded_and_the_search_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing_recorded_and_the_search_continues_when_there_is_room(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/full.db"
     store = open_sql(url)
     study = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3))

@@ -134,7 +134,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_an_old_study_goes_on_in_the_folder_it_had(tmp_path: Path, before: Callable[..., None], given: bool) -> None:
+def test_an_old_study_continues_in_the_folder_it_had(tmp_path: Path, before: Callable[..., None], given: bool) -> None:
     folder = tmp_path / "ck" if given else tmp_path / "s.checkpoints" / "study"
     before(tmp_path / "s.db", folder, "old")
     options = {"checkpoints": folder} if given else {}

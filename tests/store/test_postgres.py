@@ -67,7 +67,7 @@ def test_a_log_that_was_cut_under_a_worker_is_noticed_and_not_written_to(url: st
     assert len(list(open_store(url).read("study"))) == 1
 
 
-def test_a_database_dropped_and_made_anew_is_noticed_by_who_reports_to_the_old_one(
+def test_a_database_dropped_and_made_again_is_noticed_by_who_reports_to_the_old_one(
     postgres_server: Server, postgres_url: str
 ) -> None:
     study, trial = begun(postgres_url)
@@ -159,7 +159,7 @@ def test_a_port_that_never_answers_is_waited_for_no_longer_than_patience_says() 
         assert time.monotonic() - began < 20.0  # it tried 40 times as long before; a loaded machine
 
 
-def test_ctrl_c_ends_the_wait_for_a_lock_and_the_study_goes_on(postgres_url: str) -> None:
+def test_ctrl_c_ends_the_wait_for_a_lock_and_the_study_continues(postgres_url: str) -> None:
     study, trial = begun(postgres_url)
     plain = postgres_url.replace("+psycopg", "")
     with psycopg.connect(plain) as other, psycopg.connect(plain, autocommit=True) as admin:

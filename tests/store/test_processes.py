@@ -67,7 +67,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 @needs_fork
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_file_goes_on_after_a_fork_in_both_processes(tmp_path: Path) -> None:
+def test_a_file_continues_after_a_fork_in_both_processes(tmp_path: Path) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=9))
     mine = study.ask()
     assert isinstance(mine, Trial)

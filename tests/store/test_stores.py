@@ -13,7 +13,7 @@ from facts import image
 from workers import created
 
 from haltune.errors import StoreError
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Ended, Event, Expired, Finished, Reported, Rescaled, Started, Status
 from haltune.store.base import Conflict, Lease, Release, Store
 from haltune.store.memory import MemoryStore
@@ -23,13 +23,13 @@ from haltune.store.sql import SqlStore
 
 def report(trial: int, epoch: float = 1.0) -> Reported:
     return Reported(
-        at=1.0, trial=trial, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=go_on("on"), seen=1, metrics={}
+        at=1.0, trial=trial, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=continue_("on"), seen=1, metrics={}
     )
 
 
 def start(trial: int) -> Started:
     return Started(
-        at=1.0, trial=trial, config={"x": 0.5}, until=None, resource=None, tags={}, reason="", evidence={}, seen=1,
+        at=1.0, trial=trial, config={"x": 0.5}, pause_at=None, resource=None, tags={}, reason="", evidence={}, seen=1,
         deciding=0.0, worker="w",
     )  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_any_text_and_any_number_come_back_as_they_were(store: Store) -> None:
     numbers = [0.1, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -1e-300]
     sent: list[Event] = [start(0)]
     for n, text in enumerate(texts):
-        verdict = replace(go_on("on"), reason=text, evidence={"text": text})
+        verdict = replace(continue_("on"), reason=text, evidence={"text": text})
         values = {f"{text}{i}": value for i, value in enumerate(numbers)}
         sent.append(replace(report(0, n + 1.0), value=numbers[n % 6], verdict=verdict, metrics=values))
     sent.append(Ended(at=2.0, trial=0, attempt=1, status=Status.FAILED, error=texts[2], traceback=texts[5]))

@@ -27,14 +27,14 @@ def test_a_larger_budget_takes_up_a_search_that_its_policy_ended_for_want_of_bud
     assert [d for d in replay(larger.problem, Rollout(**SMALL), larger.events()) if d[1] != d[2]] == []
 
 
-def test_no_budget_takes_up_a_search_that_its_policy_ended_for_good():
+def test_no_budget_takes_up_a_search_that_its_policy_ended_permanently():
     store = MemoryStore(Clock())
     search(study(RandomSearch(trials=2), Budget(time=900), store=store))
     assert isinstance(study(RandomSearch(trials=2), Budget(time=9000), store=store).ask(), Finish)
 
 
 @pytest.mark.parametrize("policy", [RandomSearch(), EI(cost="per", initial=2)])
-def test_a_budget_of_costs_that_nobody_reports_is_warned_of_once(policy):
+def test_a_budget_of_costs_that_are_not_reported_gives_one_warning(policy):
     found = study(policy, Budget(cost=100))
     with pytest.warns(HaltuneWarning, match=r"trial 0 reported none. Report it: trial.report\(value, cost=") as caught:
         for _ in range(3):

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from worlds import problem, small_study
 
 from haltune import Float, Maximize, Problem, Space, Study, Verdict
-from haltune.log.decisions import AUDIT, go_on, stop
+from haltune.log.decisions import AUDIT, continue_, stop
 from haltune.log.events import (
     Created,
     Ended,
@@ -45,7 +45,7 @@ def numbers(p: float, incumbent: float = 0.8, go: float = 2.0, k1: float = K1, *
 
 def would_stop(epoch: float, p: float = 0.002, incumbent: float = 0.8, **more: Any) -> Verdict:
     """The verdict of a would-be stop."""
-    return go_on("audit: would stop here", **numbers(p, incumbent, **more), audit=epoch)
+    return continue_("audit: would stop here", **numbers(p, incumbent, **more), audit=epoch)
 
 
 class Log:
@@ -70,14 +70,14 @@ class Log:
         id = len(self.history)
         self.add(
             Started(
-                at=self.at, trial=id, config={"lr": 0.5}, until=10.0, resource=None, tags={}, reason="",
+                at=self.at, trial=id, config={"lr": 0.5}, pause_at=10.0, resource=None, tags={}, reason="",
                 evidence={AUDIT: 0.2} if drawn else {}, seen=len(self.events), deciding=0.0, worker="w",
             )
         )  # fmt: skip
         return id
 
     def report(self, id: int, epoch: float, value: float, verdict: Verdict | None = None) -> None:
-        stored = verdict_from_json(verdict_to_json(verdict or go_on("on it goes")))
+        stored = verdict_from_json(verdict_to_json(verdict or continue_("on it goes")))
         self.add(
             Reported(
                 at=self.at, trial=id, attempt=self.attempt(id), epoch=epoch, value=value, seconds=1.0,
@@ -91,7 +91,7 @@ class Log:
     def resume(self, id: int, anew: bool = False) -> None:
         self.add(
             Resumed(
-                at=self.at, trial=id, attempt=self.attempt(id) + 1, until=10.0, resource=None, tags={}, reason="",
+                at=self.at, trial=id, attempt=self.attempt(id) + 1, pause_at=10.0, resource=None, tags={}, reason="",
                 evidence={}, seen=len(self.events), deciding=0.0, worker="w", by_policy=False, anew=anew,
             )
         )  # fmt: skip
@@ -124,8 +124,8 @@ def test_a_log_whose_counts_are_known() -> None:
     log.run(to(0.8), {}, drawn=False)
     log.run(to(0.7), {4: would_stop(4)})  # right: 6 epochs
     log.run(to(0.9), {3: would_stop(3)})  # wrong: 7
-    log.run(to(0.95), {5: go_on("", **numbers(0.5, 0.9))})  # a winner that would not have been stopped
-    log.run(to(0.6), {5: go_on("", **numbers(0.5, 0.95))})  # a loser that would not
+    log.run(to(0.95), {5: continue_("", **numbers(0.5, 0.9))})  # a winner that would not have been stopped
+    log.run(to(0.6), {5: continue_("", **numbers(0.5, 0.95))})  # a loser that would not
     log.run([0.1] * 4, {2: would_stop(2)}, status=Status.FAILED)  # unknown: 2
     log.run([0.1] * 5, {2: would_stop(2)}, status=Status.PAUSED)  # unknown: 3
     log.run([0.1] * 6, {2: would_stop(2)}, status=None)  # runs: 4
@@ -201,7 +201,7 @@ def searched(policy: Any, **options: Any) -> Study:
     [Halting(RandomSearch(), SOLVER, audit=0.5), BOBOS(initial=3, stopping=SOLVER, audit=0.5)],
     ids=["halting", "bobos"],
 )
-def test_a_search_is_counted_as_its_curves_tell(policy: Any, tmp_path: Any) -> None:
+def test_a_search_is_counted_as_its_curves_show(policy: Any, tmp_path: Any) -> None:
     study = searched(policy, store=str(tmp_path / "audited.db"))
     told, drawn = study.audit(), set[int]()
     stops, best = dict[int, tuple[float, float]](), -math.inf

@@ -47,7 +47,7 @@ def test_the_best_runs_last_state_is_kept_by_default_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("at", [(), (1, 2)])
-def test_where_the_best_epoch_counts_its_state_is_kept_whatever_came_after(at: tuple[float, ...]) -> None:
+def test_if_the_best_epoch_counts_its_state_is_kept(at: tuple[float, ...]) -> None:
     study = scripted_study("best", at)
     written = train(study, ENDS)
     assert study.best is not None
@@ -73,7 +73,7 @@ def test_another_process_knows_the_best_model(tmp_path: Path) -> None:
     assert [e.epoch for e in again.events() if isinstance(e, Kept)] == [1, 2, 2]
 
 
-def test_a_model_that_cannot_be_kept_is_told_once_and_costs_no_training() -> None:
+def test_a_model_that_cannot_be_kept_is_reported_once_and_costs_no_training() -> None:
     study = scripted_study("last")
 
     def refuse(path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_policy_that_raises_ends_its_claim(store: Store, monkeypatch: pytest.M
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
-def test_a_search_with_claims_that_dies_at_any_append_comes_to_its_end() -> None:
+def test_a_search_with_claims_that_dies_at_any_append_reaches_its_end() -> None:
     for life in range(1, 9):
         for after in (True, False):
             clock, laps = Clock(), iter(range(10**6))

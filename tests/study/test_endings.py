@@ -31,7 +31,7 @@ def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_s
     assert "none has succeeded yet. The training code may have a bug" in caught.value.__notes__[0]
 
 
-def test_after_a_success_the_search_goes_on_until_too_many_fail_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_success_the_search_continues_until_too_many_fail_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
     world = World(trials=20, max_failures=3)
     world.succeed()
     with caplog.at_level(logging.WARNING, "haltune"):

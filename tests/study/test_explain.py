@@ -71,12 +71,12 @@ def by_hand(study: Study, id: int, within_bracket: bool) -> tuple[int, int, int,
             if "of" not in e.tags:
                 first[e.tags["bracket"]] = e.resource
         if isinstance(e, Started | Resumed):
-            furthest[e.trial] = max(furthest.get(e.trial, 0.0), e.until or math.inf)
+            furthest[e.trial] = max(furthest.get(e.trial, 0.0), e.pause_at or math.inf)
         if isinstance(e, Reported):
             values[e.trial][e.epoch] = e.value
             ends[e.trial] = e.epoch, e.verdict
             if e.verdict.action is Action.CONTINUE:
-                furthest[e.trial] = max(furthest[e.trial], e.verdict.until or 0.0)
+                furthest[e.trial] = max(furthest[e.trial], e.verdict.pause_at or 0.0)
     epoch, verdict = ends[id]
     if study.trials[id].status not in (Status.STOPPED, Status.PAUSED) or FULL in verdict.evidence:
         return None

@@ -57,7 +57,7 @@ def searched(study: Study, handler: Callable[[], object], calls: int) -> dict[tu
 
 
 @pytest.mark.parametrize(("asked", "store"), [(asked, "search.db") for asked in ASKED] + [("ask", None)])
-def test_nothing_is_lost_or_doubled_and_the_search_goes_on(asked: str, store: str | None, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_and_the_search_continues(asked: str, store: str | None, tmp_path: Path) -> None:
     problem = Problem(Space({"lr": Float(1e-4, 1.0, log=True)}), Maximize("acc", (0, 1)), 5)
     kept = None if store is None else tmp_path / store
     study = Study(problem, RandomSearch(), kept, seed=0, budget=Budget(trials=10**6), verbose=0)
@@ -81,7 +81,7 @@ def test_nothing_is_lost_or_doubled_and_the_search_goes_on(asked: str, store: st
     assert all("Set a flag in the handler" in text for text in refused)
 
 
-def test_while_a_policy_thinks_a_handler_may_look_but_is_told_to_set_a_flag_where_it_would_step() -> None:
+def test_while_a_policy_thinks_a_handler_may_look_but_is_asked_to_set_a_flag_where_it_would_step() -> None:
     class Slow(Whims):
         def judge(self, *arguments: Any) -> Any:
             signal.raise_signal(signal.SIGUSR1)

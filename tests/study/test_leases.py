@@ -47,7 +47,7 @@ def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
     assert not world.another()._session.replica.expire(2)
 
 
-def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_told_to_stop(world: World) -> None:
+def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_answered_with_stop(world: World) -> None:
     lost = world.ask()
     lost.report(0.1)
     world.clock.now += 601
@@ -101,7 +101,7 @@ def test_a_trial_lost_too_often_has_failed() -> None:
     assert [e.status for e in world.events(Expired)] == [Status.INTERRUPTED] * 2 + [Status.FAILED]
 
 
-def test_a_training_that_starts_over_is_told_to_count_on_from_its_checkpoint(world: World) -> None:
+def test_a_training_that_starts_over_is_asked_to_count_on_from_its_checkpoint(world: World) -> None:
     lost = world.ask()
     lost.report(0.1)
     lost.report(0.2)

@@ -29,7 +29,7 @@ def small(config: Any) -> bool:
     return bool(config["x"] < 0.9)
 
 
-def test_a_search_goes_on_without_its_space_said_again(tmp_path: Path) -> None:
+def test_a_search_continues_without_its_space_said_again(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     whole = Study(X, "acc", max_epochs=4, seed=3, budget="6 trials").optimize(value)
     Study(X, "acc", path, max_epochs=4, seed=3, budget="3 trials").optimize(value)

@@ -74,7 +74,7 @@ sys.stdin.read()
     assert not opened(tmp_path / "a.db", "val_acc").trials  # it is gone
 
 
-def test_who_has_the_old_one_open_is_told_so(store: Any) -> None:
+def test_a_program_that_has_the_old_one_open_gets_an_error(store: Any) -> None:
     old = opened(store)
     opened(store, "val_acc")
     with pytest.raises(StudyMismatch, match=r"Another program created .*'study' .* Open it again"):

@@ -117,7 +117,7 @@ def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path,
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_report_of_epoch_and_value_is_told_that_they_are_swapped(first: int) -> None:
+def test_a_report_with_epoch_and_value_exchanged_is_an_error(first: int) -> None:
     trial = begun(study())
     with pytest.raises(InvalidInput, match=r"The value comes first: write trial.report\(0.9, 1\)"):
         trial.report(first, 0.9)
@@ -165,7 +165,7 @@ def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wron
     ("came_to", "answer"),
     [(None, "Return the value"), ({"f1": 0.5}, "The report has no .acc."), ([0.4, 0.8], "or the mean")],
 )
-def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: str) -> None:
+def test_a_function_that_reports_nothing_gets_advice(came_to: Any, answer: str) -> None:
     one = Study(X, "acc", budget="5 trials")
     with pytest.raises(InvalidInput, match=answer):
         one.optimize(lambda trial: came_to)
@@ -182,7 +182,7 @@ def test_a_function_that_says_nothing_is_told_what_to_say(came_to: Any, answer: 
         (MultiFidelity(initial=12), "From now on the search stops trials instead of pausing them"),
     ],
 )
-def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_does(
+def test_what_a_pause_that_saved_nothing_costs_is_reported_once_by_what_the_policy_does(
     policy: Any, words: str, caplog: Any
 ) -> None:
     one = study(12, policy, verbose=1)
@@ -205,7 +205,7 @@ def test_what_a_pause_that_saved_nothing_costs_is_told_once_by_what_the_policy_d
         (True, "End the loop if trial.report(value).stops, not if trial.report(value), which is always true"),
     ],
 )
-def test_a_loop_that_does_not_heed_its_verdicts_or_always_leaves_is_told_once(
+def test_a_loop_that_does_not_heed_its_verdicts_or_always_leaves_is_reported_once(
     leaves: bool, words: str, caplog: Any
 ) -> None:
     one = Study(X, "acc", max_epochs=9, seed=0, budget="4 trials", policy=BOBOS() if leaves else MultiFidelity())
@@ -224,7 +224,7 @@ def test_a_loop_that_does_not_heed_its_verdicts_or_always_leaves_is_told_once(
         (RandomSearch(trials=2), None, ""),
     ],
 )
-def test_a_search_that_no_budget_ends_says_so_as_it_begins(policy: Any, budget: Any, words: str, caplog: Any) -> None:
+def test_a_search_that_no_budget_ends_says_so_as_it_starts(policy: Any, budget: Any, words: str, caplog: Any) -> None:
     begun(one := study(policy=policy, budget=budget, verbose=1))
     begun(one)
     told = said(caplog, "No budget is set")
@@ -234,7 +234,7 @@ def test_a_search_that_no_budget_ends_says_so_as_it_begins(policy: Any, budget: 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize(("path", "told"), [("/nowhere/state.pt", 1), ("s3://mine/state.pt", 0), (__file__, 0)])
-def test_a_checkpoint_that_is_nowhere_is_told_once(path: str, told: int, caplog: Any) -> None:
+def test_a_checkpoint_that_is_nowhere_is_reported_once(path: str, told: int, caplog: Any) -> None:
     trial = begun(study(verbose=1))
     trial.report(0.5)
     trial.checkpointed(path)

@@ -65,7 +65,7 @@ def sends(*numbers: int, trial: int = 1, epoch: int = 3) -> At:
 
 
 @BOTH
-def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(
+def test_the_epoch_is_finished_and_saved_and_the_search_continues_exactly_there(
     number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[int] = []

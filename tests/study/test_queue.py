@@ -30,7 +30,7 @@ def starts(study: Study) -> list[Started]:
     return [e for e in study.events() if isinstance(e, Started)]
 
 
-def test_what_is_enqueued_is_begun_next_in_its_order_and_says_so():
+def test_what_is_enqueued_is_started_next_in_its_order_and_says_so():
     study = small_study(ASKED, trials=5)
     train(study.ask())
     assert study.enqueue(OTHER)
@@ -44,13 +44,13 @@ def test_what_is_enqueued_is_begun_next_in_its_order_and_says_so():
     assert study.trials[1].proposed == reasons[1]
 
 
-def test_a_problem_begins_with_its_own_configurations():
+def test_a_problem_starts_with_its_own_configurations():
     study = search(small_study(ASKED, problem=replace(problem(), start=[MINE, OTHER])))
     assert begun(study)[:2] == [MINE, OTHER]
     assert len(study.trials) == 5
 
 
-def test_what_was_begun_or_waits_is_not_enqueued_again_unless_told_so():
+def test_a_configuration_that_started_or_waits_is_not_enqueued_again_unless_asked():
     study = small_study(ASKED, trials=4)
     assert [study.enqueue(MINE), study.enqueue(dict(reversed(MINE.items())))] == [True, False]
     train(study.ask())
@@ -71,7 +71,7 @@ def test_a_program_that_is_run_again_finds_what_it_enqueued(tmp_path: Path):
     assert [e.config for e in again.events() if isinstance(e, Enqueued)] == [MINE, OTHER]
 
 
-def test_two_workers_begin_it_once_and_enqueue_it_once():
+def test_two_workers_start_it_once_and_enqueue_it_once():
     store = MemoryStore()
     one, two = (small_study(ASKED, store) for _ in range(2))
     assert [one.enqueue(MINE), two.enqueue(MINE), two.enqueue(OTHER)] == [True, False, True]
@@ -113,7 +113,7 @@ def test_one_who_lacks_the_constraints_may_enqueue_and_who_trains_holds_it_to_th
     assert [d for d in replay(study.problem, ASKED, study.events()) if d[1] != d[2]] == []
 
 
-def test_a_study_is_told_from_one_that_begins_otherwise_and_older_ones_open():
+def test_a_study_is_distinguished_from_one_that_starts_otherwise_and_older_ones_open():
     store = MemoryStore()
     small_study(ASKED, store).ask().report(0.5)  # a study without a report would make way
     assert "start" not in problem().to_json()

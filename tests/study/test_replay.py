@@ -60,7 +60,15 @@ def test_a_decision_that_was_tampered_with_is_pointed_at() -> None:
 def told(history: History) -> list[Any]:
     """All that a log says of its runs, in texts: NaN equals NaN."""
     return [
-        (t.status, t.attempt, t.epochs.tolist(), repr(t.values.tolist()), repr(t.scores.tolist()), t.verdict, t.until)
+        (
+            t.status,
+            t.attempt,
+            t.epochs.tolist(),
+            repr(t.values.tolist()),
+            repr(t.scores.tolist()),
+            t.verdict,
+            t.pause_at,
+        )
         for t in history.trials
     ]
 
@@ -93,7 +101,7 @@ HALTING: dict[str, tuple[Any, Any]] = {  # the same configurations in the same o
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounds", "learnt"])
 @pytest.mark.parametrize("name", list(HALTING))
-def test_a_study_trained_in_full_tells_what_a_study_under_the_rule_would_have_done(name: str, bounded: bool) -> None:
+def test_a_study_trained_in_full_shows_what_a_study_under_the_rule_would_have_done(name: str, bounded: bool) -> None:
     make, halt = HALTING[name]
     full = search_in_full(small_study(make(), trials=8, problem=problem(bounded=bounded)))
     lived = search(small_study(halt(make()), trials=8, problem=problem(bounded=bounded)))

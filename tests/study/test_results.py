@@ -80,7 +80,7 @@ class Prefix(MemoryStore):
     steps=st.lists(st.booleans(), min_size=12, max_size=40),
     ahead=st.integers(0, 12),
 )
-def test_all_that_a_study_tells_is_what_one_opened_at_its_position_tells(
+def test_all_answers_of_a_study_are_those_of_one_opened_at_its_position(
     name: str, steps: list[bool], ahead: int
 ) -> None:
     store, budget = MemoryStore(lambda: 1e6), Budget(trials=99)

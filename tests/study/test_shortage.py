@@ -35,7 +35,7 @@ def asked(study: Study) -> Trial:
 
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda error: type(error).__name__)
-def test_the_first_trial_may_run_out_and_the_search_goes_on(error: Exception) -> None:
+def test_the_first_trial_may_run_out_and_the_search_continues(error: Exception) -> None:
     study = new_study()
     with asked(study):
         raise error

@@ -49,7 +49,7 @@ def test_a_process_never_expires_what_it_trains_itself(world: World) -> None:
 
 
 @pytest.mark.parametrize("seconds", [HOUR, 1e9, -HOUR])
-def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(world: World, seconds: float) -> None:
+def test_workers_that_sleep_together_lose_no_trial_and_notice_later_which_is_lost(world: World, seconds: float) -> None:
     lost, other = world.ask(), world.another()
     assert world.ask(other).id == 1
     world.clock.now += 100
@@ -65,7 +65,7 @@ def test_workers_that_sleep_together_lose_nobody_and_notice_later_who_is_lost(wo
 # -- nothing is charged ---------------------------------------------------------------------------------
 
 
-def test_workers_that_begin_on_a_clock_that_was_set_back_are_not_charged_for_it() -> None:
+def test_workers_that_start_on_a_clock_that_was_set_back_are_not_charged_for_it() -> None:
     """Three workers that train two epochs a trial; the oracle counts the seconds that each was held."""
     for seed in range(40):
         draw = random.Random(seed)

@@ -31,7 +31,7 @@ def begun(study: Study) -> Trial:
 # opening and reopening
 
 
-def test_a_reopened_study_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_reopened_study_continues_where_it_was(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/search.db"
     first = search(small_study(RandomSearch(), url, trials=3))
     again = small_study(RandomSearch(), url, trials=5)
@@ -174,7 +174,7 @@ def test_best_is_the_best_last_value_of_the_runs_that_were_not_cut() -> None:
     assert (best.trial, best.value, best.epoch) == (1, 0.7, 6.0)
 
 
-def test_a_receipt_tells_each_decision_and_what_it_saved() -> None:
+def test_an_explanation_states_each_decision_and_the_saved_epochs() -> None:
     study = search(small_study(BOBOS(initial=2), problem=problem(epochs=30), trials=6))
     stopped = next(t for t in study.trials if t.status is Status.STOPPED)
     text = study.explain(stopped.id)

@@ -88,7 +88,7 @@ def test_a_function_that_returns_a_value_is_a_training_of_one_epoch() -> None:
     assert study.best == best
 
 
-def test_a_value_that_is_returned_stands_for_the_whole_training_and_beside_reports_for_nothing() -> None:
+def test_a_returned_value_counts_for_the_whole_training_and_not_at_all_with_reports() -> None:
     def train(trial: Trial) -> str:
         for epoch in trial.epochs():
             trial.report(0.1 * epoch)
@@ -100,7 +100,7 @@ def test_a_value_that_is_returned_stands_for_the_whole_training_and_beside_repor
     assert [list(t.values) for t in study.trials] == [pytest.approx([0.1, 0.2, 0.3, 0.4])] * 2
 
 
-def test_a_value_is_told_for_a_trial_that_was_asked_for() -> None:
+def test_tell_takes_a_trial_of_ask() -> None:
     study = Study(X, "acc", max_epochs=3, policy=RandomSearch(trials=2))
     one = begun(study)
     assert not study.tell(one, 0.5, epoch=1).stops

@@ -39,7 +39,7 @@ def narrow() -> Study:
     return search(study_in(NARROW, MemoryStore()), height)
 
 
-def test_what_was_found_stays_to_the_bit_and_the_search_goes_on_outside(narrow: Study) -> None:
+def test_what_was_found_stays_to_the_bit_and_the_search_continues_outside(narrow: Study) -> None:
     before, best = configs(narrow), narrow.best
     wide = study_in(WIDE, narrow.store, trials=12)
     assert (wide.problem.space, configs(wide), wide.best) == (WIDE, before, best)
@@ -62,7 +62,7 @@ def test_what_was_tried_is_known_and_may_be_enqueued_again_as_it_was(narrow: Stu
     assert wide.enqueue({"lr": 1.0, "layers": 4, "kernel": "poly", "decay": -1.0})
 
 
-def test_whoever_has_it_open_goes_on_in_the_wider_space(narrow: Study) -> None:
+def test_a_program_that_has_it_open_continues_in_the_wider_space(narrow: Study) -> None:
     """Trials that run are left alone; a move that was decided in the narrower space comes too late."""
     store = narrow.store
     open_still = study_in(NARROW, store, trials=14)
@@ -88,7 +88,7 @@ def differing(study: Study, policy: Any) -> list[Any]:
 
 
 @each_class
-def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str) -> None:
+def test_a_policy_continues_outside_the_old_ranges_and_by_its_log_alone(name: str) -> None:
     """What it has in memory of the narrower space makes no difference."""
     store = MemoryStore()
     open_still = search(study_in(NARROW, store, LAWFUL[name](), 3), height)
@@ -109,7 +109,7 @@ def test_a_policy_goes_on_outside_the_old_ranges_and_by_its_log_alone(name: str)
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
 @pytest.mark.parametrize("name", ["random", "multifidelity"])
-def test_a_process_killed_at_any_append_before_or_after_the_widening_comes_to_the_same_end(name: str) -> None:
+def test_a_process_killed_at_any_append_before_or_after_the_widening_reaches_the_same_end(name: str) -> None:
     def searched(store: Any) -> Study:
         if not store.names() or not widenings(store):
             search(study_in(NARROW, store, LAWFUL[name](), 2), height)

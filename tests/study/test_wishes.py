@@ -63,7 +63,7 @@ def test_a_run_that_is_to_end_stops_at_its_next_report_with_the_reason_and_stays
     check_replay(study)
 
 
-def test_a_run_that_is_set_aside_is_saved_offered_to_nobody_and_continues_when_it_may(tmp_path):
+def test_a_trial_that_the_user_pauses_is_saved_offered_to_no_worker_and_continues_later(tmp_path):
     study = small_study(RandomSearch(), trials=2, checkpoints=tmp_path)
     with study.ask() as trial:
         trial.report(0.5, seconds=1.0)

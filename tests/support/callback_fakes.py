@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import StoreError, warn
-from haltune.log.decisions import Action, Verdict, go_on, stop
+from haltune.log.decisions import Action, Verdict, continue_, stop
 from haltune.log.problem import Maximize, Measures, Minimize
 
 
@@ -20,7 +20,7 @@ class FakeTrial:
         self.id, self.unit = id, "epoch"
         self._session = self  # a study of its own
         self.config: dict[str, Any] = {"lr": 0.1}
-        self.max_epochs = self.until = max_epochs
+        self.max_epochs = self.pause_at = max_epochs
         self._goal = (Maximize if maximize else Minimize)(metric)
         self._measures = Measures(metric)
         self.attempt = 1
@@ -56,7 +56,7 @@ class FakeTrial:
         self.reports.append(call | {"metrics": dict(report.metrics), "judge": judge})
         self.epoch = report.epoch
         unjudged = Verdict(Action.UNJUDGED, "delivered late")
-        self.verdict = self._verdicts.get(report.epoch, go_on("fine")) if judge else unjudged
+        self.verdict = self._verdicts.get(report.epoch, continue_("fine")) if judge else unjudged
         return self.verdict
 
     def report(self, *args, **kwargs):

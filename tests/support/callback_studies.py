@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from haltune import Float, Minimize, Problem, Space, Study
-from haltune.log.decisions import go_on, stop
+from haltune.log.decisions import continue_, stop
 from haltune.policies import RandomSearch
 
 
@@ -18,7 +18,7 @@ class StopsAtTwo(RandomSearch):
     def judge(self, state, history, trial, rng):
         if trial.id > 0 and trial.epoch >= 2:
             return stop("two epochs are enough")
-        return go_on("more")
+        return continue_("more")
 
 
 def study(store=None, trials=3, metric="val_loss", epochs=4):

@@ -26,18 +26,18 @@ numbers = st.integers(0, 2**31 - 1)
 attempts = st.integers(1, 2**31 - 1)
 ended = st.sampled_from([status for status in Status if status is not Status.RUNNING])
 some_epochs = st.floats(0.01, 1e6)
-until = st.none() | some_epochs
+ends = st.none() | some_epochs
 verdicts = st.builds(
-    Verdict, st.sampled_from(Action), st.text(max_size=20), plain_mappings, until | st.just(float("inf"))
+    Verdict, st.sampled_from(Action), st.text(max_size=20), plain_mappings, ends | st.just(float("inf"))
 )
 metrics = st.dictionaries(names, anything, max_size=3)
 
 _BY_TYPE = {
     ev.Created: {"problem": plain_mappings, "policy": plain_mappings, "seed": numbers},
-    ev.Started: {"trial": numbers, "config": plain_mappings, "until": until, "resource": until, "tags": plain_mappings,
+    ev.Started: {"trial": numbers, "config": plain_mappings, "pause_at": ends, "resource": ends, "tags": plain_mappings,
                  "reason": st.text(), "evidence": plain_mappings, "seen": numbers, "deciding": seconds,
                  "worker": names},
-    ev.Resumed: {"trial": numbers, "attempt": attempts, "until": until, "resource": until, "tags": plain_mappings,
+    ev.Resumed: {"trial": numbers, "attempt": attempts, "pause_at": ends, "resource": ends, "tags": plain_mappings,
                  "reason": st.text(), "evidence": plain_mappings, "seen": numbers, "deciding": seconds,
                  "worker": names, "by_policy": st.booleans()},
     ev.Reported: {"trial": numbers, "attempt": attempts, "epoch": some_epochs, "value": anything, "seconds": seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workers import created
 
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Reported
 from haltune.store.base import Store
 
@@ -12,7 +12,7 @@ from haltune.store.base import Store
 def report(epoch: float, reason: str = "") -> Reported:
     """Of trial 0, which nobody began."""
     return Reported(
-        at=epoch, trial=0, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=go_on(reason), seen=1, metrics={}
+        at=epoch, trial=0, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=continue_(reason), seen=1, metrics={}
     )
 
 

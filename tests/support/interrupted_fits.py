@@ -28,7 +28,7 @@ class InterruptedFits:
     """
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_the_epoch_is_finished_and_saved_and_the_search_goes_on_exactly_there(self, number, tmp_path):
+    def test_the_epoch_is_finished_and_saved_and_the_search_continues_exactly_there(self, number, tmp_path):
         with pytest.raises(self.raised[number]):
             self.searched(tmp_path / "search.db", self.sends(number))
         study, weights = self.searched(tmp_path / "search.db")

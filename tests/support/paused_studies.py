@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from haltune import Checkpointing, Float, Minimize, Problem, Space, Study, Verdict
-from haltune.log.decisions import Action, go_on
+from haltune.log.decisions import Action, continue_
 from haltune.log.events import Status
 from haltune.policies import RandomSearch, Resume
 
@@ -28,7 +28,7 @@ class PausesAt(RandomSearch):
         reached = trial.epoch if problem.grid is None else problem.grid.position(trial.epoch)
         if any(abs(reached - at) < 1e-9 for at in self.at):
             return Verdict(Action.PAUSE, f"a rung ends at {reached:g}")
-        return go_on("more")
+        return continue_("more")
 
 
 def pausing_study(

@@ -39,7 +39,7 @@ def search(store: str | None) -> Seen:
         with trial:
             for epoch in trial.epochs():
                 verdict = trial.report(0.1 * epoch if RANK == 0 else -1.0)
-                yield trial.id, trial.config, verdict, trial.epoch, trial.until
+                yield trial.id, trial.config, verdict, trial.epoch, trial.pause_at
         yield trial.ended, trial.checkpoint, study.best
     values = [list(map(float, t.values)) for t in study.trials]
     yield study.outcome, study.best, study.spent.epochs, values, len(list(study.events()))

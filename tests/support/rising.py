@@ -8,7 +8,7 @@ from haltune.policies import OptimalStopping, RandomSearch, Resume
 
 HORIZON = 30
 SOLVER = OptimalStopping(paths=4000)
-ALONE = OptimalStopping(paths=4000, beside=False)
+ALONE = OptimalStopping(paths=4000, reference_curves=False)
 
 
 def curve(end: float, epoch: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from haltune import Float, Maximize, Problem, Space, Verdict
-from haltune.log.decisions import go_on, stop
+from haltune.log.decisions import continue_, stop
 from haltune.log.events import Created, Ended, Reported, Started, Status
 from haltune.log.history import History
 
@@ -37,13 +37,13 @@ def tell_trial(
     id, at = len(history), history.now
     history.apply(
         Started(
-            at=at, trial=id, config={"lr": 0.5} if config is None else config, until=None, resource=None,
+            at=at, trial=id, config={"lr": 0.5} if config is None else config, pause_at=None, resource=None,
             tags=dict(tags or {}), reason=proposed, evidence={}, seen=history.position, deciding=0.0, worker="w",
         )
     )  # fmt: skip
     for n, value in enumerate(values, 1):
         last = n == len(values) and status is Status.STOPPED
-        verdict: Verdict = stop(reason, loss_of_stopping=1.25, incumbent=math.nan) if last else go_on("on it goes")
+        verdict: Verdict = stop(reason, loss_of_stopping=1.25, incumbent=math.nan) if last else continue_("on it goes")
         history.apply(
             Reported(
                 at=at + n * seconds, trial=id, attempt=1, epoch=float(n), value=value, seconds=seconds,

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.random import Generator
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study, Verdict
-from haltune.log.decisions import Action, Move, go_on
+from haltune.log.decisions import Action, Move, continue_
 from haltune.log.events import Ended, Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -57,7 +57,7 @@ class Behind(Scripted):
         best = history.incumbent(exclude=trial.id)
         if trial.epoch == self.epoch and trial.values[-1] < best:
             return Verdict(self.action, f"{trial.values[-1]:g} is behind {best:g}")
-        return go_on("not behind")
+        return continue_("not behind")
 
 
 class At(Scripted):

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.random import Generator
 
 from haltune import Finish, Float, Maximize, Problem, Space, Verdict, Wait
-from haltune.log.decisions import Action, Move, go_on
+from haltune.log.decisions import Action, Move, continue_
 from haltune.log.events import Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -56,4 +56,4 @@ class Whims(Policy[int]):
         last = trial.values[-1]
         if last in (STOP, PAUSE):
             return Verdict(Action.STOP if last == STOP else Action.PAUSE, "a whim", {"draw": float(rng.random())})
-        return go_on("no reason to stop", draw=float(rng.random()))
+        return continue_("no reason to stop", draw=float(rng.random()))

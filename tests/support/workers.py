@@ -9,7 +9,7 @@ from typing import Any
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Created, Finished, Reported
 from haltune.store.base import Conflict
 from haltune.store.open import open_sql
@@ -64,7 +64,7 @@ def report_often(url: str, trial: int, reports: int) -> list[float]:
     for n in range(reports):
         value = trial + n / 1000
         event = Reported(
-            at=3.0, trial=trial, attempt=1, epoch=n + 1.0, value=value, seconds=1.0, verdict=go_on("on"), seen=1,
+            at=3.0, trial=trial, attempt=1, epoch=n + 1.0, value=value, seconds=1.0, verdict=continue_("on"), seen=1,
             metrics={"twice": 2 * value},
         )  # fmt: skip
         seen = store.append("s", [event], seen=seen, about=trial) + 1

@@ -159,7 +159,7 @@ def drive(s, first, last):
             s.on_trial_complete(trial, result)
 
 
-def test_a_scheduler_that_is_pickled_with_its_tuner_goes_on_as_if_nothing_had_been():
+def test_a_scheduler_that_is_pickled_with_its_tuner_continues_exactly():
     whole, broken = scheduler(), scheduler()
     for s in (whole, broken):
         drive(s, 0, 6)
@@ -196,7 +196,7 @@ def test_it_answers_as_syne_tune_asks_of_its_own_schedulers():
 
 
 @pytest.mark.parametrize("hole", [math.nan, "a text"])
-def test_holes_in_the_metric_and_errors_stop_nobody_else(hole):
+def test_holes_in_the_metric_and_errors_stop_no_other_trial(hole):
     s = scheduler(policy=RandomSearch())
     trial = SimpleNamespace(trial_id=0, config={})
     s.suggest()

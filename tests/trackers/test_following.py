@@ -66,7 +66,7 @@ def made(policy=None, trials=4, store=None, epochs=4, **options):
     )  # fmt: skip
 
 
-def test_all_is_told_in_its_order():
+def test_all_events_are_sent_in_their_order():
     study, notes = made(), Notes()
     with track(study, notes, every=0.01):
         searched(study)
@@ -84,7 +84,7 @@ def test_all_is_told_in_its_order():
     assert notes.position == study.history.position
 
 
-def test_verdict_and_reason_are_told_with_a_stop():
+def test_verdict_and_reason_are_sent_with_a_stop():
     study, notes = made(Halting(RandomSearch()), 8, epochs=20), Notes()
     with track(study, notes):
         searched(study)
@@ -97,7 +97,7 @@ def test_verdict_and_reason_are_told_with_a_stop():
             assert float(tags["haltune.p_beats"]) == stopped[id].verdict.evidence["p_win"]
 
 
-def test_a_run_that_pauses_goes_on_in_its_place():
+def test_a_run_that_pauses_continues_in_its_place():
     study, notes = made(SuccessiveHalving(n=3, rounds=1), 3, epochs=9), Notes()
     mirror = Mirror(study, notes)
     for trial in study:
@@ -114,7 +114,7 @@ def test_a_run_that_pauses_goes_on_in_its_place():
     assert [status for id, status, _ in notes.of("end") if id == won] == ["paused", "completed"]
 
 
-def test_a_program_that_is_started_again_tells_only_what_is_new(tmp_path):
+def test_a_program_that_is_started_again_sends_only_new_events(tmp_path):
     store, notes = tmp_path / "search.db", Notes()
     with track(searched(made(trials=2, store=store)), notes):
         pass
@@ -126,7 +126,7 @@ def test_a_program_that_is_started_again_tells_only_what_is_new(tmp_path):
     assert [id for id, _, _ in later.of("report")] == [2] * 4
 
 
-def test_a_tracker_that_is_away_is_told_later_and_breaks_nothing():
+def test_a_tracker_that_is_away_gets_the_events_later_and_breaks_nothing():
     study, notes = made(trials=1), Notes(fails=2)
     mirror = Mirror(study, notes)
     searched(study)
@@ -144,7 +144,7 @@ def placed(place, position=0):
     return notes
 
 
-def test_of_two_that_share_a_search_one_tells_and_the_other_goes_on_when_it_ends(tmp_path, caplog):
+def test_of_two_that_share_a_search_one_sends_and_the_other_continues_when_it_ends(tmp_path, caplog):
     study, here = made(trials=3), str(tmp_path)
     first, second, elsewhere = placed(here), placed(here), placed(here + "/other")
     one, two, three = Mirror(study, first), Mirror(study, second), Mirror(study, elsewhere)
@@ -174,7 +174,7 @@ sys.stdin.read()
 """
 
 
-def test_a_teller_that_is_killed_holds_nobody_up(tmp_path):
+def test_a_tracking_program_that_is_killed_blocks_no_other(tmp_path):
     other = subprocess.Popen(
         [sys.executable, "-P", "-c", HOLDS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )  # fmt: skip

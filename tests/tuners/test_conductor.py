@@ -85,7 +85,7 @@ def test_what_is_reported_twice_late_or_beyond_the_horizon_changes_nothing():
     assert curves(c) == [({"lr": c.study.trials[0].config["lr"]}, [0.1, 0.2, 0.2], "completed")]
 
 
-def test_how_a_trial_ended_is_told():
+def test_the_end_of_a_trial_is_sent():
     c = conductor(RandomSearch())
     for name in ("failed", "silent", "cut", "alone"):
         c.begin(name)
@@ -114,7 +114,7 @@ def test_a_long_epoch_renews_the_leases_of_all(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_a_search_that_is_read_back_goes_on_where_it_was_and_decides_alike(kind, tmp_path):
+def test_a_search_that_is_read_back_continues_where_it_was_and_decides_alike(kind, tmp_path):
     def made(name):
         return conductor(MultiFidelity(initial=3), None if kind == "memory" else tmp_path / f"{name}.db", seed=3)
 
@@ -144,7 +144,7 @@ def test_a_search_that_is_read_back_goes_on_where_it_was_and_decides_alike(kind,
     assert (back.numbers, back.reasons) == (whole.numbers, whole.reasons)
 
 
-def test_trials_that_began_after_the_state_was_written_are_offered_again(tmp_path):
+def test_trials_that_started_after_the_state_was_written_are_offered_again(tmp_path):
     c = conductor(RandomSearch(), tmp_path / "s.db")
     kept = c.begin("a").config
     state = state_of(c)

@@ -53,7 +53,7 @@ def a_life(world: World) -> None:
     again.finish()
 
 
-def test_links_and_pipes_in_a_trials_folder_are_not_followed_and_stop_nobody(world: World, victim: Path) -> None:
+def test_links_and_pipes_in_a_trials_folder_are_not_followed_and_block_nothing(world: World, victim: Path) -> None:
     folder, before = world.study.checkpoints.of(0), contents(victim)
     folder.mkdir(parents=True)
     (folder / "attempt-1-epoch-1-01234567").symlink_to(victim)  # named as haltune does: deleted itself

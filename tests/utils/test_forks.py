@@ -86,7 +86,7 @@ def test_no_connection_to_sqlite_is_carried_into_a_fork(tmp_path: Path) -> None:
     asked(study).report(0.5)  # and here all goes on
 
 
-def test_a_child_reports_for_its_parent_which_goes_on(tmp_path: Path) -> None:
+def test_a_child_reports_for_its_parent_which_continues(tmp_path: Path) -> None:
     study = a_study(tmp_path / "f.db")
     trial = asked(study)
     trial.report(0.5)
@@ -149,7 +149,7 @@ class Slow(Whims):
 
 
 @pytest.mark.parametrize("kind", ["a file", "memory"])
-def test_what_another_thread_was_folding_is_folded_anew(tmp_path: Path, kind: str) -> None:
+def test_what_another_thread_was_folding_is_folded_again(tmp_path: Path, kind: str) -> None:
     policy = Slow()
     study = a_study(tmp_path / "f.db" if kind == "a file" else None, policy)
     trial = asked(study)

@@ -95,7 +95,7 @@ def test_nothing_of_a_process_that_may_live_is_removed(temporary: Path) -> None:
     assert not mine.exists()  # never made
 
 
-def test_where_somebody_else_made_the_folder_nothing_is_written_or_removed_there(temporary: Path) -> None:
+def test_where_another_user_made_the_folder_nothing_is_written_or_removed_there(temporary: Path) -> None:
     theirs = temporary / "theirs"
     (theirs / "work-x").mkdir(parents=True)
     base().symlink_to(theirs)

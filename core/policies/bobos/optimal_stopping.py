@@ -32,6 +32,8 @@ from numpy.typing import ArrayLike, NDArray
 from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune._utils.checks import check_kinds, check_whole, is_number, pythonic
 from haltune.errors import InvalidInput
+from haltune.hints import KnowsAttributes
+from haltune.old_names import takes_old_names
 
 from .curves import (
     Paths,
@@ -199,17 +201,17 @@ class DecisionTable:
         if self.visits[row, cell] <= self.min_visits:
             return _undecided("rare", losses)
         p_win, visits = float(self.p_win[row, cell]), int(self.visits[row, cell])
-        stop, win, go_on = (float(loss) for loss in losses.expected(p_win, float(self.next_value[row, cell])))
+        stop, win, further = (float(loss) for loss in losses.expected(p_win, float(self.next_value[row, cell])))
         d: Literal["stop", "win", "continue"] = "continue"
-        if min(stop, win) <= go_on:
+        if min(stop, win) <= further:
             d = "stop" if stop <= win else "win"
-        return StopDecision(d, p_win, stop, win, go_on, losses.bound, "solved", visits)
+        return StopDecision(d, p_win, stop, win, further, losses.bound, "solved", visits)
 
     @property
     def decided(self) -> Array:
         """(rows, cells x slopes): -1 for stop, 1 for win, 0 for continue."""
-        stop, win, go_on = self.losses.expected(self.p_win, self.next_value)
-        ends = (np.minimum(stop, win) <= go_on) & (self.visits > self.min_visits)
+        stop, win, further = self.losses.expected(self.p_win, self.next_value)
+        ends = (np.minimum(stop, win) <= further) & (self.visits > self.min_visits)
         return np.where(ends, np.where(stop <= win, -1.0, 1.0), 0.0)
 
 
@@ -289,9 +291,9 @@ def _induct(
         visits[row], p_win[row] = merged(passed), winning / mass
         if not last:
             next_value[row] = losing / mass
-        stop, win, go_on = losses.expected(p_win[row], next_value[row])
+        stop, win, further = losses.expected(p_win[row], next_value[row])
         # the last epoch has no continuation, so even a rare cell ends there
-        ends = (np.minimum(stop, win) <= go_on) & ((visits[row] > min_visits) | last)
+        ends = (np.minimum(stop, win) <= further) & ((visits[row] > min_visits) | last)
         stops, wins_now = (ends & (stop <= win))[column], (ends & (stop > win))[column]
         lost = np.where(stops, stopped if last else stopped + losses.missing, np.where(wins_now, won, losses.c + lost))
     return visits, p_win, next_value
@@ -303,8 +305,14 @@ _LEAST_WORTH = 1.5  # epochs: a tenth of a very short training is less than one 
 _MIN_VISITS = 30
 _FEWEST = 3  # errors that any judgement needs
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "robust": {"resolve_at": (12, 16, 24, 32, 40), "K1": 500.0, "paths": 20_000, "missing": 0.1, "beside": True},
-    "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "beside": False},
+    "robust": {
+        "resolve_at": (12, 16, 24, 32, 40),
+        "K1": 500.0,
+        "paths": 20_000,
+        "missing": 0.1,
+        "reference_curves": True,
+    },
+    "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "reference_curves": False},
 }
 # with reference curves, in addition to every epoch from _FIRST_WITH_OTHERS to `first`
 _FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
@@ -328,8 +336,9 @@ class StoppingPlan:
         return max(e for e in self.solve_at if e <= epoch)
 
 
+@takes_old_names
 @dataclass(frozen=True)
-class OptimalStopping:
+class OptimalStopping(KnowsAttributes):
     """Settings of Bayesian optimal stopping: when to stop a trial. Frozen; converts to and from JSON.
 
     Pass it to Halting or BOBOS, or call `judge` yourself.
@@ -352,8 +361,8 @@ class OptimalStopping:
             is more.
         missing: cost of a missing final value, as a share of a full training; if above 0, at least 1.5 epochs. A trial
             is not stopped near its end to save less. Default: None, 0.1 or (faithful) 0.
-        beside: True to use the curves of the other trials of the study as reference curves. Default: None, True or
-            (faithful) False; "faithful" does not allow True.
+        reference_curves: True to use the curves of the other trials of the study. Default: None, True or (faithful)
+            False; "faithful" does not allow True.
 
     Raises:
         InvalidInput: for other values.
@@ -376,7 +385,7 @@ class OptimalStopping:
     min_visits: int | None = None
     slopes: int = 8
     missing: float | None = None
-    beside: bool | None = None
+    reference_curves: bool | None = None
 
     def __post_init__(self) -> None:
         pythonic(self)
@@ -395,8 +404,8 @@ class OptimalStopping:
             raise InvalidInput(
                 f"missing={self.missing!r} is not a share of a full training. Give a number from 0 to 1, such as 0.1."
             )
-        if not isinstance(self.beside, bool):
-            raise InvalidInput(f"beside={self.beside!r} is not a truth value. Give True or False.")
+        if not isinstance(self.reference_curves, bool):
+            raise InvalidInput(f"reference_curves={self.reference_curves!r} is not a truth value. Give True or False.")
         if self.min_visits is None:
             # 31 paths without a winner show only that p_win < 0.1, which at K1 = 500 may cost 50 epochs
             share = (self.paths or 0) // 200 if self.mode == "robust" else 0
@@ -406,8 +415,10 @@ class OptimalStopping:
                 f"min_visits={self.min_visits} or resolve_at={self.resolve_at} is not allowed with first={self.first}. "
                 "min_visits must be at least 0, and all epochs of resolve_at must be above first."
             )
-        if self.mode == "faithful" and self.beside:
-            raise InvalidInput("The mode 'faithful' uses one curve alone, as the paper does. Leave beside= out.")
+        if self.mode == "faithful" and self.reference_curves:
+            raise InvalidInput(
+                "The mode 'faithful' uses one curve alone, as the paper does. Leave reference_curves= out."
+            )
         self.losses()
 
     def losses(self, K1: float | None = None, c: float | None = None) -> Losses:
@@ -424,7 +435,7 @@ class OptimalStopping:
         if horizon < 1:
             raise InvalidInput(f"horizon={horizon} is not a number of epochs. Give 1 or more.")
         epochs = (self.first, *(self.resolve_at or ()))
-        learns = self.beside and reference is not None and reference.beyond(_FIRST_WITH_OTHERS) > 0
+        learns = self.reference_curves and reference is not None and reference.beyond(_FIRST_WITH_OTHERS) > 0
         if learns and self.resolve_at == _DEFAULTS[self.mode]["resolve_at"]:
             epochs += _FURTHER_WITH_OTHERS
         scaled = [max(_FEWEST, round(e * horizon / _REFERENCE_HORIZON)) for e in epochs]
@@ -478,7 +489,7 @@ class OptimalStopping:
         return draw(errors, horizon, count, rng)
 
     def _learns(self, errors: Array, reference: ReferenceCurves | None) -> bool:
-        return bool(self.beside) and reference is not None and reference.beyond(errors.size) > 0
+        return bool(self.reference_curves) and reference is not None and reference.beyond(errors.size) > 0
 
     def decide(
         self,

@@ -24,7 +24,7 @@ from haltune._utils.checks import is_number
 from haltune._utils.memo import Memo
 from haltune.display import chance, plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, go_on, stop
+from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, continue_, stop
 from haltune.log.events import Event, Reported, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
@@ -38,7 +38,7 @@ from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecisi
 
 _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
-_NEW = ("slopes", "missing", "beside")  # options of OptimalStopping that older logs do not have
+_NEW = ("slopes", "missing", "reference_curves")  # options of OptimalStopping that older logs do not have
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 _FALLING = (
@@ -162,7 +162,7 @@ class Stopper:
             raise InvalidInput("Optimal stopping needs max_epochs. Give it to Problem: the epochs of a full training.")
         posed = self.posed(history, trial)
         if posed is None:
-            return go_on("no value to beat yet: no other trial has ended with a finite value")
+            return continue_("no value to beat yet: no other trial has ended with a finite value")
         epoch, problem = int(trial.epoch), history.problem
         last = trial.values[trial.whole][-_LOST:]
         if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
@@ -170,7 +170,7 @@ class Stopper:
         decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
         warning = {"warning": _FALLING} if posed.falls else {}
         if decision is None:
-            return go_on(f"{problem.at(epoch)}: too early to judge", incumbent=posed.best, **warning)
+            return continue_(f"{problem.at(epoch)}: too early to judge", incumbent=posed.best, **warning)
         return _explained(decision, at, posed, problem, epoch, warning)
 
     def posed(self, history: Runs, trial: TrialRecord) -> Posed | None:
@@ -199,7 +199,7 @@ class Stopper:
         # In the faithful mode c is the cost of an epoch at every horizon.
         each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses
         curves_key, others = None, None
-        if self.settings.beside:
+        if self.settings.reference_curves:
             # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
             references = reference_trials(history, trial)
             curves_key = (tuple(references), scale, horizon, goal.of)
@@ -248,7 +248,7 @@ def _explained(
         return stop(f"{worst}, so the trial counts as losing to {best:.4g}", **evidence)
     if math.isnan(d.p_win):
         few = "too few simulated curves resemble this one"
-        return go_on(f"P(beats {best:.4g}) is not known at {problem.at(epoch)}: {few}", **evidence)
+        return continue_(f"P(beats {best:.4g}) is not known at {problem.at(epoch)}: {few}", **evidence)
     others = f"{used} of {plural(known, 'trial')}" if known > used else plural(used, "trial")
     others += f" trained further, {full or 'none'} of them to the end"
     if full == known:
@@ -263,9 +263,9 @@ def _explained(
         reason += f"; expected loss of stopping {d.loss_stop:.3g} <= {d.loss_continue:.3g} of continuing"
         return stop(reason, **evidence)
     if d.d == "win":
-        return go_on(f"{reason}: likely to win, so it continues", **evidence)
+        return continue_(f"{reason}: likely to win, so it continues", **evidence)
     reason += f"; expected loss of continuing {d.loss_continue:.3g} < {d.loss_stop:.3g} of stopping"
-    return go_on(reason, **evidence)
+    return continue_(reason, **evidence)
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def ruled(
     """
     if (at := audited.get(trial.id)) is not None:
         reason = f"audit: would have been stopped at {history.problem.at(at)}; continues to measure wrong stops"
-        return go_on(reason, **{AUDIT: at})
+        return continue_(reason, **{AUDIT: at})
     verdict = stopper.verdict(history, trial)
     if not verdict.stops:
         return verdict
@@ -349,11 +349,11 @@ def ruled(
         evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}
         if end > kappa * now:
             why = f"sd {end:.3g} at the end > {kappa:g} x {now:.3g} now"
-            return go_on(f"would stop, but the surrogate is too uncertain about the end: {why}", **evidence)
+            return continue_(f"would stop, but the surrogate is too uncertain about the end: {why}", **evidence)
         verdict = replace(verdict, evidence=evidence)
     if trial.id in audited:
         reason = f"audit: would stop here, {verdict.reason}; continues to measure wrong stops"
-        return go_on(reason, **{**verdict.evidence, AUDIT: float(trial.epoch)})
+        return continue_(reason, **{**verdict.evidence, AUDIT: float(trial.epoch)})
     return verdict
 
 
@@ -453,7 +453,7 @@ class Halting(Wrapper):
             return inner
         own = ruled(self._stopper, self._surrogate, self.kappa, state[1], state[2], history, trial)
         if own.action is Action.STOP or inner.action is Action.CONTINUE:
-            return replace(own, until=inner.until)
+            return replace(own, pause_at=inner.pause_at)
         if AUDIT in own.evidence:  # recorded although the trial pauses
             evidence = {**inner.evidence, **own.evidence}
             return replace(inner, reason=f"{inner.reason}; {own.reason}", evidence=evidence)

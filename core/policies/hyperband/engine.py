@@ -29,7 +29,7 @@ from haltune._utils.memo import Memo
 from haltune.display import amount, ordinal, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, go_on, stop
+from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
 from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -113,7 +113,7 @@ class Sampler:
 class AtRung(History):
     """A history as if each trial that reached a rung had ended there. Trials before the rung are pending or failed.
 
-    Spending and everything else that is not about single trials is the history's own.
+    Spending, and all that does not concern single trials, is the history's own.
     """
 
     def __init__(self, history: History, resource: float, reports: dict[int, int]) -> None:
@@ -274,7 +274,7 @@ class Halving(ABC):
     def amount(self, resource: float) -> str:
         return self.problem.amount(resource) if self.unit == "epochs" else amount(resource, self.unit)
 
-    def until(self, resource: float) -> float | None:
+    def pause_at(self, resource: float) -> float | None:
         """Return the epoch to which a resource trains a trial, at most the horizon; None for another unit."""
         if self.unit != "epochs":
             return None
@@ -553,7 +553,7 @@ class Synchronous(Halving):
             tags = {"bracket": bracket.number, "rung": bracket.rung}
             before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
             reason = f"among the best {bracket.places} after {before}; continues to {self.amount(resource)}"
-            end = self.until(resource)
+            end = self.pause_at(resource)
             if self.resumes:
                 return Resume(id, end, resource, tags, reason)
             return Start(trial.config, end, resource, {**tags, "of": id}, reason, partial=self._partial(bracket))
@@ -564,7 +564,7 @@ class Synchronous(Halving):
         resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
         reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0, history)}"
         partial = self._partial(bracket)
-        return Start(drawn.config, self.until(resource), resource, tags, reason, drawn.evidence, partial)
+        return Start(drawn.config, self.pause_at(resource), resource, tags, reason, drawn.evidence, partial)
 
     def _partial(self, bracket: BracketState) -> bool:
         """Return True if a trial of this rung is not a full training although it runs to its end, as on few samples."""
@@ -584,7 +584,7 @@ class Synchronous(Halving):
             return self._on(bracket, "among the best of its rung")
         resource = bracket.at.resource
         if not self.counted or had < resource:
-            return go_on(f"next rung after {self.amount(resource)}")
+            return continue_(f"next rung after {self.amount(resource)}")
         full = {FULL: True} if bracket.last and self.ends else {}
         if not self.resumes:
             return stop(f"trained its {self.amount(resource)}", **full)
@@ -615,16 +615,18 @@ class Synchronous(Halving):
         """Judge a trial whose bracket has moved on: it resumes after a crash and trains to where it was."""
         in_epochs = self.unit == "epochs"
         had = trial.epoch if in_epochs else float(trial.seconds.sum())
-        target = (trial.until if in_epochs else self.aims.get(trial.id)) or 0.0
+        target = (trial.pause_at if in_epochs else self.aims.get(trial.id)) or 0.0
         if not self.counted or had < target:
-            return go_on(f"resumed after an interruption: continues to the {self.amount(target)} that it had before")
+            return continue_(
+                f"resumed after an interruption: continues to the {self.amount(target)} that it had before"
+            )
         last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
         full = {FULL: True} if self.ends and target >= last else {}
         return stop("its rung is complete, and it is not among the trials that continue", **full)
 
     def _on(self, bracket: BracketState, why: str) -> Verdict:
         resource = bracket.at.resource
-        return Verdict(Action.CONTINUE, f"{why}; next rung after {self.amount(resource)}", {}, self.until(resource))
+        return Verdict(Action.CONTINUE, f"{why}; next rung after {self.amount(resource)}", {}, self.pause_at(resource))
 
     def alive(self) -> frozenset[int]:
         return frozenset(t for b in self.open for t in (*b.members, *b.past))
@@ -652,7 +654,7 @@ class Promotion:
         return self.eta if self.first is None or rung > self.base else self.first
 
     def top(self, rung: int, arrived: int) -> int:
-        """Return how many of those that arrived at a rung continue."""
+        """Return how many of the trials that arrived at a rung continue."""
         if rung < self.base:
             return arrived
         if rung == self.base and arrived < self.min_trials_per_rung:
@@ -673,7 +675,7 @@ class RungState:
             insort(self.arrived, key)
 
     def rank(self, key: Key) -> int:
-        """Return how many of those that arrived rank before a key."""
+        """Return how many of the arrived trials rank before a key."""
         return bisect_left(self.arrived, key)
 
     def leave(self, key: Key) -> None:
@@ -770,7 +772,7 @@ class Asynchronous(Halving):
         if on.result is None or on.had < on.needed or on.last:
             return  # still training towards its rung, perhaps after a crash
         # a CONTINUE at the horizon is not the policy's and names no next rung
-        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.until is not None):
+        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.pause_at is not None):
             self._enter_next(e.trial)
         elif arrives and e.verdict.action is Action.PAUSE and not on.idle:
             insort(self.rung(on).waiting, on.key(e.trial))
@@ -781,7 +783,7 @@ class Asynchronous(Halving):
         return stays and self.rungs[on.bracket][rung].rank((-result, trial)) > 0
 
     def _over(self, e: ev.Ended | ev.Expired) -> None:
-        """Let a trial that is over arrive at its rung: with its value if it completed, else only counted."""
+        """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
         on = self.trials[e.trial]
         if e.status not in OVER:
             return
@@ -813,7 +815,7 @@ class Asynchronous(Halving):
     def _promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[at + 1].resource
         tags = {**history.trial(id).tags, "rung": at + 1}
-        return Resume(id, self.until(resource), resource, tags, f"{why}; continues to {self.amount(resource)}")
+        return Resume(id, self.pause_at(resource), resource, tags, f"{why}; continues to {self.amount(resource)}")
 
     def _last_promotions(self, by: Promotion, history: History) -> Move:
         """Promote when no new trial may start: the share, at least one, of a rung that no trial trains towards."""
@@ -855,7 +857,7 @@ class Asynchronous(Halving):
             return Finish("all configurations are started, and none is to continue")
         bracket = self.plan(number)
         drawn = self.sampler.draw(history, number, bracket, index, self.unit)
-        compared = self.until(bracket.rungs[by.base].resource)
+        compared = self.pause_at(bracket.rungs[by.base].resource)
         reason = f"{drawn.reason}; {self.first_compared(bracket, by.base, history)}"
         tags = {"bracket": number, "rung": 0}
         return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
@@ -868,10 +870,10 @@ class Asynchronous(Halving):
         """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived."""
         by, on = by or self.promotion, self.trials.get(trial.id)
         if on is None:
-            return go_on("this trial belongs to no schedule")
+            return continue_("this trial belongs to no schedule")
         had = self.had(on, trial.epoch, float(trial.seconds[-1]))
         if had < on.needed:
-            return go_on(f"next rung after {self.amount(on.needed)}")
+            return continue_(f"next rung after {self.amount(on.needed)}")
         score = self.judged(trial, history)
         if (verdict := refused(score, on)) is not None:
             return verdict
@@ -882,7 +884,7 @@ class Asynchronous(Halving):
         if at < by.base:
             compared = rungs[by.base].resource
             text = f"trials are first compared after {self.amount(compared)}"
-            return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.until(compared))
+            return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.pause_at(compared))
         rung = self.rungs[on.bracket][at]
         arrived, idle, result = rung.count, on.idle, on.result
         if result is None:
@@ -896,7 +898,7 @@ class Asynchronous(Halving):
             going = f"no better than after {self.amount(rungs[at - 1].resource)}"
         text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or idle else ', '}{going}"
         if rank < top and not idle:
-            return Verdict(Action.CONTINUE, text, evidence, self.until(rungs[at + 1].resource))
+            return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
         return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)
 
     def alive(self) -> frozenset[int] | None:

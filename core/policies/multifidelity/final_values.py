@@ -1,7 +1,7 @@
-"""What full trainings of configurations come to, from every report of a study: what pages and answers say of them.
+"""Prediction of final values of configurations from every report of a study, for pages and answers.
 
-The Gaussian process is that of the default search (`stage_kernel`), whichever policy searched. It knows at which epoch
-a value was seen, so a trial that was stopped early is not mistaken for a bad configuration. A search only ranks; a page
+The Gaussian process is that of the default search (`stage_kernel`), whichever policy searched. It uses the epoch of
+each value, so it does not mistake a trial that was stopped early for a bad configuration. A search only ranks; a page
 states intervals. Therefore these things differ:
 
     targets          normal scores: z = Phi^-1(rank) among the trials' values, and in part (height - median) /
@@ -66,7 +66,7 @@ _WIDER = 1.5
 _SHARED = _SIZE / 3  # a above
 _POINTS = 1024  # of the space, by which the trials' shares are estimated
 _REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
-_FEATURES = 256  # cosines that stand for a draw of f
+_FEATURES = 256  # cosines that approximate a draw of f
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 
 
@@ -96,7 +96,7 @@ class NormalScores:
         return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * _SIZE)))
 
     def targets(self, heights: Array) -> Array:
-        """Of heights of any shape; what is not finite is at the bottom."""
+        """Return the targets of heights of any shape; values that are not finite get the lowest."""
         v = np.where(np.isfinite(heights), heights, self.heights[0])
         low, high = np.minimum(v - self.heights[0], 0.0), np.maximum(v - self.heights[-1], 0.0)
         inside = np.interp(v, self.heights, self.scores)
@@ -173,7 +173,7 @@ class FinalValues:
         return np.vstack(found)
 
     def of_trials(self, trials: list[int], points: Array, draws: int, rng: Generator) -> Array:
-        """(draws, m) what these trials, of configurations (m, d), come or came to, trained in full."""
+        """Return draws (draws, m) of the final values of these trials, of configurations (m, d), trained in full."""
         runs = np.array([self.runs.get(trial, -1) for trial in trials], dtype=np.intp)
         shares = _shares(draws, len(self.processes))
         every = zip(self.processes, shares, strict=True)

@@ -69,7 +69,7 @@ class LadderState:
 @takes_old_names
 @dataclass(frozen=True)
 class MultiFidelity(Policy[LadderState]):
-    """The default search: it learns how well early epochs predict the final value, and compares trials no sooner.
+    """The default search: it learns how well early epochs predict the final value, and when to compare trials.
 
     `Study(problem)` uses it if you give no policy. It does not end by itself: a budget ends it. A paused trial may
     still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. If the first trial that should
@@ -77,7 +77,7 @@ class MultiFidelity(Policy[LadderState]):
     in full, so that you see what the search gains. Without one, the leading trial trains in full as soon as all trials
     together have cost a full training.
 
-    A budget of trials alone does not limit epochs. Then more trials are promoted, and sooner, the fewer there are:
+    A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
     of 20 about 6 train in full.
 
     Args:
@@ -118,7 +118,7 @@ class MultiFidelity(Policy[LadderState]):
     learn_from: Sequence[Any] = field(default=(), hash=False)
     min_share: float = 0.02
 
-    plans = True  # by the budget: what may begin
+    plans = True  # by the budget: the trials that may start
     gives_up_pauses = predicts = True
 
     def __post_init__(self) -> None:
@@ -232,7 +232,7 @@ class MultiFidelity(Policy[LadderState]):
         )
 
     def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
-        """Return how few are promoted, and from which rung on.
+        """Return the share that is promoted, and from which rung on.
 
         Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
         else the first.
@@ -277,7 +277,7 @@ _TRIALS = 20  # under a budget of so many trials alone half of each rung are pro
 
 @dataclass(frozen=True)
 class Cuts:
-    """How few trials are promoted."""
+    """Number of random trials, and the share of trials that is promoted."""
 
     initial: int  # random trials
     eta: float  # one in so many of a rung is promoted
@@ -355,7 +355,7 @@ class Pauses:
 # Once the trials together have trained as many epochs as a full training, the leading trial trains in full, unless one
 # did or is about to. So a usable model is there within two full trainings, and the process learns early what its rungs
 # are worth. On recorded trainings this lowers the mean regret after two full trainings by a sixth and changes later
-# ones by less than their errors; sooner, after a half or four fifths, was worse (benchmarks/search/kinds.py).
+# ones by less than their errors; earlier, after a half or four fifths, was worse (benchmarks/search/kinds.py).
 FIRST = "first"  # tag of that trial
 
 
@@ -378,7 +378,7 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
 #
 # If the ladder's move cannot, a paused trial that can is trained in full: the one with the largest expected improvement
 # over the best complete trial for its share of the rest of the budget. If there is none, the search ends, provided that
-# one trial was trained in full or is under way to it; else the ladder's move stands. A leading trial continues by the
+# one trial was trained in full or can still be; otherwise the ladder's move is made. A leading trial continues by the
 # same rule: not on the budget that another needs for its end.
 CLOSING = "closing"  # tag of a final full training
 
@@ -412,7 +412,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:
-    """Whether a move's trial cannot be trained in full. What the user enqueued always starts."""
+    """Return whether a move's trial cannot be trained in full. A user's configuration always starts."""
     if isinstance(move, Resume):
         return remaining.share(history.trial(move.trial)) > 1.0
     return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
@@ -441,7 +441,7 @@ def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare:
 
 
 def _one_in_full(state: LadderState, history: History, besides: int | None = None) -> bool:
-    """Whether one trial was trained in full, or another one is running that can still be."""
+    """Return whether one trial was trained in full, or another one is running that can still be."""
     if state.ladder.one_in_full:
         return True
     under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)
@@ -504,7 +504,7 @@ class Remaining:
         if judged is not None:
             pending, attempts = [t for t in pending if t.id != judged.id], 0.0
             trained = judged.epoch - history.trial(judged.id).epoch
-        ahead = [(t, max(0.0, (t.until or horizon) - t.epoch)) for t in pending]
+        ahead = [(t, max(0.0, (t.pause_at or horizon) - t.epoch)) for t in pending]
 
         def limit(left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False) -> None:
             """together: all workers spend it at once, and nothing is reserved."""
@@ -524,17 +524,17 @@ class Remaining:
         training = spent.training + spent.validation
         # reports of more seconds than a worker has spent come from another clock
         measured = min(1.0, spent.worker_time / training) if training else 0.0
-        beside = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
+        decisions = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
 
         def seconds(t: TrialRecord | None) -> float:
             taken = float(t.seconds.sum()) if t is not None else 0.0
             return _SPARE * measured * each(taken, t, training / spent.epochs)
 
         if budget.time is not None:
-            limit(float(budget.time) - spent.time, seconds, beside, together=True)
+            limit(float(budget.time) - spent.time, seconds, decisions, together=True)
         for most in (budget.worker_time, spent.payable(budget)):
             if most is not None:
-                limit(float(most) - spent.worker_time, seconds, beside)
+                limit(float(most) - spent.worker_time, seconds, decisions)
 
     def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
         """Return the share of the rest that a trial (None: a new one) needs to train in full; above 1 it cannot.

@@ -204,7 +204,7 @@ class Lessons:
 
     def _at_most(self, limit: int) -> Seen:
         each = max(1, limit // len(self.every))
-        return reduce(Seen.beside, [seen.at(spread(seen, each, None)) for seen in self.every])
+        return reduce(Seen.union, [seen.at(spread(seen, each, None)) for seen in self.every])
 
     def evidence(self, relevance: Array) -> list[dict[str, Any]]:
         """Return the trials and the relevance of each study; relevance: (J,) q."""
@@ -293,7 +293,7 @@ class Model:
         least = largest_density(self.stages, own) - _DOUBT
         while len(kept):
             taken = earlier.at(np.flatnonzero(np.isin(earlier.of, kept)))
-            both = own.beside(taken)
+            both = own.union(taken)
             kernel = learn_kernel(self.stages, both)
             before = self._earlier(tuple(kept.tolist()), partial(largest_density, self.stages, taken))
             if density(self.stages, both, kernel) - before >= least:
@@ -333,4 +333,4 @@ def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | N
         return earlier
     room = limit - (0 if earlier is None else len(earlier))
     kept = own.at(spread(own, room, rng))
-    return kept if earlier is None else kept.beside(earlier)
+    return kept if earlier is None else kept.union(earlier)

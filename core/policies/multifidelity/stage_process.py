@@ -22,8 +22,8 @@ share the amplitudes, steps and lengthscales: how well early epochs predict the 
 `benchmarks/search/stage_priors.py` prints the hyperparameters of recorded trainings and the priors' medians.
 
 The data (`CurveRows`) are folded from the log. A row is the value of a trial at an epoch, NaN where it diverged. Each
-trial has a row for its first report at or after each rung, and for its last before it paused or ended: a curve says
-little more in between. Rows keep the order of the log. A trial that starts again, or resumes from a
+trial has a row for its first report at or after each rung, and for its last before it paused or ended: the values in
+between add little. Rows keep the order of the log. A trial that starts again, or resumes from a
 checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded attempt, are left out.
 """
 
@@ -161,7 +161,7 @@ class CurveRows:
 
 
 def _marked(before: float, epoch: float, mark: int) -> bool:
-    """Whether one of mark, 3 mark, 9 mark, ... lies in (before, epoch]."""
+    """Return whether one of mark, 3 mark, 9 mark, ... lies in (before, epoch]."""
     while mark <= before:
         mark *= _EPOCH_RATIO
     return mark <= epoch
@@ -212,7 +212,7 @@ def first_untried(history: History, points: Array, value: Array) -> tuple[int, d
 
 
 def _free(space: Space) -> bool:
-    """Whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
+    """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
     return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
 
 
@@ -260,7 +260,7 @@ class Seen:
         study = None if self.study is None else self.study[runs]
         return Seen(self.points[runs], run, self.stage[kept], self.value[kept], study)
 
-    def beside(self, other: Seen) -> Seen:
+    def union(self, other: Seen) -> Seen:
         """Return the values of both; no run is in both."""
         studies = [np.zeros(len(s.points), dtype=np.intp) if s.study is None else s.study for s in (self, other)]
         return Seen(
@@ -341,7 +341,7 @@ class Stages:
         self.times = np.asarray(np.log1p(n) / np.log1p(n[-1]))  # (K,) t
         scales = 5 + 2 * k - 1
         end = scales + dim
-        # where the amplitudes, the steps, the lengthscales and the logits of q stand in theta
+        # slices of theta: the amplitudes, the steps, the lengthscales and the logits of q
         self.parts = slice(5, 5 + k), slice(5 + k, scales), slice(scales, end), slice(end, end + earlier)
         gaps, back = np.diff(self.times) / _PACE, self.times - 1.0
         gaps[:1] = _FIRST
@@ -550,7 +550,7 @@ class StageProcess:
             return self
         last, mean = len(self.kernel.stages.epochs) - 1, self.ends(points)[0]
         ended = Seen(points, np.arange(len(points)), np.full(len(points), last), mean)
-        return StageProcess.of(self.kernel, self.seen.beside(ended))
+        return StageProcess.of(self.kernel, self.seen.union(ended))
 
 
 _WORST = 20.0  # widths below the best: the target of diverged trials, and of all that is worse

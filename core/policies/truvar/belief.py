@@ -310,7 +310,7 @@ class SiteBelief:
     field: Field  # over the sites; do not change it, make a copy
     posterior: Posterior  # the same over the whole space; with fixed sites only after the first observations
     noise: Array  # (k, n) variance of an observation of each site at each level
-    exact: float  # the variance that stands for 0: a smaller one cannot be reduced
+    exact: float  # a variance that counts as 0: a smaller one cannot be reduced
 
     @property
     def scale(self) -> float:
@@ -325,7 +325,7 @@ class _Base:
     posterior: Posterior
     floor: float  # lower or non-finite targets are replaced by it
     noises: Array  # (k,) of the levels
-    exact: float  # the variance that stands for 0
+    exact: float  # a variance that counts as 0
 
 
 @dataclass(eq=False)

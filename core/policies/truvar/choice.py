@@ -342,7 +342,7 @@ def _key(history: History, finished: FinishedTrials, looks: tuple[Look, ...]) ->
 #     sum over the rows with d_i > 0 of  min(C_ij^2 / (noise_j + v_j), d_i),
 #
 # which has no cancellation and never touches saturated rows. `noise` may be a matrix (k, n): a row for each noise
-# level. Over fixed sites all are compared. If representers stand for a larger space, the sum is over them and the
+# level. Over fixed sites all are compared. If representers replace a larger space, the sum is over them and the
 # observation is searched in the whole space (their appendix A).
 
 CovarianceRows = Callable[[Indices], Array]  # indices (b,) of points -> covariances (b, n) with all candidates

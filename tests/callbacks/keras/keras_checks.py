@@ -127,14 +127,14 @@ def test_every_scalar_of_an_epoch_is_recorded_and_nothing_else():
 @once
 def test_an_early_stopping_that_fires_before_the_first_rung_gives_one_warning():
     trial = FakeTrial("loss", max_epochs=9, verdicts={1.0: STOP})
-    trial.until = 3
+    trial.pause_at = 3
     impatient = keras.callbacks.EarlyStopping(monitor="loss", patience=1)
     with pytest.warns(HaltuneWarning, match=r"EarlyStopping\(patience=1\).*before epoch 3.*patience=3") as caught:
         fit(trial, impatient, epochs=9, validation=False)
     assert len([w for w in caught if issubclass(w.category, HaltuneWarning)]) == 1
     for patience, until in ((2, 3), (2, 9)):  # patient enough; or no rung at all
         trial = FakeTrial("loss", max_epochs=9, verdicts={1.0: STOP})
-        trial.until = until
+        trial.pause_at = until
         fit(
             trial, epochs=9, validation=False, before=[keras.callbacks.EarlyStopping(monitor="loss", patience=patience)]
         )

@@ -100,7 +100,7 @@ def test_a_pause_that_could_not_be_loaded_is_declined_with_one_warning_and_the_r
 
 
 @unloadable
-def test_the_users_function_builds_it_and_it_goes_on_bit_for_bit(make):
+def test_the_users_function_builds_it_and_it_continues_bit_for_bit(make):
     straight, _ = train(pausing_study(at=()), whole_or_new(make))
     expected = state(straight)
     study = pausing_study(at=(1, 3))
@@ -142,7 +142,7 @@ def test_what_is_no_function_of_the_configuration_is_named():
 
 
 @once
-def test_what_lies_beside_weights_and_is_damaged_is_a_sentence(tmp_path):
+def test_a_damaged_file_next_to_the_weights_is_an_error_of_one_sentence(tmp_path):
     path = tmp_path / f"a{saving.WEIGHTS_SUFFIX}"
     model = own_loss()
     model.optimizer.build(model.trainable_variables)

@@ -48,7 +48,7 @@ LOADED = [pytest.param(None, id="whole"), pytest.param(lambda trial: trial.load_
 
 
 @pytest.mark.parametrize("load", LOADED)
-def test_they_pause_and_go_on_as_if_they_had_not(load):
+def test_they_pause_and_resume_as_if_they_had_not(load):
     def trained(*at):
         study = pausing_study(at=at)
         for trial in study:

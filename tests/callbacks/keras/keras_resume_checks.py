@@ -131,7 +131,7 @@ def test_it_does_with_validation_and_over_two_pauses():
     same(deep, at=(1, 3), metric="val_mae", validation_data=(X, Y))
 
 
-def go_on(store, result):
+def continue_(store, result):
     """What the second process does: nothing of the first is in it."""
     study = pausing_study(store)
     np.savez(result, *state(train(study, deep, validation_data=(X, Y))))

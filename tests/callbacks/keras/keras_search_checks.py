@@ -41,7 +41,7 @@ def looped(at):
     return study, study.best.load_model()
 
 
-def test_a_loop_of_the_users_own_pauses_and_goes_on_as_if_it_had_not_and_the_best_comes_back():
+def test_a_loop_of_the_users_own_pauses_and_resumes_as_if_it_had_not_and_the_best_comes_back():
     straight, as_ever = looped(())
     paused, model = looped((2,))
     assert [t.attempt for t in paused.trials] == [2]

@@ -123,6 +123,8 @@ def test_a_learning_rate_that_is_to_fall_at_the_first_pause_is_said_once(rate, c
             model = trial.load_model() or net(keras.optimizers.SGD(rate))
             options = {"epochs": trial.max_epochs, "initial_epoch": int(trial.epoch), "validation_data": (X, Y)}
             model.fit(X, Y, batch_size=4, verbose=0, callbacks=[*callbacks, HaltuneCallback(trial)], **options)
-    hints = [line for line in caplog.messages if "is still to fall" in line]
+    hints = [line for line in caplog.messages if "learning-rate schedule" in line]
     assert len(hints) == (named is not None)
-    assert all(f"trial 0 is still to fall {named}" in line for line in hints)
+    assert all(
+        f"Trial 0 paused at epoch 1, before the end of its learning-rate schedule {named}" in line for line in hints
+    )

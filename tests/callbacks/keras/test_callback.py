@@ -17,7 +17,7 @@ ON_ONE = (
 TUNER = HERE.parents[1] / "keras_tuner"  # its quick checks run here: to import Keras takes longer than they do
 TUNED = [
     str(TUNER / "space_checks.py"),
-    f"{TUNER / 'tuner_checks.py'}::test_losers_are_stopped_and_callbacks_of_the_users_own_are_called",
+    f"{TUNER / 'tuner_checks.py'}::test_losing_trials_are_stopped_and_callbacks_of_the_users_own_are_called",
 ]
 COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest

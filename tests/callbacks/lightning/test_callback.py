@@ -148,7 +148,7 @@ def test_the_tuners_own_fits_say_nothing(tmp_path):
     assert other.epochs == [1, 2]
 
 
-def test_early_stopping_and_checkpoints_work_beside_it(tmp_path):
+def test_early_stopping_and_checkpoints_work_together_with_it(tmp_path):
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     trial = FakeTrial(max_epochs=9, verdicts={2.0: STOP})

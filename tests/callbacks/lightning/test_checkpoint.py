@@ -63,7 +63,7 @@ def test_min_epochs_win_over_a_pause_which_then_saves_the_later_state():
     assert trainer.current_epoch == 3
 
 
-def test_the_budgets_end_saves_too_and_a_larger_budget_goes_on_from_there():
+def test_the_budgets_end_saves_too_and_a_larger_budget_continues_from_there():
     straight = search((), store=None)
     study = pausing_study(at=(), budget=Budget(epochs=2))
     seed(0)
@@ -140,7 +140,7 @@ def test_a_sharded_strategy_says_that_a_trial_to_be_paused_is_not_supported(monk
         pass
 
     trial = FakeTrial(max_epochs=4)
-    trial.until = 2
+    trial.pause_at = 2
     with pytest.raises(NotSupported, match=r"FSDPStrategy cannot be paused.*strategy='ddp'"):
         fit(trial, strategy=FSDPStrategy("cpu"))
     stopped = FakeTrial(max_epochs=4, verdicts={2.0: STOP})  # stopping is

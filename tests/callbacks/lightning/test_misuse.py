@@ -59,7 +59,7 @@ def test_an_early_stopping_that_can_end_a_trial_before_its_first_rung_is_warned_
             trainer.should_stop = True
 
     trial = FakeTrial("drawn", max_epochs=6)
-    trial.until = until
+    trial.pause_at = until
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", HaltuneWarning)
         fit(trial, Once(), EarlyStopping("val_loss", patience=patience, strict=False), **options)

@@ -118,7 +118,7 @@ def test_it_does_on_a_cuda_device(case):
     assert differences(search((), **given), search((1, 3), **given)) == []
 
 
-def test_early_stopping_checkpoints_and_a_progress_bar_go_on_too(tmp_path):
+def test_early_stopping_checkpoints_and_a_progress_bar_continue_too(tmp_path):
     def company():
         keeper = ModelCheckpoint(tmp_path / str(len(list(tmp_path.iterdir()))), monitor="val_loss", save_top_k=2)
         return [EarlyStopping("val_loss", patience=9), keeper, TQDMProgressBar()]

@@ -121,7 +121,10 @@ def test_a_stop_at_a_step_ends_the_fit_there_without_a_validation():
 
 def test_a_metric_to_rank_by_that_validation_lacks_ends_the_fit_after_an_epoch():
     trial = counting("step", 40, Minimize("train_loss", rank_by="val_lass"))
-    with pytest.raises(InvalidInput, match=r"rank_by='val_lass' was not logged in the first.*names: .*val_loss"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"rank_by='val_lass' was not logged in the first.*names: .*val_loss.* write rank_by='val_loss';",
+    ):
         fit(trial, max_steps=40)
     assert trial.epochs[-1] <= 20
 

@@ -68,7 +68,7 @@ def test_what_is_logged_once_and_what_is_logged_each_epoch_are_both_reported(rec
     assert ("extra" in trial.metrics) == (record == "all")
 
 
-def test_a_run_of_several_goals_pauses_and_goes_on_and_what_was_logged_once_stays_known():
+def test_a_run_of_several_goals_pauses_and_resumes_and_what_was_logged_once_stays_known():
     study = fitted(("acc", "ms", "params"), "all", PausesForSeveral(1, at=(1,)))
     trial = study.trials[0]
     assert trial.attempt == 2

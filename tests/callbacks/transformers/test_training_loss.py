@@ -206,7 +206,9 @@ def test_ranking_by_evaluations_that_the_trainer_never_makes_is_refused_at_once(
 
 def test_a_metric_to_rank_by_that_the_first_evaluation_lacks_ends_the_training_there(tmp_path):
     trial = counting(12, goal=Minimize("loss", rank_by="eval_lass"))
-    match = r"rank_by='eval_lass' was not logged.*Logged names: eval_loss, eval_mae"
+    match = (
+        r"'eval_lass' was not logged.*names: eval_loss, eval_mae.*If you mean 'eval_loss', write rank_by='eval_loss';"
+    )
     assert fails(tmp_path, trial._goal, match, trial=trial) == trial.epochs[-1] == 5
 
 

@@ -188,7 +188,7 @@ UNSAVED = {"save_only_model": {"save_strategy": "epoch", "save_only_model": True
 
 
 @pytest.mark.parametrize(("why", "options"), UNSAVED.items(), ids=UNSAVED)
-def test_a_trainer_that_saves_nothing_to_go_on_with_is_not_paused(why, options, tmp_path):
+def test_a_trainer_that_saves_nothing_to_continue_with_is_not_paused(why, options, tmp_path):
     trial = FakeTrial("eval_loss", verdicts={1.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=f"{why}.*keeps training"):
         trainer(tmp_path, HaltuneCallback(trial), **options).train()

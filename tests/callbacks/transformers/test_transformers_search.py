@@ -66,7 +66,7 @@ def test_the_best_run_is_that_of_the_trainers_own_objective_and_its_study_has_ev
     assert t.state.max_steps == 12
 
 
-def test_losers_are_stopped_and_the_direction_says_who_they_are(tmp_path):
+def test_losing_trials_are_stopped_in_the_direction_of_the_goal(tmp_path):
     best = search(trainer(tmp_path), policy=StopsAtTwo(3), n_trials=None, direction="maximize")
     trials = best.run_summary.trials
     assert [len(r.values) for r in trials] == [3, 2, 2]
@@ -107,7 +107,7 @@ def test_what_is_no_training_argument_is_for_the_model(tmp_path):
     assert len({r.values[-1] for r in study.trials}) == 2
 
 
-def test_the_default_search_stops_and_a_second_call_goes_on_where_it_was(tmp_path):
+def test_the_default_search_stops_and_a_second_call_continues_where_it_was(tmp_path):
     options = {"store": tmp_path / "search.db", "policy": None, "hp_name": lambda trial: f"try-{trial.id}"}
     kinds = {"num_train_epochs": 3, "save_strategy": "epoch"}
     first = search(trainer(tmp_path, **kinds), n_trials=2, **options)
@@ -157,6 +157,6 @@ def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said,
     ("options", "said"),
     [({"eval_strategy": "no"}, "eval_strategy='epoch'"), ({"num_train_epochs": 2.5}, "not a whole number")],
 )
-def test_a_trainer_that_cannot_be_compared_is_told_how(options, said, tmp_path):
+def test_a_trainer_that_cannot_be_compared_gets_advice(options, said, tmp_path):
     with pytest.raises(InvalidInput, match=said):
         search(trainer(tmp_path, **options))

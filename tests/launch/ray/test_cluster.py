@@ -182,7 +182,7 @@ def test_errors_that_are_to_be_retried_and_runs_that_take_too_long(nodes: Any, t
 
 
 @pytest.mark.slow
-def test_ctrl_c_finishes_the_epochs_and_the_same_program_goes_on(nodes: Any, tmp_path: Path) -> None:
+def test_ctrl_c_finishes_the_epochs_and_the_same_program_continues(nodes: Any, tmp_path: Path) -> None:
     from haltune.launch import ray as launcher
 
     diary, study = Diary(tmp_path / "diary"), new_study(tmp_path)
@@ -222,7 +222,7 @@ launcher.run(study, Climb(Diary(Path(sys.argv[3]))), workers=2)
 
 
 @pytest.mark.slow
-def test_a_program_that_is_killed_leaves_a_search_that_goes_on(nodes: Any, tmp_path: Path) -> None:
+def test_a_program_that_is_killed_leaves_a_search_that_continues(nodes: Any, tmp_path: Path) -> None:
     import ray
 
     from haltune.launch import ray as launcher

@@ -21,7 +21,7 @@ from haltune import Budget, Study
 from haltune.errors import NoRoom
 from haltune.launch import keeper as checkpoints
 from haltune.launch.keeper import Carried, Keeper, KeeperStore, PagedLog
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Created, Expired, Reported, Status
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
@@ -53,7 +53,7 @@ class Twice:
 
 def reported(value: float, trial: int = 0, epoch: float = 1.0, at: float = 5.0) -> Reported:
     return Reported(
-        at=at, trial=trial, attempt=1, epoch=epoch, value=value, seconds=1.0, verdict=go_on("on"), seen=1,
+        at=at, trial=trial, attempt=1, epoch=epoch, value=value, seconds=1.0, verdict=continue_("on"), seen=1,
         metrics={"loss": math.nan},
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_whatever_is_sent_again_the_log_is_that_of_sending_once(sent: Sequence[t
     assert len(list(store.read("s"))) == 1 + len(events)
 
 
-def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None:
+def test_a_keeper_that_starts_again_continues_from_the_log(tmp_path: Path) -> None:
     """Every call comes twice, and between any two the keeper is another one."""
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
     settings = study._settings
@@ -110,7 +110,7 @@ def test_a_keeper_that_starts_again_goes_on_from_the_log(tmp_path: Path) -> None
     assert list(study.checkpoints.folder.iterdir()) == []  # nobody needs them any more
 
 
-def test_a_task_is_told_when_its_attempt_is_over(tmp_path: Path) -> None:
+def test_a_task_learns_when_its_attempt_is_over(tmp_path: Path) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
     trial = study.ask()
     assert isinstance(trial, Trial)

@@ -60,7 +60,7 @@ def test_it_ends_by_itself_near_the_peak_with_a_sentence_that_weighs():
     assert f"the best value seen is {study.best.value:.4g}" in said
 
 
-def test_the_dearer_an_hour_is_the_sooner_it_ends():
+def test_the_more_expensive_an_hour_is_the_sooner_it_ends():
     lengths = [len(trained(AutoBCT(gamma=gamma)).trials) for gamma in (1e-3, 0.05, 2.0)]
     assert lengths[0] >= lengths[1] >= lengths[2]
     assert lengths[0] > lengths[2]

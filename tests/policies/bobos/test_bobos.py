@@ -247,7 +247,7 @@ def test_runs_that_are_each_a_little_better_than_all_before_are_hardly_stopped()
     assert stopped[0] <= 1, stopped
 
 
-def test_what_lies_far_behind_many_runs_is_stopped_before_one_curve_alone_would_tell() -> None:
+def test_a_trial_far_behind_many_others_is_stopped_before_its_own_curve_would_decide() -> None:
     good = [[curve(0.9 - 0.01 * k, n) for n in range(1, HORIZON + 1)] for k in range(6)]
     slow = [0.1 + 0.004 * n for n in range(1, HORIZON + 1)]
     ends = {}
@@ -326,7 +326,7 @@ def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
         @property
         def spec(self) -> dict[str, Any]:
             spec = super().spec
-            known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "beside")}
+            known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "reference_curves")}
             return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100}}
 
     store = MemoryStore()

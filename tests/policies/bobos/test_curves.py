@@ -170,7 +170,7 @@ def test_without_other_runs_they_are_those_of_the_power_law():
     assert np.array_equal(drawn(falling, known_no_further, 500, 3).values, own)
 
 
-def test_a_plateau_ends_as_it_ended_for_the_runs_beside():
+def test_a_plateau_ends_as_in_the_reference_curves():
     """A quarter of those that stood there fell; a power law of one curve alone would never."""
     others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)] * 18
     ends = drawn(PLATEAU, others, own=True).values[-1]
@@ -179,7 +179,7 @@ def test_a_plateau_ends_as_it_ended_for_the_runs_beside():
     assert np.mean(alone < 0.5) < 0.02
 
 
-def test_stopped_runs_tell_as_far_as_they_were_trained():
+def test_stopped_trials_are_reference_curves_as_far_as_they_were_trained():
     """Of 24 runs 18 were stopped at epoch 9, before the fall: those that went on all fell, and that is no bias."""
     others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)[:9]] * 18
     ends = drawn(PLATEAU, others).values[-1]

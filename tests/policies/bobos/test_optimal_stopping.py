@@ -54,10 +54,10 @@ def enumerate_tree(start, leaves, threshold, losses, statistic):
             w = chances[members] / chances[members].sum()
             p, ahead = float(w @ wins[members]), float(w @ lost[members]) if n < 3 else np.inf
             answer[n, key] = (p, ahead)
-            stop, win, go_on = losses.K1 * p, losses.K2 * (1 - p), losses.c + ahead
+            stop, win, further = losses.K1 * p, losses.K2 * (1 - p), losses.c + ahead
             if n < 3:
                 stop += losses.missing
-            if min(stop, win) > go_on:
+            if min(stop, win) > further:
                 after[members] = losses.c + lost[members]
             elif stop <= win:
                 after[members] = losses.K1 * wins[members] + (losses.missing if n < 3 else 0.0)

@@ -22,7 +22,7 @@ from haltune.policies import Hyperband, Ladder, MultiFidelity, SuccessiveHalving
 @pytest.mark.parametrize("form", ["promote", "stop"])
 @pytest.mark.parametrize("eta", [pytest.param(2, marks=pytest.mark.slow), 3, 2.5])
 @pytest.mark.parametrize("workers", [1, 6])
-def test_who_goes_on_is_in_the_top_of_those_that_arrived(form: Any, eta: float, workers: int) -> None:
+def test_promoted_trials_are_in_the_top_of_those_that_arrived(form: Any, eta: float, workers: int) -> None:
     policy = SuccessiveHalving(n=60, eta=eta, asynchronous=form)
     lab = Lab(lambda: policy, rough(3, 0.1), epochs=27, workers=workers).run()
     rungs = climbed(lab.log, list(policy.table(27).brackets), eta, stops=form == "stop")
@@ -46,7 +46,7 @@ def test_new_configurations_fill_one_bracket_after_the_other_and_equal_brackets_
     assert len(rungs.arrived[policy.table(9).brackets[0], 0]) == 2 * sizes[0]
 
 
-def test_nobody_ever_waits_while_configurations_are_left() -> None:
+def test_no_worker_waits_while_configurations_are_left() -> None:
     make = lambda: Hyperband(rounds=None, brackets="most_exploratory", asynchronous=True)  # noqa: E731
     lab = Lab(make, rough(4), epochs=9, workers=7, budget=Budget(epochs=300)).run()
     assert lab.waits == 0
@@ -66,7 +66,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("before", [0, 8])
 @pytest.mark.parametrize(("first", "again"), [(math.nan, math.nan), (math.inf, 0.5)])
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
-def test_a_run_that_diverged_goes_on_no_more_when_its_worker_is_lost_and_it_is_offered_again(
+def test_a_run_that_diverged_does_not_continue_when_its_worker_is_lost_and_it_is_offered_again(
     form: str, before: int, first: float, again: float
 ) -> None:
     study = Study(problem(9), FORMS[form](), seed=0, budget=Budget(epochs=100))
@@ -92,7 +92,7 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=happenings(ACTIONS, 150), seed=st.integers(0, 10**6), bad=st.sampled_from([0.0, 0.2]))
-def test_whatever_happens_only_the_top_goes_on_and_the_search_ends(
+def test_after_any_events_only_the_top_is_promoted_and_the_search_ends(
     form: Any, steps: list[tuple[int, int, str]], seed: int, bad: float
 ) -> None:
     policy = SuccessiveHalving(n=12, eta=2, asynchronous=form)

@@ -66,7 +66,7 @@ def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Fillin
     bad=st.sampled_from([0.0, 0.1, 0.5]),
     halts=st.booleans(),
 )
-def test_whatever_happens_only_winners_go_on_and_the_search_ends(
+def test_after_any_events_only_winners_are_promoted_and_the_search_ends(
     name: str, steps: list[tuple[int, int, str]], seed: int, bad: float, halts: bool
 ) -> None:
     make, epochs, rounds = MADE[name]
@@ -92,7 +92,7 @@ def test_whatever_happens_only_winners_go_on_and_the_search_ends(
     seed=st.integers(0, 10**6),
     limits=st.lists(st.integers(5, 80), min_size=1, max_size=4),
 )
-def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
+def test_a_budget_is_kept_after_any_events_and_a_larger_one_continues(
     steps: list[tuple[int, int, str]], seed: int, limits: list[int]
 ) -> None:
     make = lambda: Hyperband(rounds=1)  # noqa: E731
@@ -123,7 +123,7 @@ def test_a_budget_is_kept_whatever_happens_and_a_larger_one_goes_on(
     limits=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     halts=st.booleans(),
 )
-def test_rungs_close_with_those_that_began_when_nothing_more_may_and_a_larger_number_goes_on(
+def test_rungs_close_with_those_that_started_when_nothing_more_may_and_a_larger_number_continues(
     resume: bool, steps: list[tuple[int, int, str]], seed: int, limits: list[int], halts: bool
 ) -> None:
     plain = lambda: Hyperband(resume=resume)  # noqa: E731

@@ -54,7 +54,7 @@ def test_other_schedules_are_spent_to_the_epoch(policy: Any, R: int, workers: in
     assert len(filled) == len(policy.table(R).brackets)
 
 
-def test_trainings_that_save_nothing_begin_anew_and_still_come_to_the_end() -> None:
+def test_trainings_that_save_nothing_start_again_and_still_reach_the_end() -> None:
     lab = Lab(Hyperband, rising, epochs=9, saves=False).run()
     at_least, at_most = Hyperband().table(9).total(True), Hyperband().table(9).total(False)
     assert at_least < lab.study.spent.epochs <= at_most
@@ -82,14 +82,14 @@ def test_the_infinite_horizon_runs_figure_9_without_and_with_a_largest_epoch() -
 # -- who goes on ------------------------------------------------------------------------------
 
 
-def test_the_last_to_arrive_goes_on_at_once_when_it_wins_and_is_stopped_when_it_does_not() -> None:
+def test_the_last_to_arrive_continues_at_once_when_it_wins_and_is_stopped_when_it_does_not() -> None:
     for last_is_best in (True, False):
         values = lambda trial, epoch, b=last_is_best: trial if b else -trial  # noqa: E731
         lab = Lab(lambda: SuccessiveHalving(n=3), values, epochs=9).run()
         reports = lab.reports(2)
         if last_is_best:
             assert reports[0].verdict.action is Action.CONTINUE
-            assert reports[0].verdict.until == 9
+            assert reports[0].verdict.pause_at == 9
             assert [r.epoch for r in reports] == list(range(1, 10))
             assert not any(isinstance(e, Resumed) for e in lab.log)
             assert lab.study.history.trial(2).checkpoint is None
@@ -135,7 +135,7 @@ def test_a_pause_that_cannot_be_saved_trains_on_until_its_rung_decides() -> None
         other.step()
     first.step()
     report = lab.reports(0)[-1]
-    assert (report.verdict.action, report.verdict.until) == (Action.CONTINUE, 9)
+    assert (report.verdict.action, report.verdict.pause_at) == (Action.CONTINUE, 9)
     lab.run()
     assert lab.study.history.trial(0).epoch == 9
     assert not any(isinstance(e, Resumed) for e in lab.log)
@@ -195,7 +195,7 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
 
 @pytest.mark.parametrize("policy", [Hyperband(rounds=None), InfiniteHyperband(), Hyperband(asynchronous=True)])
 @pytest.mark.parametrize("edit", [{"bracket": n} for n in (-1, 2**31, None)] + [{"trial": 2**31}])
-def test_a_number_that_no_log_can_have_come_to_is_told_as_damage(policy: Any, edit: dict[str, Any]) -> None:
+def test_a_number_that_no_log_can_have_is_reported_as_damage(policy: Any, edit: dict[str, Any]) -> None:
     space, store = Space({"x": Float(0.0, 1.0)}), MemoryStore()
     study = Study(Problem(space, Minimize("loss"), 9), policy, store, seed=1, budget=Budget(trials=4), verbose=0)
     for _ in range(4):

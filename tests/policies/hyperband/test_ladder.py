@@ -52,7 +52,7 @@ def checked(lab: Lab, policy: Ladder, min_trials_per_rung: int, race: bool = Fal
         ),
     ],
 )
-def test_who_goes_on_is_in_the_top_of_all_that_ever_arrived(
+def test_promoted_trials_are_in_the_top_of_all_that_ever_arrived(
     eta: float, first: float, min_trials_per_rung: int, workers: int
 ) -> None:
     policy = Ladder(eta, first, min_trials_per_rung=min_trials_per_rung)
@@ -64,7 +64,7 @@ def test_who_goes_on_is_in_the_top_of_all_that_ever_arrived(
     assert differences(lab) == []
 
 
-def test_nobody_goes_on_before_enough_were_compared_and_then_the_best_of_them() -> None:
+def test_no_trial_continues_before_enough_were_compared_and_then_the_best_of_them() -> None:
     lab = Lab(lambda: Ladder(min_trials_per_rung=12), rising, epochs=27, budget=Budget(epochs=400)).run()
     first = next(e for e in lab.log if isinstance(e, Resumed))
     before = [e for e in lab.log if isinstance(e, Reported) and e.at <= first.at][:12]
@@ -114,7 +114,7 @@ ACTIONS = ["step"] * 10 + ["race"] * 3 + ["save", "fail", "early", "kill", "inte
     bad=st.sampled_from([0.0, 0.2, 1.0]),
     min_trials_per_rung=st.sampled_from([1, 5, 12]),
 )
-def test_whatever_happens_only_the_top_goes_on_and_the_search_comes_on(
+def test_after_any_events_only_the_top_is_promoted_and_the_search_advances(
     steps: list[tuple[int, int, str]], seed: int, bad: float, min_trials_per_rung: int
 ) -> None:
     policy = Ladder(2, 3, 2, min_trials_per_rung=min_trials_per_rung)

@@ -45,7 +45,7 @@ def verdicts(study: Study) -> list[Reported]:
 
 
 @pytest.mark.parametrize("of", ["last", "best"])
-def test_an_idle_run_does_not_go_on(of: Literal["last", "best"]) -> None:
+def test_an_idle_run_does_not_continue(of: Literal["last", "best"]) -> None:
     study = searched(of)
     idle = verdicts(study)
     assert idle

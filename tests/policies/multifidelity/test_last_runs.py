@@ -76,10 +76,10 @@ def lasts() -> list[tuple[Study, Resumed]]:
     return [(f, e) for f in found for e in f.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)]
 
 
-def test_what_goes_on_last_says_why_and_is_not_compared_any_more() -> None:
+def test_the_final_full_training_states_its_reason_and_is_not_compared() -> None:
     assert len(lasts()) > 2
     for found, e in lasts():
-        assert e.until == EPOCHS
+        assert e.pause_at == EPOCHS
         assert "too small for a new trial, but trains this one in full" in e.reason
         assert found.trials[e.trial].epoch == EPOCHS
         events = [r for r in found.events() if isinstance(r, Reported) and r.trial == e.trial]
@@ -87,7 +87,7 @@ def test_what_goes_on_last_says_why_and_is_not_compared_any_more() -> None:
         assert set(verdicts[:-1]) == {"continue"}
 
 
-def test_of_those_in_time_the_most_promising_goes_on() -> None:
+def test_of_those_in_time_the_best_continues() -> None:
     ranks = []
     for found, e in lasts():
         qualities = [hill(dict(t.config)) for t in found.trials]
@@ -95,7 +95,7 @@ def test_of_those_in_time_the_most_promising_goes_on() -> None:
     assert np.mean(ranks) > 0.7
 
 
-def test_it_ends_before_its_budget_where_no_run_would_end_in_time_and_goes_on_with_more() -> None:
+def test_it_ends_before_its_budget_where_no_run_would_end_in_time_and_continues_with_more() -> None:
     store = MemoryStore(Clock())
     found = searched(Budget(time=200), store=store)
     assert "train another trial in full" in found.outcome.reason

@@ -171,7 +171,7 @@ def taught() -> Study:
     return searched(learn_from=[before()])
 
 
-def test_it_is_told_where_to_begin() -> None:
+def test_a_prior_study_improves_the_first_trials() -> None:
     earlier = searched(RandomSearch(trials=30), budget=None, epochs=1)
 
     def found(seed: int, **options: Any) -> float:
@@ -182,7 +182,7 @@ def test_it_is_told_where_to_begin() -> None:
     assert told > alone + 0.02
 
 
-def test_the_reasons_name_the_evidence_and_what_it_tells() -> None:
+def test_the_reasons_name_the_evidence_and_its_meaning() -> None:
     started = [e for e in taught().events() if isinstance(e, Started) and "earlier" in e.evidence]
     assert len(started) > 3
     for event in started:

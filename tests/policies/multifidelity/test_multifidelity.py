@@ -75,7 +75,7 @@ def known_of(curve: Any) -> tuple[LadderState, History]:
 
 
 @pytest.mark.parametrize(("curve", "first"), [(early, 1), (late, 27)])
-def test_runs_are_compared_where_they_can_be_told_apart(curve: Any, first: int) -> None:
+def test_runs_are_compared_where_they_can_be_distinguished(curve: Any, first: int) -> None:
     policy, (state, history) = MultiFidelity(), known_of(curve)
     assert (
         policy.rungs(27)[policy._promotion(state, history, state.model.kernel(history, state.rows.table)).base] == first
@@ -97,7 +97,7 @@ def test_what_is_said_of_the_first_rung_means_the_same_in_every_receipt() -> Non
     assert started
     assert judged
     assert all(epochs[evidence["first_rung"]] == evidence["compared_from"] for evidence in started)
-    assert all(epochs[verdict.evidence["first_rung"]] == verdict.until for verdict in judged)
+    assert all(epochs[verdict.evidence["first_rung"]] == verdict.pause_at for verdict in judged)
 
 
 def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
@@ -153,7 +153,7 @@ def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_ex
         assert t.evidence["sd"] > 0
 
 
-def test_where_nothing_can_pause_runs_are_stopped_for_good_from_the_second_on() -> None:
+def test_where_nothing_can_pause_runs_are_stopped_permanently_from_the_second_on() -> None:
     study = searched(saves=False)
     events = list(study.events())
     actions = [e.verdict.action for e in events if isinstance(e, Reported)]
@@ -169,7 +169,7 @@ def test_where_nothing_can_pause_runs_are_stopped_for_good_from_the_second_on() 
 @pytest.mark.parametrize("epochs", [9, 27])  # runs are first compared after 1 epoch, after 3
 @pytest.mark.parametrize("saves", [True, False], ids=["saves", "saves nothing"])
 @pytest.mark.parametrize("before_saving", [True, False])
-def test_a_kill_before_a_run_has_paused_does_not_tell_whether_runs_can(
+def test_a_kill_before_a_trial_has_paused_does_not_show_whether_trials_can_pause(
     epochs: int, saves: bool, before_saving: bool
 ) -> None:
     study = Study(Problem(SPACE, Maximize("acc", (0, 1)), epochs), seed=3, budget=Budget(trials=12), verbose=0)
@@ -231,7 +231,7 @@ def test_the_first_that_trains_in_full_leads_and_says_so() -> None:
     horizon = 50
     events = list(searched(early, replace(LONG, max_epochs=horizon), budget=Budget(epochs=3 * horizon)).events())
     at, first = next((n, e) for n, e in enumerate(events) if isinstance(e, Resumed) and "first trial" in e.reason)
-    assert first.until == horizon
+    assert first.pause_at == horizon
     reports = [e for e in events[:at] if isinstance(e, Reported)]
     assert horizon <= len(reports) < 2 * horizon
     reached = max(e.epoch for e in reports)
@@ -258,7 +258,7 @@ def test_it_finds_what_a_simulated_search_finds_best(rung: int) -> None:
 
 @settings(max_examples=many(100), deadline=None)
 @given(correlations=told, rung=st.integers(0, 4), more=st.floats(0.0, 1.0))
-def test_a_rung_that_tells_more_is_not_given_up_for_it(correlations: list[float], rung: int, more: float) -> None:
+def test_a_rung_that_predicts_more_is_not_given_up_for_it(correlations: list[float], rung: int, more: float) -> None:
     before = np.array(correlations)
     chosen = first_rung(before, EPOCHS)
     after = before.copy()

@@ -143,12 +143,12 @@ def test_pending_configurations_keep_the_means_and_take_the_doubt() -> None:
 
 
 def beside_runs_of(other: Seen, earlier: Seen) -> Seen:
-    return other.beside(
+    return other.union(
         Seen(earlier.points, earlier.run, earlier.stage, earlier.value, np.ones(len(earlier.points), int))
     )
 
 
-def test_a_study_that_tells_nothing_has_no_say() -> None:
+def test_a_prior_study_that_predicts_nothing_has_no_influence() -> None:
     alone, two = Stages(EPOCHS, 2), Stages(EPOCHS, 2, 1)
     here, there = drawn(alone, 5, 0), drawn(alone, 8, 1)
     mute = StageKernel(two, np.r_[alone.mean, -40.0])
@@ -160,7 +160,7 @@ def test_a_study_that_tells_nothing_has_no_say() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_learns_how_much_an_earlier_study_tells_of_this_one(seed: int) -> None:
+def test_it_learns_the_relevance_of_a_prior_study(seed: int) -> None:
     _, here = runs_of(0.9, seed)
     _, alike = runs_of(0.9, seed + 10)
     reversed_ = Seen(alike.points, alike.run, alike.stage, -2.0 - alike.value)

@@ -90,7 +90,7 @@ def test_a_budget_of_epochs_pays_for_whole_trainings():
     assert "3 of 23 epochs are left" in found.outcome.reason
 
 
-def test_running_trials_have_their_costs_set_aside():
+def test_running_trials_have_their_costs_reserved():
     store = MemoryStore(Clock())
     workers = [study(Rollout(cost=known_cost, **SMALL), Budget(worker_time=100), store=store) for _ in range(4)]
     held, promised = [], 0.0

@@ -113,7 +113,7 @@ def test_the_room_is_no_less_than_the_volume_that_is_added(front: list[tuple[flo
 
 @settings(max_examples=many(50))
 @given(st.floats(0.2, 1.0), st.floats(0.2, 1.0))
-def test_beside_one_point_it_is_that_volume(first: float, second: float) -> None:
+def test_with_one_other_point_it_is_that_volume(first: float, second: float) -> None:
     costs = np.array([[first, second]])
     assert hypervolume_gains(costs, WEIGHTS) == pytest.approx([added(costs, w) for w in WEIGHTS])
 

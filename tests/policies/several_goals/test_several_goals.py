@@ -139,7 +139,7 @@ def test_a_trial_is_stopped_only_if_each_of_the_weights_would_stop_it_and_it_is_
     assert (kept and stopped) or name != "halting"
 
 
-def test_resumed_trials_keep_the_weights_that_they_were_begun_under() -> None:
+def test_resumed_trials_keep_the_weights_that_they_were_started_under() -> None:
     events = list(searched("multifidelity").events()) + list(searched("asha").events())
     resumed = [e for e in events if isinstance(e, Resumed)]
     assert resumed

@@ -268,7 +268,7 @@ def test_exact_values_are_measured_once(options, kernel):
 
 
 @pytest.mark.parametrize("make", [TruVaR, partial(TruVaR, rule="gchk")])
-def test_what_exact_values_cannot_tell_from_the_threshold_is_left_open(make):
+def test_exact_values_equal_to_the_threshold_stay_undecided(make):
     space = Space({"x": Float(0.0, 1.0)})
     study = Study(Problem(space, Maximize("v"), 1), make(threshold=0.7, noise=0.0, grid=12), seed=0,
                   budget=Budget(trials=40))  # fmt: skip

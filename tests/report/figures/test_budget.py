@@ -23,7 +23,7 @@ def limited(**limits):
         ({"money": 2.0, "price": 3.0}, 96 / 3600 * 3 / 2, "0.08 of 2 money"),
     ],
 )
-def test_each_limit_is_told_with_what_is_spent_of_it(limits, share, words):
+def test_each_limit_is_shown_with_what_is_spent(limits, share, words):
     figure = budget(limited(**limits))
     assert figure.data[0].x[0] == pytest.approx(share)
     assert [a.text for a in figure.layout.annotations] == [words]

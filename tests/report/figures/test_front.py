@@ -58,7 +58,7 @@ def test_a_third_goal_has_a_panel_of_its_own() -> None:
     assert spec["layout"]["yaxis2"]["title"]["text"] == "&lt;acc&gt; (larger is better)"
 
 
-def test_the_page_tells_the_front_and_nothing_that_is_of_one_goal() -> None:
+def test_the_page_shows_the_front_and_nothing_of_a_single_goal() -> None:
     text = page(known())
     assert "<b>2 trials</b> <small>on the Pareto front of &lt;acc&gt; and ms</small>" in text
     assert "no trial is better in all goals" in text

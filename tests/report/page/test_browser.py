@@ -199,7 +199,7 @@ def touched(browser, tmp_path):
     context.close()
 
 
-def test_a_finger_is_told_the_reason_and_opens_the_row_where_it_points_again(touched):
+def test_a_touch_shows_the_reason_and_a_second_one_opens_the_row(touched):
     page = touched(a_search)
     figure = page.locator("figure[data-figure=curves]")
     figure.scroll_into_view_if_needed()

@@ -69,7 +69,7 @@ def test_the_page_of_a_hundred_trials_is_light(tmp_path):
     assert len(page_of(history, tmp_path).encode()) < 500_000
 
 
-def test_the_page_tells_the_result_and_what_was_saved(tmp_path):
+def test_the_page_shows_the_result_and_the_saved_epochs(tmp_path):
     text = re.sub(r"\s+", " ", Seen(page_of(a_search(), tmp_path)).text)
     assert "0.95 highest acc" in text
     assert "Best configuration trial 0, at epoch 10 lr0.25" in text

@@ -125,7 +125,7 @@ def test_a_path_leads_to_no_file(served, path):
     assert b"root:" not in found
 
 
-def test_connections_without_the_token_keep_nobody_out_who_has_it(served, monkeypatch):
+def test_connections_without_the_token_do_not_block_those_with_it(served, monkeypatch):
     monkeypatch.setattr("haltune.report.watch.serve._MOST_STRANGERS", 20)
     stream = sent(served[0], f"GET /{TOKEN}/0/events HTTP/1.1")
     stream.sendall(b"\r\n")

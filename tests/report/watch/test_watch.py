@@ -183,7 +183,7 @@ def test_a_patch_turns_any_value_into_any_other(old, new):
     assert applied(old, json.loads(json.dumps(patch(old, new)))) == new
 
 
-def test_a_report_is_told_as_what_it_changed_and_pages_some_moments_behind_are_told_it_too(tmp_path):
+def test_a_report_is_sent_as_its_changes_and_also_to_pages_that_are_behind(tmp_path):
     study = searched(tmp_path / "a.db", trials=60)
     for n in range(50):
         train(study, value=n / 100)
@@ -204,7 +204,7 @@ def test_a_report_is_told_as_what_it_changed_and_pages_some_moments_behind_are_t
         assert {key: v for key, v in (shown | first["items"] | patched).items() if v is not None} == now
 
 
-def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
+def test_a_page_that_gets_the_changes_equals_a_new_one(tmp_path):
     study = searched(tmp_path / "a.db", trials=16)
     train(study)
     watched = Watched(follow_study(str(tmp_path / "a.db")), rests=False)
@@ -220,7 +220,7 @@ def test_a_page_that_is_told_the_changes_shows_what_a_new_one_does(tmp_path):
     assert shown == told(anew)["items"]
 
 
-def test_a_mark_of_another_server_or_of_none_is_told_everything(tmp_path):
+def test_a_mark_of_another_server_or_of_none_gets_the_whole_page(tmp_path):
     train(searched(tmp_path / "a.db"))
     watched, other = (Watched(follow_study(str(tmp_path / "a.db"))) for _ in range(2))
     for mark in (other.mark, "", "x", f"{watched.mark}0", watched.mark.replace("1", "-1"), ":1", "9" * 5000):
@@ -267,7 +267,7 @@ def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):
     assert study.ask().config["lr"] == 0.125
 
 
-def test_one_run_is_ended_set_aside_and_let_go_on_and_the_budget_raised(served):
+def test_one_run_is_ended_paused_and_let_continue_and_the_budget_raised(served):
     app, study = served
 
     def post(action, **body):
@@ -317,7 +317,7 @@ def test_there_is_nothing_else_to_do(served):
     assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
 
 
-def test_several_studies_and_those_that_begin_later_stand_in_one_list(tmp_path):
+def test_several_studies_and_those_that_start_later_stand_in_one_list(tmp_path):
     evil = "<img src=x onerror=alert(1)>"
     names = ["first"]
     train(searched(tmp_path / "a.db", "first"))

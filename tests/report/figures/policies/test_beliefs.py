@@ -68,7 +68,7 @@ def test_what_is_expected_is_what_the_model_of_the_policy_says(sign):
         assert cost[1].y[at] * 60 == pytest.approx(seconds)
 
 
-def test_the_trainings_stand_where_they_came_to_with_their_numbers():
+def test_the_trainings_are_drawn_at_their_final_values_with_their_numbers():
     study = searched()
     score, cost, *_, path = panels(posterior(study))
     values = [t.values[-1] for t in study.trials]
@@ -81,7 +81,7 @@ def test_the_trainings_stand_where_they_came_to_with_their_numbers():
 
 
 @pytest.mark.parametrize(("space", "sign"), [("one", -1.0), pytest.param("three", 1.0, marks=pytest.mark.slow)])
-def test_it_says_to_end_where_the_policy_ends_and_to_go_on_where_it_goes_on(space, sign):
+def test_it_says_to_end_where_the_policy_ends_and_to_continue_where_it_continues(space, sign):
     whole = searched(space, sign=sign)
     assert whole.history.finished
     for trials in range(3, len(whole.trials) + 1):

@@ -5,7 +5,7 @@ from scipy.stats import beta
 from told import told
 
 from haltune import Float, Maximize, Problem, Space
-from haltune.log.decisions import go_on
+from haltune.log.decisions import continue_
 from haltune.log.events import Ended, Reported, Started, Status
 from haltune.report.figures.decisions import calibration_spec, grouped
 from haltune.report.story import Story
@@ -17,12 +17,12 @@ def audited(chances, end, audit=True, status=Status.COMPLETED):
 
     def events(trial):
         yield Started(
-            at=0.0, trial=trial, config={"lr": 0.5}, until=None, resource=None, tags={}, reason="",
+            at=0.0, trial=trial, config={"lr": 0.5}, pause_at=None, resource=None, tags={}, reason="",
             evidence=evidence, seen=0, deciding=0.0, worker="w",
         )  # fmt: skip
         for n, p in enumerate(chances, 1):
             value = end if n == len(chances) else 0.1
-            verdict = go_on("on", p_win=p, incumbent=0.5)
+            verdict = continue_("on", p_win=p, incumbent=0.5)
             yield Reported(
                 at=n, trial=trial, attempt=1, epoch=float(n), value=value, seconds=1.0, verdict=verdict, seen=0
             )

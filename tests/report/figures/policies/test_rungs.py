@@ -66,7 +66,7 @@ def test_the_columns_are_the_rungs_and_the_best_of_each_stand_on_the_left():
     assert [a.text for a in figure.layout.annotations] == ["3 of 9", "1 of 3", "1"]
 
 
-def test_a_bracket_that_begins_at_a_later_rung_is_not_compared_before_it():
+def test_a_bracket_that_starts_at_a_later_rung_is_not_compared_before_it():
     study = searched(Hyperband(), trials=17)
     first = {}
     for p in found(study):
