@@ -1,7 +1,7 @@
-"""Fixtures that all tests may use, and the two ways in which properties are tried.
+"""Fixtures of all tests, and the two profiles of properties.
 
-`make test` is to say the same of the same code in every clone: its examples are fixed, and nothing depends on how
-quick the machine is. `make test-all` looks for what nobody has seen yet.
+`make test` gives the same result for the same code in every clone: its examples are fixed, and independent of the
+machine's speed. `make test-all` tries new examples.
 """
 
 import gc

@@ -1,7 +1,7 @@
-"""The house: which room may ask which, and no circle.
+"""The architecture: which package may import which, without cycles.
 
-An arrow A -> B is an import of B in A, wherever it stands: at the top of a file, within a function, or for types
-alone. docs/architecture.md shows the rooms and says what each is for.
+An arrow A -> B is an import of B in A: at the top of a file, within a function, or only for types.
+docs/architecture.md describes the packages.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ def asked_for(code: str, name: str, package: str) -> Iterator[str]:
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """What each module imports. Asked by tests, not as this file is collected: every worker collects all files."""
+    """Return the imports of each module. Tests call it; at collection it would run in every worker."""
     return {name: set(imported(name)) for name in MODULES}
 
 
 def room(module: str) -> str:
-    """The room in which a module stands."""
+    """Return the package of a module."""
     parts = module.split(".")[1:]
     if not parts:
         return "haltune"
@@ -154,7 +154,7 @@ def test_no_module_leads_back_to_itself() -> None:
 
 
 def test_no_folder_leads_back_to_itself() -> None:
-    """Of what stands side by side, files and folders each as a whole."""
+    """Files and folders of one folder, each as a whole."""
     for folder in (name for name, path in MODULES.items() if path.name == "__init__.py"):
         arrows: dict[str, set[str]] = {}
         for name in MODULES:
@@ -165,7 +165,7 @@ def test_no_folder_leads_back_to_itself() -> None:
 
 
 def part(module: str, folder: str) -> str:
-    """What of a folder a module is, or is in."""
+    """Return the part of a folder that a module is, or is in."""
     return module.removeprefix(f"{folder}.").partition(".")[0]
 
 

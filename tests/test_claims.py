@@ -1,4 +1,4 @@
-"""The pages claim what benchmarks/claims.toml lists, no more and no other; and the runner tells what moved."""
+"""The pages claim exactly the numbers of benchmarks/claims.toml; the runner reports those that changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("rich", reason="rich is not installed")
 
 @pytest.fixture(scope="module")
 def claims() -> ModuleType:
-    """benchmarks/claims.py, which lies in no package."""
+    """Import benchmarks/claims.py, which is in no package."""
     spec = importlib.util.spec_from_file_location("haltune_claims", ROOT / "benchmarks/claims.py")
     assert spec is not None
     assert spec.loader is not None
@@ -61,7 +61,7 @@ def test_the_page_of_claims_is_written_from_the_table(claims: ModuleType) -> Non
 
 
 def test_every_benchmark_that_a_page_names_is_there_and_has_its_claim(claims: ModuleType) -> None:
-    """A page that names a script beside a number claims what it prints; those of experiments show it beneath."""
+    """A page that names a script with a number claims its output; pages of experiments show the output."""
     scripts = {claim.script.relative_to(ROOT).as_posix() for claim in claims.read()}
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
     named = {

@@ -54,7 +54,7 @@ EVERYDAY = "größe 学習率 معدل 👩‍🔬 é [red]x[/red] :smile: 100%\
 
 
 def harmless(text):
-    """Nothing of it is obeyed; said a character at a time, so that a failure names it."""
+    """Check that a terminal obeys none of its characters; return it."""
     assert sorted(OBEYED & set(text)) == []
     return text
 
@@ -104,7 +104,7 @@ def texts(told):
 
 
 def printed(*arguments, color=True):
-    """What a command prints on a terminal, in which click leaves escape sequences where they are."""
+    """Return the output of a command on a terminal, for which click keeps escape sequences."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "900"}, color=color)
     return done.output
 
@@ -184,7 +184,7 @@ TAGS = re.compile(r"</?(div|b|br|table|thead|tbody|tr|th|td|pre)( style=\"text-a
 
 
 def no_markup(html):
-    """What is left of it without the tags of haltune's own holds no tag, quote, or character that is obeyed."""
+    """Check that it has no tag except haltune's own, no quote, and no control character."""
     rest = TAGS.sub(" ", html)
     assert not set(rest) & set("<>\"'\x1b\u202e"), rest
     return rest

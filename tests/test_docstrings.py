@@ -1,4 +1,4 @@
-"""What a user reads of a policy: its example runs, and every option has its line."""
+"""Docstrings of policies: the example runs, and every option has its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users call says each argument, and its example runs as it is written."""
+"""Docstrings of public names describe each argument, and their examples run."""
 
 from __future__ import annotations
 

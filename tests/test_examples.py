@@ -1,4 +1,4 @@
-"""The examples run, small, as a newcomer runs them: each leaves a page, and a second call goes on."""
+"""The examples run, small, as a newcomer runs them: each leaves a page, and a second call continues."""
 
 import importlib.util
 import os
@@ -49,7 +49,7 @@ def run(script, folder, *arguments):
 
 
 def keras_backend():
-    """TensorFlow where it is installed, as Keras itself would have it; else torch."""
+    """Return TensorFlow if it is installed, as Keras does; otherwise torch."""
     have_tensorflow = importlib.util.find_spec("tensorflow") is not None
     return {} if have_tensorflow or "KERAS_BACKEND" in os.environ else {"KERAS_BACKEND": "torch"}
 
@@ -151,7 +151,7 @@ def need(script, packages):
 
 
 def reports(folder, name):
-    """How many reports each trial of the only study in the folder has."""
+    """Return the number of reports of each trial of the only study in the folder."""
     store = open_store(folder / name)
     (name,) = store.names()
     return Counter(e.trial for e in store.read(name) if isinstance(e, Reported))

@@ -29,7 +29,7 @@ def cells(name: str) -> list[dict[str, Any]]:
 def test_a_notebook_runs_from_top_to_bottom(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a plain namespace; the slow test runs it by a kernel."""
+    """It runs in a plain namespace; the slow test runs it by a kernel."""
     pytest.importorskip("IPython", reason="IPython is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "notebook"}
@@ -57,7 +57,7 @@ def test_every_notebook_is_run_and_kept_as_it_was_run_whole() -> None:
 
 
 def forms(cell: dict[str, Any]) -> list[str]:
-    """What a cell prints, without its numbers."""
+    """Return the output of a cell, without its numbers."""
     printed = ["".join(output.get("text", ())) for output in cell.get("outputs", ())]
     return [re.sub(r"[-+]?\d[\d.:e-]*|\s+", " ", text) for text in printed]
 

@@ -1,4 +1,4 @@
-"""What users install: the wheel is complete, works in an empty environment, and is quick to import."""
+"""The wheel is complete, works in an empty environment, and imports quickly."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site-packages of an environment with the wheel, what it requires, and nothing else."""
+    """Return the site-packages of an environment with only the wheel and its requirements."""
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=folder)
     python = python_of(folder)
@@ -153,7 +153,7 @@ def closure(requirements: list[str]) -> Iterator[importlib.metadata.Distribution
 
 
 def link_installed(requirements: list[str], folder: Path) -> None:
-    """Put what the requirements bring, and nothing else of this environment, into the folder."""
+    """Link only the packages of the requirements into the folder."""
     for found in closure(requirements):
         for name in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
             if not (folder / name).exists():
@@ -224,7 +224,7 @@ load_study("search.db").best.value + 1
 
 @pytest.fixture
 def outside(installed: Path, tmp_path: Path) -> Path:
-    """A project of somebody's that uses haltune as it is installed, and says which types it expects."""
+    """A user's project with the installed haltune, and the types that it expects."""
     (tmp_path / "right.py").write_text(TYPED)
     (tmp_path / "wrong.py").write_text(WRONG)
     return tmp_path
@@ -306,7 +306,7 @@ def test_every_requirement_of_every_extra_is_pinned_in_the_constraints() -> None
 
 
 def test_the_lowest_versions_are_those_that_are_tried() -> None:
-    """Of what haltune itself, its command line and its pages require: `make lowest` installs lowest.txt."""
+    """The lowest versions for haltune, its command line and its pages; `make lowest` installs lowest.txt."""
     lines = (ROOT / "lowest.txt").read_text().splitlines()
     lowest = {r.name: r.specifier for r in map(Requirement, filter(lambda line: line[:1] != "#", lines))}
     project = pyproject()["project"]

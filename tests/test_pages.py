@@ -101,7 +101,7 @@ def test_a_page_that_wants_a_process_of_its_own_runs(page, tmp_path):
 
 
 def test_the_lines_of_fsdp_pause_and_resume(tmp_path):
-    """In one process; tests/support/sharded.py has two."""
+    """They run in one process; tests/support/sharded.py has two."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from paused_studies import pausing_study
 

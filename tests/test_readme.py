@@ -32,7 +32,7 @@ def form(line):
 
 
 def test_the_lines_shown_are_such_as_a_search_says(caplog):
-    """Of a search like it, whose trainings are curves."""
+    """The lines come from a similar search, whose trainings are curves."""
     shown = re.search(r"```\n(A larger.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     caplog.clear()
     space = {"lr": haltune.Float(1e-4, 1e-1, log=True), "width": haltune.Int(8, 128, log=True)}

@@ -36,7 +36,7 @@ SHEETS = {"stylesheet", "preload", "preconnect", "dns-prefetch", "icon", "module
 
 
 class Read(HTMLParser):
-    """What a page links to, asks for by itself, and can be linked to."""
+    """The links, automatic requests and anchors of a page."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built anew."""
+    """Build the site."""
     folder = tmp_path_factory.mktemp("site") / "built"
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],

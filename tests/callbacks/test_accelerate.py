@@ -119,7 +119,7 @@ def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, 
 
 @pytest.mark.slow
 def test_two_processes_stop_pause_and_resume_together_digit_for_digit(tmp_path):
-    """By torchrun, as accelerate launch starts them on GPUs; on CPUs it asks for MPI."""
+    """By torchrun, as accelerate launch starts them on GPUs; on CPUs it needs MPI."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -73,7 +73,7 @@ def test_a_hugging_face_model_comes_back_by_from_pretrained(of, epoch, saves, tm
             return {"loss": (out - labels).pow(2).mean(), "logits": out}
 
     class Scripted(transformers.TrainerCallback):
-        """Stands before haltune's: what it finds is what the script says."""
+        """A callback before haltune's that replaces the values by the script's."""
 
         def on_evaluate(self, args, state, control, metrics=None, model=None, **others):
             metrics["eval_loss"] = ENDS[self.trial][round(state.epoch) - 1]

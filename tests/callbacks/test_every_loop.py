@@ -1,4 +1,4 @@
-"""What holds in every training loop, in real trainings; for Keras run by keras/test_callback.py on each backend."""
+"""Properties of every training loop, in real trainings; for Keras run by keras/test_callback.py on each backend."""
 
 import copy
 import gc

@@ -91,7 +91,7 @@ both = pytest.mark.parametrize(
 
 
 def sleep() -> None:
-    """What a signal ends: without one this fails, after a minute."""
+    """Sleep until a signal; without one, fail after a minute."""
     read, write = os.pipe()
     late: list[int] = []
     asleep = threading.Timer(60, lambda: late.append(os.write(write, b"x")))

@@ -269,7 +269,7 @@ def test_a_fit_that_plans_another_number_of_epochs_is_warned_about_once_a_study(
 
 def test_one_model_for_several_trials_is_warned_about_once_a_study():
     class Model:
-        """Anything that can be told apart."""
+        """A model with an identity."""
 
     study, model = pausing_study(at=(), trials=4), Model()
     first, second, third = study.ask(), study.ask(), study.ask()

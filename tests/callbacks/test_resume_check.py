@@ -1,4 +1,4 @@
-"""check_resume tells trainings that go on exactly from those that only seem to."""
+"""check_resume distinguishes trainings that resume exactly from those that do not."""
 
 import json
 import random

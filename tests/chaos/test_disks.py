@@ -1,4 +1,4 @@
-"""A file that cannot be written for a while: trainings go on, and their reports are delivered after."""
+"""A file that cannot be written for a while: trainings continue, and their reports are delivered later."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_file_that_may_not_be_written_for_a_while_costs_one_warning(tmp_path: 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a process")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_full_disk_costs_one_warning(tmp_path: Path) -> None:
-    """The disk's stand-in is the size that this process may give to a file."""
+    """A limit on the size of files of this process replaces a full disk."""
     import resource
 
     def when(study: Study, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""A database server that goes away and comes back: trainings go on, and nothing is lost, or there twice."""
+"""A database server that stops and restarts: trainings continue, and no event is lost or doubled."""
 
 from __future__ import annotations
 

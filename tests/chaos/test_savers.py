@@ -1,7 +1,7 @@
-"""Workers that save, supersede, tidy, sleep, are interrupted and are killed between any two of their steps.
+"""Workers that save, supersede, tidy, sleep, are interrupted and are killed between any two steps.
 
-The law, looked at after each step of anybody: every checkpoint that the log has as the newest of a trial that may go on
-is there, and holds what was saved under its name.
+The law, checked after each step of each worker: the newest checkpoint in the log of each trial that may continue
+exists, and has the state that was saved under its name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from haltune.store.memory import MemoryStore
 
 
 class Killed(BaseException):
-    """The process is gone: whatever it tries from now on does not happen."""
+    """The process is gone: its further actions have no effect."""
 
 
 class Worker:
@@ -100,7 +100,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Storm:
-    """Three workers of one search, and somebody who looks."""
+    """Three workers of one search, and a reader."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -161,7 +161,7 @@ class Storm:
             self.look()
 
     def end(self) -> None:
-        """Everybody is killed, and one goes on alone."""
+        """Kill all workers, and continue with one."""
         for worker in self.workers:
             worker.raises = Killed
             while not worker.over:

@@ -1,4 +1,4 @@
-"""haltune doctor: each ailment is found and told with what to do; a healthy search is told to be."""
+"""haltune doctor: it finds each problem and advises; it confirms a healthy search."""
 
 import json
 import os

@@ -16,7 +16,7 @@ from haltune.policies import RandomSearch, TruVaR
 
 
 def haltune(*arguments, code=0):
-    """What the command prints; its exit code is checked."""
+    """Return the output of the command; check its exit code."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
     assert done.exit_code == code, (done.output, done.exception)
     return done.stdout if code == 0 else done.stderr
@@ -138,7 +138,7 @@ def test_the_figures_of_a_front_and_of_a_level_set_are_files_too(log, tmp_path):
 
 
 def test_no_cell_is_a_formula_and_numbers_are_as_they_are(tmp_path):
-    """What a user typed may begin like one; a spreadsheet would run it."""
+    """A user's text may start like a formula; a spreadsheet would run it."""
     path, evil = tmp_path / "evil.db", '=HYPERLINK("http://x","y")'
     space = Space({evil: Choice(["@SUM(A1)", "+1+1", "-2", "plain"]), "x": Float(-1.0, -0.5)})
     study = Study(

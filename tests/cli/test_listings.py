@@ -1,4 +1,4 @@
-"""What the command line shows of real logs: for people, and for programs as strict JSON."""
+"""Listings of real logs: for people, and for programs as strict JSON."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ LISTINGS = ("status", "trials", "best", "explain", "export")
 
 
 def haltune(*arguments, code=0):
-    """What the command prints; its exit code is checked."""
+    """Return the output of the command; check its exit code."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
     stands = code == 0 and arguments[0] == "status" and done.exit_code in (4, 5)  # what these tell is tested by itself
     assert done.exit_code == code or stands, (done.output, done.exception)
@@ -411,7 +411,7 @@ def test_trials_are_sorted_cut_and_chosen_by_status(ranked):
 
 
 def test_what_is_best_is_one_rule_in_every_listing(tmp_path):
-    """A run that paused at a higher value than a complete one has come to is not the best: it may yet fall."""
+    """A trial that paused at a higher value than a complete one's is not the best: it may still fall."""
     study = Study(PROBLEM, SuccessiveHalving(n=9), tmp_path / "s.db", seed=0, budget=Budget(trials=9))
     for trial in study:
         with trial:

@@ -1,4 +1,4 @@
-"""The command line for a user who may not see the database."""
+"""The command line for a user without access to the database."""
 
 from __future__ import annotations
 

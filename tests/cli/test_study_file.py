@@ -1,4 +1,4 @@
-"""A study file says everything about a search; what it does not say well is told with its line."""
+"""A study file describes a whole search; errors name the line."""
 
 import json
 from contextlib import suppress

@@ -70,14 +70,14 @@ def haltune(*words):
 
 
 def ended(process, code):
-    """What a command printed on both channels, when it has ended with this exit code."""
+    """Return the output of a command on both channels; check its exit code."""
     out, errors = process.communicate(timeout=120)
     assert process.returncode == code, (out, errors)
     return out + errors
 
 
 def told(*words, code=0):
-    """What a command that needs no process of its own printed, when it ended with this exit code."""
+    """Return the output of a command in this process; check its exit code."""
     done = CliRunner().invoke(app, words)
     assert done.exit_code == code, (done.output, done.exception)
     return done.output

@@ -50,7 +50,7 @@ def need(*packages):
 
 
 def printed(name, which, folder, *more, **instead):
-    """What a script prints, run in a folder of its own. more: arguments. instead: replaced in its text."""
+    """Return the output of a script, run in its own folder. more: arguments. instead: replaced in its text."""
     packages, arguments = (SCRIPTS | WITHIN_AN_EPOCH)[name]
     need(*packages)
     text = (HERE / name / f"{which}.py").read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def searched(tmp_path):
 
 
 def reports(study):
-    """How many epochs were reported in all, those that were trained again among them."""
+    """Return the number of reported epochs, including those that were trained again."""
     return sum(isinstance(e, Reported) for e in study.store.read(study.name))
 
 
@@ -178,7 +178,7 @@ def test_the_other_script_searches_with_optuna(name, tmp_path):
 
 
 def added(name, which):
-    """How many lines are new or changed, apart from blank ones and from indentation."""
+    """Return the number of new or changed lines, without blank ones and indentation."""
     original, other = (
         [line.strip() for line in (HERE / name / f"{w}.py").read_text(encoding="utf-8").splitlines() if line.strip()]
         for w in ("original", which)

@@ -1,4 +1,4 @@
-"""Whatever ends a worker, the search goes on, and the log says what happened."""
+"""After any end of a worker the search continues, and the log has the reason."""
 
 import re
 from pathlib import Path

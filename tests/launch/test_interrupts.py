@@ -1,4 +1,4 @@
-"""Ctrl-C once, Ctrl-C twice, SIGTERM, kill -9 of the launcher: nothing is lost, and the same program goes on."""
+"""Ctrl-C once, Ctrl-C twice, SIGTERM, kill -9 of the launcher: nothing is lost, and the same program continues."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def start(folder, *arguments):
 
 
 def hears(program, words):
-    """Read what the program says until it says so."""
+    """Read the output of the program up to this line."""
     assert any(words in line for line in program.stderr)
 
 

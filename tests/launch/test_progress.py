@@ -1,4 +1,4 @@
-"""What a launcher shows while it works: trials, epochs, the budget spent, the incumbent, and what workers train."""
+"""Progress of a launcher: trials, epochs, the spent budget, the incumbent, and the running trials."""
 
 import io
 
@@ -12,7 +12,7 @@ rich_console = pytest.importorskip("rich.console")
 
 
 def shown(study, busy, over):
-    """What the table last shows, as plain text."""
+    """Return the last state of the table as plain text."""
     file = io.StringIO()
     with progress_of(study, True, rich_console.Console(file=file, width=120)) as show:
         show(busy, over)

@@ -1,4 +1,4 @@
-"""launch.run: what it hands out to whom, what it refuses, and that its log is one anybody can replay."""
+"""launch.run: the trials of its workers, its errors, and the replay of its log."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ QUIET = {"progress": False, "gpus": None}
 
 
 def check_the_log(study):
-    """Decisions replay, nobody trained an epoch of an attempt twice or a trial that another held."""
+    """Check that decisions replay, and that no worker trained an epoch twice or the trial of another one."""
     assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
     reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
     assert len(reports) == len(set(reports))

@@ -213,7 +213,7 @@ def test_what_a_program_leaves_running_ends_with_it(tmp_path, program, monkeypat
 
 
 def changed(**keys):
-    """What a launcher says, with some of it said otherwise; a key that is None is left out."""
+    """Return a launcher's environment with changes; a key that is None is left out."""
 
     def change(said):
         told = json.loads(said) | keys

@@ -1,6 +1,6 @@
-"""What a user is told, checked against the log by a reader that shares no code with who told it.
+"""Answers to users, checked against the log by an independent reader.
 
-Searches of every policy, by two workers whose runs diverge, end by themselves, fail, are interrupted or killed.
+Searches of every policy, by two workers whose trials diverge, end by themselves, fail, are interrupted or killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever number is reported, a search goes on and tells what it found: in every policy, in every answer."""
+"""With any reported number a search continues and answers, under every policy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def stormy(policy: Any, chance: random.Random) -> Study:
 
 
 def best_of(study: Study) -> float | None:
-    """The best finite value that a run trained to its end counts for, by the reports alone; None when there is none."""
+    """Return the best finite value of a completed trial, by the reports only; None if there is none."""
     goal, found = study.problem.goal, []
     for t in study.trials:
         finite = [v for v in t.values if math.isfinite(v)]
@@ -126,7 +126,7 @@ def diverges(config: Any) -> bool:
 
 @cache
 def regret(name: str, seed: int, huge: float | None) -> float:
-    """Of what a search of 18 trials came to, where runs diverge to `huge`, or to nothing unusual."""
+    """Return the regret of a search of 18 trials, of which some diverge to `huge`."""
     study = Study(BOWL, MODELS[name](), seed=seed, budget=Budget(trials=18))
     for trial in study:
         value = huge if huge is not None and diverges(trial.config) else bowl(dict(trial.config))

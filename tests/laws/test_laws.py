@@ -49,7 +49,7 @@ from haltune.study.replay import replay
 
 @cache
 def searched(name: str, trials: int = 5) -> Study:
-    """A whole search by this policy, for reading alone."""
+    """Return a whole search by this policy; read only."""
     return search(small_study(LAWFUL[name](), trials=trials))
 
 
@@ -61,7 +61,7 @@ def differences(study: Study, policy: Any) -> list[tuple[int, Any, Any]]:
 
 
 def used_up(study: Study, trials: int = 5) -> bool:
-    """As many trials as the budget lets begin; where what wins trains anew, that goes on beyond them."""
+    """Return as many trials as the budget starts, and further ones of a policy that retrains winners."""
     begun = sum("of" not in t.tags for t in study.trials)
     return begun <= trials <= len(study.trials) and (begun == trials or study.policy.retrains)
 
@@ -146,7 +146,7 @@ DEAR = ("gp", "ei", "rollout", "truvar", "bobos", "halting-autobct")
 @each_class
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
 def test_a_search_killed_at_any_append_and_reopened_reaches_the_same_end(name: str) -> None:
-    """One in three states of a log, of dear policies one in seven: what came last was acknowledged, or not, in turn."""
+    """At one in three log positions, for expensive policies one in seven; the last append acknowledged or not."""
     whole = searched(name, trials=4)
     expected, appends = ending(whole), len(list(whole.events())) - 1
     stored = [(n, True) if n % 2 == 0 or n == appends else (n + 1, False) for n in range(1, appends + 1)]
@@ -465,7 +465,7 @@ def started(name: str, store: Any = None, trials: int = 4) -> Study:
 
 
 def begun(study: Study) -> list[Any]:
-    """What was begun, but for winners that train anew."""
+    """Return the started trials, without retrained winners."""
     return [dict(t.config) for t in study.trials if "of" not in t.tags]
 
 

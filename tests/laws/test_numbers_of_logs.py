@@ -1,4 +1,4 @@
-"""Whatever number stands in a log, to open it, to ask and to draw its page need little memory and little time."""
+"""With any number in a log, opening it, asking and drawing its page need little memory and time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def log(name: str) -> list[dict[str, Any]]:
 
 
 def numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where numbers stand."""
+    """Return the positions of numbers."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from numbers(inner, (*path, key))
@@ -60,7 +60,7 @@ def numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 @cache
 def places(name: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Where they stand in a log, by what they say."""
+    """Return their positions in a log, by meaning."""
     found: dict[str, list[tuple[Any, ...]]] = {}
     for at, event in enumerate(log(name)):
         for path in numbers(event):
@@ -78,7 +78,7 @@ def edited(name: str, path: tuple[Any, ...], number: float) -> list[dict[str, An
 
 
 def use(events: list[dict[str, Any]], drawn: bool) -> None:
-    """What everybody does with a log, and whether its page is drawn too: that takes most of the time."""
+    """Use a log; page: also draw its page, which takes most of the time."""
     first, *others = map(from_json, events)
     store = MemoryStore()
     store.create("study", first)
@@ -94,7 +94,7 @@ def use(events: list[dict[str, Any]], drawn: bool) -> None:
 
 
 def in_little_room(events: list[dict[str, Any]], drawn: bool, told: Path) -> bool:
-    """Whether it works, or is an error that names it, in a process that gets no more."""
+    """Return whether it works, or gives an error that names it, in a process with limits."""
     child = os.fork()
     if not child:
         code = 1

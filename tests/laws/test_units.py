@@ -66,7 +66,7 @@ def ticking() -> Any:
 
 
 def in_points(study: Study, every: float) -> list[Any]:
-    """What was decided, with positions as numbers of reports."""
+    """Return the decisions, with positions as numbers of reports."""
     return [
         (dict(t.config), t.status, t.attempt, [round(e / every, 6) for e in t.epochs], t.values.tolist())
         for t in study.trials

@@ -1,4 +1,4 @@
-"""Which run is the best: one rule, told by its parts."""
+"""The best trial: the parts of one rule."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_study_from_before_goals_had_a_choice_reopens_and_another_choice_is_an
 
 @pytest.mark.parametrize("policy", [SuccessiveHalving(n=8, eta=2, rounds=1), Hyperband(eta=2, rounds=1, resume=False)])
 def test_rungs_compare_what_the_goal_counts(policy: Any) -> None:
-    """Every run is best in epoch 1: who goes on is who was best then, not who is best at the rung."""
+    """Every trial is best at epoch 1: the best at that epoch are promoted, not the best at the rung."""
 
     def crossing(config: dict[str, Any], epoch: float) -> float:
         height = 0.2 + 0.6 * (math.log10(config["lr"]) + 4) / 4

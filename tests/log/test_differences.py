@@ -1,4 +1,4 @@
-"""What differs between two settings is said by name."""
+"""Differences between two settings are named."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_the_number_is_whole_and_positive(number: Any) -> None:
 
 
 def place(t: TrialRecord) -> tuple[bool, bool, float, float]:
-    """What a trial is ranked by, one goal and no constraint."""
+    """Return the rank value of a trial, for one goal without constraints."""
     complete = t.complete
     return complete, complete or t.status is not Status.FAILED, 0.0 if complete else t.epoch, t.result(PROBLEM.goal)
 

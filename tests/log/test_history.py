@@ -1,4 +1,4 @@
-"""A history is a fold: whatever workers do, in one go or step by step, from memory or from SQL."""
+"""A history is a fold of any workers' events, at once or step by step, from memory or from SQL."""
 
 from __future__ import annotations
 

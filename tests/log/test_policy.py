@@ -39,11 +39,11 @@ class Around(Wrapper):
 
 
 class Told(Exception):
-    """Of the member that was asked for."""
+    """Raised by the member that was called."""
 
 
 def teller(member: str) -> Policy[Any]:
-    """A policy that tells when `member` is asked of it, whatever else is."""
+    """Return a policy that raises when `member` is used."""
 
     def tell(self: Any, *_: Any) -> Any:
         raise Told(member)
@@ -148,7 +148,7 @@ _OF_OTHER_KINDS = ("x", [], {}, None, object(), True, 1j, [1, "a"], math.nan)
 
 @pytest.mark.parametrize("name", [*policies.POLICY_NAMES, "OptimalStopping"])
 def test_an_option_of_another_kind_is_answered_by_a_sentence(name):
-    """Whatever stands where a number, a word or a policy is asked for: what it takes is taken, or refused in words."""
+    """Any value for a number, a word or a policy is accepted or gives an error."""
     kind = OptimalStopping if name == "OptimalStopping" else getattr(policies, name)
     needed = {"policy": policies.RandomSearch(), "threshold": 0.5}
     given = {f.name: needed[f.name] for f in fields(kind) if f.name in needed}

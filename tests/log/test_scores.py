@@ -64,7 +64,7 @@ TWO = [Maximize("acc", (0, 1)), Minimize("params")]
 
 
 def spans(*vectors: tuple[float, float], goals: list[Goal] = TWO, firsts: float = math.nan) -> dict[str, Span]:
-    """What runs teach; all begin at the same in both goals."""
+    """Return the learnt scales; all trials start at the same values in both goals."""
     signed = np.array([[g.sign * v for g, v in zip(goals, each, strict=True)] for each in vectors])
     signed = signed.reshape(-1, len(goals))
     return learn_spans(signed, non_dominated(signed), np.full((len(goals), len(signed)), firsts), goals)

@@ -1,7 +1,7 @@
-"""Optuna's own tests of samplers, on ours; and what its tests of pruners ask of each of its own.
+"""Optuna's own tests of samplers, on haltune's; and the properties that its tests of pruners check.
 
-Left out of the samplers' are those for several objectives, which it refuses as the last of these ask. Optuna ships none
-for pruners: what its repository's ask of all, of whatever rule, is asked here of ours and of Optuna's.
+Tests of several objectives are left out, because HaltuneSampler refuses them, as the last test checks. Optuna ships no
+tests of pruners: this file checks the properties of all pruners in its repository, for haltune's and Optuna's.
 """
 
 import math
@@ -37,7 +37,7 @@ def ended(study, top, state=optuna.trial.TrialState.COMPLETE):
 
 
 def told(study, *values):
-    """Whether a new trial that reports these is to be pruned, asked after each."""
+    """Return after each report whether a new trial should be pruned."""
     trial, answers = study.ask(), []
     for epoch, value in enumerate(values):
         trial.report(value, epoch)

@@ -1,4 +1,4 @@
-"""HaltunePruner decides as haltune's own optimal stopping does, wherever Optuna asks it."""
+"""HaltunePruner decides as haltune's own optimal stopping, in all of Optuna's ways to call it."""
 
 import math
 import pickle

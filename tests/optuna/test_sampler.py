@@ -1,4 +1,4 @@
-"""HaltuneSampler chooses by the model of the default search, whoever asks it."""
+"""HaltuneSampler chooses by the model of the default search, in all of Optuna's ways to call it."""
 
 import pickle
 import subprocess

@@ -297,7 +297,7 @@ def several_objectives_searched(goal=GOALS, constraints=(SMALL,), trials=12, epo
 
 
 def sets(study):
-    """Trials on Optuna's front, and what they came to."""
+    """Return trials on Optuna's front, and their values."""
     return {t.number: tuple(t.values) for t in study.best_trials}
 
 

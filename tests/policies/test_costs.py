@@ -150,7 +150,7 @@ def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
 
 
 def test_a_cost_beyond_all_numbers_is_more_expensive_than_any_budget() -> None:
-    """As after a trial that reported 1.7e308."""
+    """Such a cost follows a trial that reported 1.7e308."""
     cost = PredictedCost(np.array([133.0, 1000.0, 2.0]), np.array([35.0, 1.0, 0.5]))
     with np.errstate(over="raise"):
         dear = [cost.mean, cost.quantile(0.9999)]

@@ -1,4 +1,4 @@
-"""A policy is rebuilt from what the log says of it, or an error says why not."""
+"""A policy is rebuilt from its spec in the log, or an error gives the reason."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ def holds_a_function(spec):
 
 
 def test_every_policy_has_a_form_that_the_laws_hold():
-    """What a new policy needs: a row of POLICIES in tests/support/worlds.py."""
+    """A new policy needs a row of POLICIES in tests/support/worlds.py."""
     made = [make() for make in POLICIES.values()]
     assert {type(policy).__name__ for policy in made} >= set(haltune.policies.POLICY_NAMES)
 

@@ -1,4 +1,4 @@
-"""A budget of trials bounds what begins: what began and deserves it goes on, and something is trained in full."""
+"""A budget of trials limits how many start: started trials may be promoted, and at least one is trained in full."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAUSING: dict[str, Callable[[], Any]] = {
 
 
 def begun(lab: Lab) -> list[Started]:
-    """The starts of what was new; what wins and trains anew is not."""
+    """Return the starts of new trials, without retrained winners."""
     return [e for e in lab.log if isinstance(e, Started) and "of" not in e.tags]
 
 

@@ -1,4 +1,4 @@
-"""Where ranks find each other: whatever starts them, and whatever earlier starts left behind."""
+"""Rendezvous of ranks: with any launcher, and with files of earlier starts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Scene:
         self.count = 0
 
     def left_by(self, holder: str, *marks: str, at: float | None = None) -> Path:
-        """What a rank 0 wrote, now or at another time; the marks of other ranks."""
+        """Write the files of a rank 0, now or at another time, with the marks of other ranks."""
         self.count += 1
         prefix = self.me.place.folder
         folder = prefix.with_name(f"{prefix.name}.{self.count}")
@@ -186,7 +186,7 @@ def test_a_patience_that_is_none_is_refused_on_every_rank_and_by_a_process_alone
 
 
 def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, *, shared: bool) -> list[str]:
-    """What is there once a rank 0 has begun."""
+    """Return the files of a rank 0 that has started."""
     if shared:
         monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(folder))
     else:

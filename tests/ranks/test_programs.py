@@ -1,4 +1,4 @@
-"""What has to be done before a program starts is done by then, whoever starts it."""
+"""The work before a program starts is done by then, for any way to start it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One search on all ranks of a training: rank 0 decides, the others hear the same."""
+"""One search on all ranks of a training: rank 0 decides, the others get the same answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Scenes = tuple[dict[str, list[Any]], dict[str, list[Any]], Path]
 
 
 def mark(environment: dict[str, str]) -> Mark:
-    """What a process leaves in its environment on the import of haltune."""
+    """Return the entry in the environment after the import of haltune."""
     ThisProcess(environment)
     found = Mark.of(environment["HALTUNE_RUN"])
     assert found is not None
@@ -113,7 +113,7 @@ def ranks(tmp_path: Path) -> Ranks:
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
-    """What rank 0 and rank 1 saw in each scene, and the folder where they were; one run for all tests."""
+    """Return the observations of rank 0 and rank 1 in each scene, and their folder; one run for all tests."""
     where = tmp_path_factory.mktemp("scenes")
     # no rank may wait until its patience ends
     first, second = run_ranks([str(SUPPORT / "rank_scenes.py")], where, seconds=100, HALTUNE_RANK_TIMEOUT="200")
@@ -220,7 +220,7 @@ def test_a_killed_runs_lines_are_never_read(ranks: Ranks) -> None:
 
 
 def run_alone(where: Path, source: str, **environment: str) -> list[list[Any]]:
-    """What a script says that runs by itself."""
+    """Return the output of a script that runs alone."""
     paths = {"PYTHONPATH": str(SUPPORT), "TMPDIR": str(where)}
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + source],

@@ -1,4 +1,4 @@
-"""What a study tells on rank 1: all that it tells on rank 0, in every state of a search, under every policy."""
+"""Rank 1 reads the same as rank 0 from a study, in every state of a search, under every policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOME = ["truvar-level-set"]
 
 
 def said(where: Path, *policies: str) -> tuple[Said, Said]:
-    """What rank 0 and rank 1 read: policy -> state -> reading -> answer."""
+    """Return the readings of rank 0 and rank 1: policy -> state -> reading -> answer."""
     run_ranks([str(SUPPORT / "rank_readings.py"), *policies], where, seconds=500, HALTUNE_RANK_TIMEOUT="200")
     first, second = (json.loads((where / f"said-{rank}.json").read_text()) for rank in range(2))
     return first, second

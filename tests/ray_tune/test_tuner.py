@@ -1,4 +1,4 @@
-"""Real Tuners of Ray's, on two processors: who is stopped, what fails, and a Tuner that is restored after a kill."""
+"""Real Tuners of Ray's, on two processors: stopped trials, failures, and a Tuner that is restored after a kill."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Studies side by side: what the page says of each, what it draws, and which studies it refuses."""
+"""Comparison of studies: the page's texts and figures, and the studies that it refuses."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Forecasts of running curves, against what runs came to that stood alike."""
+"""Forecasts of running curves, against the final values of similar trials."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ EPOCHS = 10
 
 
 def beside(goal=None, runs=24):
-    """Runs that are alike for three epochs and then come to ends from 0.5 to 0.9."""
+    """Return trials that are similar for three epochs, with final values from 0.5 to 0.9."""
     history = told(Problem(Space({"lr": Float(0, 1)}), goal or Maximize("acc", (0, 1)), EPOCHS))
     for end in np.linspace(0.5, 0.9, runs):
         curve = [0.3, 0.4, 0.45, *np.linspace(0.45, end, EPOCHS - 3 + 1)[1:]]

@@ -1,4 +1,4 @@
-"""What the page says of parameters, against functions whose importance and minima are known."""
+"""The page's statements about parameters, against functions of known importance and minima."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What if: rules replayed on curves whose answers are known by hand, and by a plain simulation."""
+"""Rules replayed on curves: the answers by hand, and by a simple simulation."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ TOLD = st.dictionaries(
 
 
 def never_twice(curves: list[list[float]]) -> bool:
-    """Without two epochs in a row that end a run, whatever the rule."""
+    """Return the curves without two epochs in a row that end a trial under a rule."""
     return not any(math.isnan(a) and math.isnan(b) for curve in curves for a, b in pairwise(curve))
 
 
@@ -206,7 +206,7 @@ def test_what_is_saved_and_trained_is_what_was_recorded(
 
 @given(TABLES.filter(never_twice), TOLD)
 def test_complete_curves_give_the_result_of_a_plain_simulation(curves: list[list[float]], told: Told) -> None:
-    """One run after the other: the incumbent is the best last value of those before, as the rule left them."""
+    """One trial after the other: the incumbent is the best last value of the earlier ones under the rule."""
     rule, left, epochs = only(written(curves), Scripted(told)), [], len(curves[0])
     for trial, curve in enumerate(curves):
         stops = [n for n in range(1, epochs) if told.get((trial, n)) in (STOP, PAUSE)]

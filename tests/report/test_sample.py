@@ -1,4 +1,4 @@
-"""Of long curves what is drawn is bounded, and no peak, end or gap is lost."""
+"""Long curves are drawn with a limited number of points, which keep each peak, end and gap."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The timeline: a line for each worker, whoever holds their trials, and where all of their time went."""
+"""The timeline: a line for each worker, and all parts of its time."""
 
 import math
 
@@ -40,7 +40,7 @@ def told(*events):
 
 
 def one_after_another():
-    """On one worker: 2 s to choose the second, 3 s to judge within the first, 1 s of nothing between."""
+    """On one worker: 2 s to choose the second trial, 3 s to judge within the first, 1 s idle between them."""
     return told(
         begun(0, 0.0),
         reported(0, 10.0, 1.0, seconds=6.0, validation=2.0, deciding=3.0),

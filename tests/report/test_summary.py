@@ -1,4 +1,4 @@
-"""The last word of a search: what was trained in full, what was not and why, what was saved, what lies on the disk."""
+"""The summary of a search: trials in full, other ends with reasons, saved epochs, files on the disk."""
 
 import io
 import warnings

@@ -1,4 +1,4 @@
-"""What the coordinates of the cube mean: cells, one-hot choices, conditions and named bounds."""
+"""The coordinates of the cube: cells, one-hot choices, conditions and named bounds."""
 
 import math
 

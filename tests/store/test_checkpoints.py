@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, where they lie, who keeps them, and what happens without room."""
+"""Checkpoints: complete or absent, their folders, which are kept, and a full disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(text: str = "state"):  # type: ignore[no-untyped-def]
 
 
 def files(world: World) -> list[str]:
-    """What lies in the study's folder, without what makes each name unique."""
+    """Return the files in the study's folder, without the unique part of each name."""
     folder = world.study.checkpoints.folder
     paths = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     return [re.sub("(epoch-[0-9.]+)-[0-9a-f]{8}", r"\1", path) for path in paths]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("error::haltune.errors.HaltuneWarning")
 
 
 def read(path: Path, reading: bool) -> int:
-    """How many events there are. No warning is given."""
+    """Return the number of events; no warning is given."""
     store = open_store(path, reading=reading)
     found = sum(len(list(store.read(name))) for name in store.names())
     store.close()

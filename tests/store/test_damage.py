@@ -1,4 +1,4 @@
-"""Logs that a disk, a copy or a stranger has changed: a sentence that says where and what, or the truth; never else."""
+"""Logs changed by a disk, a copy or another program: an error that says where and what, or the true content."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_whatever_changes_in_an_event_is_noticed(change: str, sound: Path, tmp_p
 
 
 def use(path: Path) -> list[Any]:
-    """Everything that may be asked of a log; the log as it was read."""
+    """Call everything on a log; return the log as it was read."""
     store = open_store(path)
     read = read_study(store)
     name, history = read.name, read.history

@@ -1,4 +1,4 @@
-"""Where a log is kept, and what goes wrong with files: a clear sentence, and nothing recorded is lost."""
+"""Paths of logs, and errors of files: a clear sentence, and no recorded event is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of checkpoints: one for each study, whatever else it shares, and the same wherever it is opened."""
+"""Folders of checkpoints: one for each study, and the same from any working directory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def saved(study: Study, text: str) -> Trial:
 
 
 def need_each_their_own(a: Open, b: Open) -> None:
-    """Two studies train a trial of one number; the second ends it, the first goes on from its own state."""
+    """Two studies train a trial with the same number; the second ends it, the first resumes from its own state."""
     first, second = saved(a(), "of a"), saved(b(), "of b")
     first.interrupt()
     for epoch in second.epochs():

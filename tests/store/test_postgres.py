@@ -1,4 +1,4 @@
-"""A server: databases made anew under a worker, sessions with other settings, silence, and secrets in URLs."""
+"""A server: databases made again under a worker, sessions with other settings, silence, and secrets in URLs."""
 
 from __future__ import annotations
 

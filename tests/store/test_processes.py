@@ -44,7 +44,7 @@ def test_nothing_in_a_database_is_pickled_and_nan_is_null(tmp_path: Path) -> Non
 
 
 def in_a_fork(work: Callable[[], None]) -> str:
-    """What `work` raises in a forked process, or 'done'."""
+    """Return the error of `work` in a forked process, or 'done'."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Looking at a store changes nothing and waits for nobody; a file without its journal that holds nothing says so."""
+"""Reading a store changes nothing and does not wait; a file that is empty without its journal is an error."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: st
 
 @linux
 def test_a_process_that_looks_at_what_it_writes_keeps_its_locks(path: Path) -> None:
-    """A file that is opened beside SQLite, and closed, loses the locks of the whole process."""
+    """Opening and closing a file outside of SQLite loses the locks of the whole process."""
     store = open_sql(f"sqlite:///{path}")
     store.create("s", created())
     mine = f" {os.getpid()} "

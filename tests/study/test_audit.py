@@ -1,4 +1,4 @@
-"""What an audit counts, from logs whose counts are known."""
+"""Counts of an audit, from logs with known counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPEC = Halting(RandomSearch(), audit=0.2).spec
 
 
 def numbers(p: float, incumbent: float = 0.8, go: float = 2.0, k1: float = K1, **more: Any) -> dict[str, Any]:
-    """A decision's evidence, where going on is expected to cost `go`."""
+    """Return a decision's evidence, with the expected cost `go` of continuing."""
     return {
         "p_win": p, "loss_stop": k1 * p, "loss_continue": go, "loss_win": 99.0 * (1.0 - p), "incumbent": incumbent,
         "K1": k1, "K2": 99.0, "c": 1.0, **more,

@@ -30,7 +30,7 @@ def train(study: Study, curves: tuple[list[float], ...]) -> dict[tuple[int, int]
 
 
 def left(study: Study) -> list[str]:
-    """What the checkpoints hold that are left."""
+    """Return the contents of the remaining checkpoints."""
     found = study.checkpoints.folder.rglob("*attempt-*.ckpt")
     return sorted(path.read_text() for path in found)
 

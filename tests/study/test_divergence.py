@@ -1,4 +1,4 @@
-"""A run that diverged ends after its second epoch without a finite value, whatever the policy."""
+"""A diverged trial ends after its second epoch without a finite value, under any policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from haltune.policies import RandomSearch
 
 
 def trained(values: list[float], study: Study | None = None) -> Trial:
-    """A trial that reports these values, until it is told to end."""
+    """Train a trial that reports these values, until the verdict is to stop."""
     study = study or Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=3))
     trial = study.ask()
     assert isinstance(trial, Trial)

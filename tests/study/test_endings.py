@@ -1,4 +1,4 @@
-"""How trials end: well, by an exception, by Ctrl-C, by leaving the loop, in silence."""
+"""Ends of trials: complete, by an exception, by Ctrl-C, by leaving the loop, without a report."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ NOW = re.compile(r"(\d+)(?:st|nd|rd|th) of (\d+)(?: in bracket \d+| from bracket
 
 
 def searched(name: str, goal: Any, rows: list[list[float]], saves: bool, endless: bool, left: int = 0) -> Study:
-    """Each trial reports a row of its own; left: trainings after which nobody trains any more, if not 0."""
+    """Train trials that each report a row; left: number of trainings after which all stop, if not 0."""
     problem = Problem(Space({"x": Float(0.0, 1.0)}), goal, None if endless else EPOCHS)
     study = Study(problem, POLICIES[name][0](), seed=3, budget=Budget(trials=len(rows)), verbose=0)
     for n, trial in enumerate(study):
@@ -57,7 +57,7 @@ def searched(name: str, goal: Any, rows: list[list[float]], saves: bool, endless
 
 
 def by_hand(study: Study, id: int, within_bracket: bool) -> tuple[int, int, int, int] | None:
-    """(rank, of, epoch, continued) of a trial that was compared at its end, from the events alone; else None."""
+    """Return (rank, of, epoch, continued) of a trial that was compared at its end, from the events; otherwise None."""
     events: list[Event] = list(study.events())
     sign = 1.0 if isinstance(study.problem.goal, Maximize) else -1.0
     tags: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""What a user's handler of signals asks of a study, at any moment of a search, leaves it whole."""
+"""A user's signal handler may call a study at any moment of a search, which stays correct."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKED: dict[str, Callable[[Study], Any]] = {
 
 
 def searched(study: Study, handler: Callable[[], object], calls: int) -> dict[tuple[int, float], float]:
-    """What was acknowledged, while the handler is called again and again."""
+    """Return the acknowledged reports while the handler is called repeatedly."""
     told: dict[tuple[int, float], float] = {}
     left = [calls]
 

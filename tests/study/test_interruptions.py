@@ -1,7 +1,7 @@
-"""Ctrl-C at any moment of what a worker asks of its study: nothing is lost, doubled, half done or kept locked.
+"""Ctrl-C at any moment of a worker's calls: nothing is lost, doubled, incomplete or locked.
 
-The log is the oracle: what a report acknowledged is there once, whatever was interrupted before; and what this process
-knows is what a fresh one reads.
+The log is the oracle: an acknowledged report is in it once, after any interruption; and the state of this process
+equals that of a fresh one.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_asking_and_giving_back_may_be_interrupted_anywhere(tmp_path: Path) -> N
 
 
 def in_another_thread(work: Callable[[], object], seconds: float) -> bool:
-    """Whether it ends in time."""
+    """Return whether it ends in time."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)

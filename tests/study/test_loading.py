@@ -1,4 +1,4 @@
-"""A study opened by its log alone: what it holds, what goes on, and what only its program has."""
+"""A study opened from only its log: its content, how it continues, and what only its program has."""
 
 from __future__ import annotations
 

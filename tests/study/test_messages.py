@@ -1,4 +1,4 @@
-"""What a search logs while it runs: which lines, when, for whom, and that logging never stops a search."""
+"""Log lines of a running search: which, when, at which level; an error of logging never stops a search."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ def searched(trials=2, **options):
 
 @pytest.fixture
 def said(caplog):
-    """The messages of the log "haltune", at whatever level a program leaves it."""
+    """Return the messages of the log "haltune", at the level that a program leaves."""
     caplog.clear()
     return lambda: [r.getMessage() for r in caplog.records if r.name == "haltune"]
 

@@ -1,4 +1,4 @@
-"""What users hold wrongly: it is answered in haltune's words, their own errors stay theirs, the search lives."""
+"""Misuse: haltune's errors explain it, the user's own errors pass through, and the search survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a search finds a better configuration if it continues: against the law of records and Monte Carlo."""
+"""The probability that a search finds a better configuration, against the law of records and Monte Carlo."""
 
 import numpy as np
 import pytest

@@ -143,7 +143,7 @@ def test_money_is_shown_where_it_is_spent() -> None:
 
 @pytest.mark.parametrize("policy", [Rollout(1, initial=1, points=8), MultiFidelity(initial=2)])
 def test_policies_plan_with_the_prices_of_the_workers(policy: object) -> None:
-    """As much money at twice the price trains as half the money at the price."""
+    """At twice the price, the same money trains as much as half of it."""
 
     def trained(own: float, **limits: float) -> list[float]:
         clock = Clock()

@@ -1,4 +1,4 @@
-"""The user's own configurations: begun before any of the policy's, once, as it begins its own."""
+"""The user's own configurations: started once, before the policy's, in the same way."""
 
 from __future__ import annotations
 

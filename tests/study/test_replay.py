@@ -58,7 +58,7 @@ def test_a_decision_that_was_tampered_with_is_pointed_at() -> None:
 
 
 def told(history: History) -> list[Any]:
-    """All that a log says of its runs, in texts: NaN equals NaN."""
+    """Return all data of a log's trials as texts, in which NaN equals NaN."""
     return [
         (
             t.status,
@@ -113,7 +113,7 @@ def test_a_study_trained_in_full_shows_what_a_study_under_the_rule_would_have_do
 
 
 def search_in_full(study: Study) -> Study:
-    """Train every run to its end, whatever is said."""
+    """Train every trial to its end, against all verdicts."""
     for trial in study:
         with trial:
             for epoch in range(1, EPOCHS + 1):

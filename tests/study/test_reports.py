@@ -1,4 +1,4 @@
-"""What training code reports: numbers in, verdicts out, and what is refused."""
+"""Reports of training code: accepted numbers, verdicts, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_epochs_count_from_one_and_default_to_the_next(world: World) -> None:
 
 
 class Deep(Whims):
-    """Notes through how many frames it is asked."""
+    """Records the number of frames through which it is called."""
 
     frames: list[str]
 

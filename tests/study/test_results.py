@@ -1,4 +1,4 @@
-"""What a study tells is of one log position: as far as this process has read, whoever else has gone ahead."""
+"""All answers of a study are of one log position: the one that this process has read."""
 
 from __future__ import annotations
 

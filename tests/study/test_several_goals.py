@@ -1,4 +1,4 @@
-"""Studies of several goals and constraints: what is reported, recorded, and told of them."""
+"""Studies of several goals and constraints: reports, records, and answers."""
 
 from __future__ import annotations
 

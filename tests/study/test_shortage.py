@@ -1,4 +1,4 @@
-"""A training that runs out of memory is a failed trial with its reason, and no bug: the search goes on without it."""
+"""A training that runs out of memory is a failed trial with its reason, and no bug: the search continues."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from haltune import Budget, Study, Trial
 
 
 class OutOfMemoryError(RuntimeError):
-    """As torch calls its own."""
+    """Has the name of torch's error."""
 
 
 class ResourceExhaustedError(Exception):
-    """As TensorFlow calls its own."""
+    """Has the name of TensorFlow's error."""
 
 
 SHORTAGES = [

@@ -1,4 +1,4 @@
-"""A machine that sleeps, and a clock that is set: nobody is lost by it, and no budget is charged for it."""
+"""A machine that sleeps, or a clock that is set: no trial is lost, and no budget is charged."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ steps = st.lists(
 @settings(deadline=None)
 @given(steps)
 def test_whatever_sleeps_between_reports_workers_are_charged_for_what_they_were_awake(steps: Any) -> None:
-    """Three workers; the oracle counts the seconds that the monotonic clock says between begin and last report."""
+    """Three workers; the oracle counts the seconds of the monotonic clock from the start to the last report."""
     world = World(trials=3)
     studies = [world.study, world.another(), world.another()]
     trials = [world.ask(study) for study in studies]

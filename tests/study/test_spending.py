@@ -1,4 +1,4 @@
-"""What a search has cost, recomputed from its events with sets and sums: no part is lost, none counted twice."""
+"""The cost of a search, recomputed from its events with sets and sums: no part is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Thinking(Whims):
 
 
 def recomputed(events: Sequence[ev.Event]) -> Spent:
-    """The spending of a log, part by part: seconds as sets of ticks, everything else as sums over what counts."""
+    """Return the spending of a log in parts: seconds as sets of ticks, all others as sums."""
     attempts: dict[tuple[int, int], list[ev.Event]] = {}
     for event in events:
         if isinstance(event, ev.Started | ev.Resumed):
@@ -107,7 +107,7 @@ class Work:
         self.trial: Trial | None = None
 
     def step(self) -> None:
-        """Ask and start up; or train, report, and perhaps save; or let go."""
+        """Ask and start up; or train, report, and perhaps save; or give the trial back."""
         draw, clock = self.data.draw, self.clock
         if self.trial is None:
             answer = self.study.ask()

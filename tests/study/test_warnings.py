@@ -1,4 +1,4 @@
-"""What a search warns of reaches who filters warnings, too: it is said in its log, once, and not twice on a screen."""
+"""Warnings of a search are also in its log, for programs that filter warnings: once, and not twice on a screen."""
 
 import logging
 import subprocess
@@ -13,14 +13,14 @@ from haltune.callbacks.reporter import Reporter
 
 @pytest.fixture
 def said(caplog):
-    """What was warned of in the log "haltune"."""
+    """Return the warnings in the log "haltune"."""
     caplog.clear()
     return lambda: [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
 
 
 @pytest.fixture
 def _unheard():
-    """Of Python's warnings, as many programs have it."""
+    """Ignore Python's warnings, as many programs do."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

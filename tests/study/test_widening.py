@@ -1,4 +1,4 @@
-"""A space that is widened: the search goes on in it with all that was learnt, whoever has the study open."""
+"""A space that is widened: the search continues in it with all that was learnt, also in other open programs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_was_tried_is_known_and_may_be_enqueued_again_as_it_was(narrow: Stu
 
 
 def test_a_program_that_has_it_open_continues_in_the_wider_space(narrow: Study) -> None:
-    """Trials that run are left alone; a move that was decided in the narrower space comes too late."""
+    """Running trials continue; a move that was decided in the narrower space is refused."""
     store = narrow.store
     open_still = study_in(NARROW, store, trials=14)
     running = open_still.ask()
@@ -89,7 +89,7 @@ def differing(study: Study, policy: Any) -> list[Any]:
 
 @each_class
 def test_a_policy_continues_outside_the_old_ranges_and_by_its_log_alone(name: str) -> None:
-    """What it has in memory of the narrower space makes no difference."""
+    """Its cached state of the narrower space has no effect."""
     store = MemoryStore()
     open_still = search(study_in(NARROW, store, LAWFUL[name](), 3), height)
     before = configs(open_still)
@@ -224,7 +224,7 @@ def test_a_search_that_had_ended_for_want_of_more_takes_up_what_is_new() -> None
 
 
 def test_an_option_may_bring_its_own_parameters() -> None:
-    """Those so far had none of these, so that nothing need be said of them."""
+    """Earlier configurations lack these parameters, so no values are needed."""
     store = MemoryStore()
     space = Space({"optimizer": Choice(["adam"]), "lr": Float(0.1, 1.0), "layers": Int(1, 2)})
     before = configs(search(study_in(space, store), lambda c, e: c["lr"]))

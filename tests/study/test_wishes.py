@@ -1,4 +1,4 @@
-"""What users ask of a search while it runs: that one run ends or is set aside, that the budget is raised."""
+"""Requests of users to a running search: end or pause a trial, raise the budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from haltune.study.view import read_study
 
 
 def asks(study: Study, trial: int, wish: str) -> None:
-    """As another process does."""
+    """Send a request as another process does."""
     study.sync()
     ask_of(study.store, study.name, study.history, trial, wish, f"{wish}, says the user")
     study.sync()

@@ -1,4 +1,4 @@
-"""A small network trained under Accelerate, in the processes there are; run as a script it says what became of it.
+"""A small network trained under Accelerate, in all its processes; as a script it prints the results.
 
 torchrun --nproc_per_node 2 accelerated.py FOLDER
 """
@@ -52,7 +52,7 @@ def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=
 
 
 def searched(store, at=(), length=5, unit="epoch", **options):
-    """The trial's record and weights; each attempt begins from a seed of its own, as other processes would."""
+    """Return the trial's record and weights; each attempt starts from its own seed, as another process would."""
     study = pausing_study(store, at=at, epochs=length, unit=unit, verbose=0, keep=1)
     for trial in study:
         with trial:

@@ -1,4 +1,4 @@
-"""An independent reader of a log: it knows the JSON of events and what users are promised, and no code of haltune."""
+"""An independent reader of a log: it uses the JSON of events and the documented rules, and no code of haltune."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def number(value: Any) -> float:
 
 @dataclass
 class Told:
-    """One trial, as far as it was told."""
+    """One trial, as far as its events were read."""
 
     config: dict[str, Any]
     resource: float | None
@@ -33,7 +33,7 @@ class Told:
 
 
 class Auditor:
-    """What a log comes to: events are told one by one, as JSON."""
+    """The results of a log, updated by each event as JSON."""
 
     def __init__(self) -> None:
         self.trials: list[Told] = []
@@ -115,7 +115,7 @@ class Auditor:
         return (i, *self.counts(self.trials[i]))  # type: ignore[misc]
 
     def incumbent(self, but: int | None = None) -> float:
-        """What a running trial has to beat; NaN when nothing."""
+        """Return the incumbent of a running trial; NaN if there is none."""
         over = ("completed", "stopped", "paused")
         found = [
             self.sign * c[0]
@@ -132,7 +132,7 @@ class Auditor:
         return self.sign * max(found) if found else math.nan
 
     def saved_of(self, t: Told, over: bool) -> float:
-        """Of a full training, what a run that was stopped did not need; a paused one when the search is over."""
+        """Return the epochs of a full training that a stopped trial saved; after the search also for a paused one."""
         ended = ("stopped", "paused") if over else ("stopped",)
         return max(0.0, self.horizon - t.epoch) if self.horizon and t.status in ended else 0.0
 
@@ -141,7 +141,7 @@ class Auditor:
         return sum(self.saved_of(t, over) for t in self.trials)
 
     def fates(self, over: bool) -> Counter[str]:
-        """How many runs are said to have come to what."""
+        """Return the number of trials with each outcome."""
         return Counter(self._fate(t, over) for t in self.trials)
 
     def _fate(self, t: Told, over: bool) -> str:

@@ -1,4 +1,4 @@
-"""Searches simulated: worlds drawn from the beliefs, and AutoBCT let loose in each of them.
+"""Simulated searches: worlds drawn from the posterior, and AutoBCT in each of them.
 
 Worlds whose searches trained the same controls share their covariances and are decided together.
 """
@@ -44,7 +44,7 @@ class _Worlds:
 def simulate(
     x: GridBelief, worlds: int, trainings: int, rng: np.random.Generator, depth: int = 2, exact: bool = False
 ) -> Futures:
-    """What `worlds` searches from one state come to, each of at most so many trainings.
+    """Return the results of `worlds` searches from one state, each of at most so many trainings.
 
     depth: how far a search looks ahead; exact: to the last of its trainings instead, at most three of them.
     """
@@ -94,7 +94,7 @@ def _decided(group: _WorldGroup, depth: int, count: Indices, n: int) -> Indices:
 
 
 def _best(x: GridBelief, depth: int) -> tuple[Array, Indices]:
-    """(b,) the value of going on, and the control to train."""
+    """Return the value of continuing (b,), and the control to train."""
     if depth < 3:
         q = q1(x) if depth == 1 else q2(x)
     else:

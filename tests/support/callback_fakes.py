@@ -1,4 +1,4 @@
-"""A trial that records what callbacks do to it, and a clock that only moves when told."""
+"""A trial that records the calls of callbacks, and a clock that only tests advance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeTrial:
         self._verdicts = verdicts or {}
 
     def warn(self, text, about=None):
-        """As its session."""
+        """Warn as a session does."""
         warn(text)
 
     @property

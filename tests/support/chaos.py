@@ -43,7 +43,7 @@ def loss(config: dict[str, Any], epoch: float) -> float:
 
 
 def train(trial: Trial, promised: int, pace: float) -> None:
-    """One attempt; each report that was acknowledged is on the disk before anything else happens."""
+    """Train one attempt; write each acknowledged report to the disk at once."""
     for epoch in trial.epochs():
         time.sleep(random.uniform(0.0, 2.0 * pace))
         value = loss(trial.config, epoch)
@@ -100,7 +100,7 @@ def storm(url: str, kills: int, folder: Path, workers: int = 8) -> int:
 
 
 def await_promises(promised: Path, more: int) -> None:
-    """Wait until there are so many more, or 5 s: a worker that begins reads the log first."""
+    """Wait for so many more, at most 5 s: a worker that starts reads the log first."""
     enough, patience = promised.stat().st_size + more * _LINE, time.monotonic() + 5.0
     while promised.stat().st_size < enough and time.monotonic() < patience:
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Who may go on in asynchronous halving, recomputed from a log by sorting."""
+"""Trials that may be promoted in asynchronous halving, recomputed from a log by sorting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Climbing:
 
 @dataclass
 class Rungs:
-    """Who arrived where, with which value."""
+    """The trials that arrived at each rung, with their values."""
 
     eta: float
     stops: bool
@@ -43,7 +43,7 @@ class Rungs:
         self.arrived.setdefault((t.bracket, t.rung), {})[id] = (value, self.position)
 
     def top(self, id: int, seen: float = math.inf) -> list[int]:
-        """The best 1 / eta of those that had arrived before position `seen`, what has no value among them counted."""
+        """Return the best 1 / eta of the trials that arrived before position `seen`, counting those without a value."""
         t = self.trials[id]
         arrived = self.arrived.get((t.bracket, t.rung), {})
         here = {i: v for i, (v, at) in arrived.items() if at < seen or i == id}
@@ -64,7 +64,7 @@ class Rungs:
 
 
 def climbed(log: list[Event], plan: list[Bracket], eta: float, stops: bool, race: bool = False) -> Rungs:
-    """Walk through a log; asserts that whoever goes on is in the top, and that whoever is in the top goes on."""
+    """Read a log; assert that the promoted trials are those in the top."""
     return walked(Rungs(eta, stops), log, plan, race)
 
 

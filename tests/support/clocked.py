@@ -1,4 +1,4 @@
-"""A study in memory on a clock that moves when told, and other workers over the same log."""
+"""A study in memory on a clock that tests advance, and other workers over the same log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from haltune.study.session import clocked
 
 
 class World:
-    """A store on a clock that moves when told, and studies over it."""
+    """A store on a clock that tests advance, and studies over it."""
 
     def __init__(
         self, trials: int = 9, checkpoints: Any = None, keep: Any = 0, disk_quota: Any = None, max_retries: int = 2,

@@ -1,4 +1,4 @@
-"""The code on a page of documentation, as a reader would paste it: block after block, one going on from the other."""
+"""The code on a page of documentation, pasted block after block into one program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 @dataclass(frozen=True)
 class Block:
-    """A block of Python, and where it stands."""
+    """A block of Python, and its position."""
 
     page: Path
     line: int  # of the page, from 1, where its code begins

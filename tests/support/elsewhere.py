@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def printed(source: str, *folders: Path, **environment: str) -> str:
-    """What the source prints. folders: whose modules it finds, besides the helpers."""
+    """Return the output of the source. folders: import paths, in addition to the helpers'."""
     known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     paths = [str(Path(__file__).parent), *map(str, folders), *known]
     quiet = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}

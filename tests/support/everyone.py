@@ -1,4 +1,4 @@
-"""Every policy as the name of a parametrized law; where a law is dear, the variants of a class are slow."""
+"""Every policy as the name of a parametrized law; if a law is expensive, the variants of a class are slow."""
 
 import pytest
 from worlds import LAWFUL, POLICIES

@@ -1,4 +1,4 @@
-"""How many examples a property is tried on, under the Hypothesis profile in force (see conftest.py)."""
+"""Number of examples of a property, by the Hypothesis profile (see conftest.py)."""
 
 from hypothesis import settings
 

@@ -1,4 +1,4 @@
-"""What a task of an executor does: work for a search, as a worker among others. Executors import it in each process."""
+"""The task of an executor: a worker of a search. Executors import it in each process."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def image(value: Any) -> Any:
 
 
 def image_of(history: History) -> Any:
-    """Everything a history says."""
+    """Return all data of a history."""
     return image(
         {
             "trials": history.trials, "best": history.best(), "ranked": history.ranked(),

@@ -1,4 +1,4 @@
-"""A study with reports, written to a store without anybody who trains."""
+"""A study with reports, written to a store without training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from haltune.store.base import Store
 
 
 def report(epoch: float, reason: str = "") -> Reported:
-    """Of trial 0, which nobody began."""
+    """Return a report of trial 0, which did not start."""
     return Reported(
         at=epoch, trial=0, attempt=1, epoch=epoch, value=0.5, seconds=1.0, verdict=continue_(reason), seen=1, metrics={}
     )

@@ -1,6 +1,6 @@
-"""How each framework trains, in one way for all: what the tests of callbacks ask of every training loop.
+"""Each framework's training behind one interface, for the tests of callbacks.
 
-`train(*callbacks, rounds=)` returns what was trained and its history, {data: {metric: values}}; a round is an epoch.
+`train(*callbacks, rounds=)` returns the trained model and its history, {data: {metric: values}}; a round is an epoch.
 """
 
 # ruff: noqa: RUF012 (cases, not state)
@@ -19,7 +19,7 @@ TRAIN, HELD_OUT = slice(160), slice(160, None)
 
 
 class Fit:
-    """How a library trains: `train` returns what it trained and its history, {data: {metric: values}}."""
+    """Training of a library: `train` returns the trained model and its history, {data: {metric: values}}."""
 
     def __init__(self):
         self.package = pytest.importorskip(self.name, reason=f"{self.name} is not installed")
@@ -36,22 +36,22 @@ class Fit:
         return log[self.data][self.loss]
 
     def metric(self, data, name):
-        """What a metric of the history is called in a report."""
+        """Return the name in a report of a metric of the history."""
         return f"{data}-{name}"
 
     def straight(self, rounds, planned):
-        """What a training without the callback learns until it is ended after so many of the planned rounds."""
+        """Return the model of a training without the callback, ended after so many of the planned rounds."""
         return self.scores(self.train(rounds=rounds, **self.drawing)[0])
 
     def model(self, booster):
-        """What the callback must not hold."""
+        """The model, which the callback must not hold."""
         return booster
 
     def told(self, trial, **options):
         return self.callback(trial, self.monitor, **options)
 
     def search(self, s, *others, monitor=None, **options):
-        """Train every trial of a study as the docstring says; the last booster."""
+        """Train every trial of a study as in the docstring; return the last booster."""
         for trial in s:
             with trial:
                 callback = self.callback(trial, monitor or self.monitor)

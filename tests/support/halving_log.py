@@ -1,4 +1,4 @@
-"""What the rungs of synchronous successive halving must have been, recomputed from a log the plain way."""
+"""The rungs of synchronous successive halving, recomputed from a log by a simple method."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Filling:
     planned: Bracket | None = None  # before it was cut to those that began
 
     def bound(self, no_more: bool, trials: dict[int, Seen], resume: bool) -> None:
-        """As large a share of those that began goes on when nothing more may begin."""
+        """The same share of the started trials is promoted if no more may start."""
         self.planned = self.planned or self.bracket
         if self.rung or self.closed or (no_more and len(self.entered) == self.places):
             return
@@ -89,7 +89,7 @@ class Filling:
 
 
 def recomputed(log: Iterable[Event], plan: list[Bracket], resume: bool = True) -> dict[int, Filling]:
-    """The brackets of a search in epochs by their numbers; asserts that nobody entered a rung without having won."""
+    """Return the brackets of a search in epochs by their numbers; assert that only promoted trials entered a rung."""
     brackets: dict[int, Filling] = {}
     trials: dict[int, Seen] = {}
     limit = math.inf

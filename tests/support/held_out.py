@@ -1,4 +1,4 @@
-"""How well a learnt prior foretells studies that it has not seen: each from the others."""
+"""Prediction of held-out studies by a learnt prior: each study from the others."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def default_ctrl_c() -> Iterator[None]:
 
 
 def uninterrupted(work: Callable[[], T], place: int, rooms: tuple[str, ...] = (ROOM,)) -> T | None:
-    """What `work` returns, or None for Ctrl-C at that place in the files that begin so, counted from 1.
+    """Return the result of `work`, or None if Ctrl-C comes at that place, counted from 1, in files with this prefix.
 
-    A place is where Python looks for signals: as a function begins, and after a call of one that is written in C.
+    A place is one at which Python checks for signals: the start of a function, and the return from a C function.
     """
     left = place
 

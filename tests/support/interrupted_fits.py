@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do in a fit, whatever trains: the epoch is finished and saved, the second leaves at once."""
+"""Ctrl-C and SIGTERM in the fit of any framework: the epoch is finished and saved, a second signal ends it."""
 
 import signal
 
@@ -11,7 +11,7 @@ from haltune.log.events import Status
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """As in a terminal, and as they were afterwards: for who imports it."""
+    """Set the handlers of a terminal, and restore them afterwards; test modules import it."""
     numbers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in numbers.items()}
     yield
@@ -20,11 +20,11 @@ def handlers():
 
 
 class InterruptedFits:
-    """The tests; who inherits them says how its framework trains.
+    """The tests; a subclass defines the training of its framework.
 
-    searched(store, *callbacks, **options): one training of 4 epochs, from where the log says; its study and weights.
+    searched(store, *callbacks, **options): one training of 4 epochs, resumed as in the log; its study and weights.
     sends(*signals, epoch=2): a callback that sends them to its own process in that epoch.
-    raised: what comes out of the fit, by its signal. every_second_epoch: the options that validate so.
+    raised: the exception of the fit, by its signal. every_second_epoch: the options that validate so.
     """
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -42,7 +42,7 @@ def rising(trial: int, epoch: float) -> float:
 
 
 class Racing(Wrapper):
-    """A policy during whose thought something else may happen: `meanwhile` is called once it has decided."""
+    """A policy that calls `meanwhile` after it has decided, to test concurrent events."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
@@ -121,7 +121,7 @@ class Worker:
 
 
 class Lab:
-    """A store on a clock that moves when told, and the workers over it."""
+    """A store on a clock that tests advance, and the workers over it."""
 
     def __init__(
         self, make: Callable[[], Any], value: Value, epochs: int | None = 9, workers: int = 1,
@@ -166,7 +166,7 @@ class Lab:
                 trial.report(1e6)
 
     def run(self, steps: int = 20_000) -> Lab:
-        """All workers in turn until each is told that the search is over; fails when that takes for ever."""
+        """Run all workers in turn until each gets the end of the search; fail if it does not end."""
         for _ in range(steps):
             idle = 0
             for worker in self.workers:

@@ -1,4 +1,4 @@
-"""A database that somebody else keeps locked."""
+"""A database that another process keeps locked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another connection writes, and does not come to an end."""
+    """Another connection writes, and does not commit."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:

@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 
 def notebook(monkeypatch):
-    """As IPython has it; for each output of the cell all that it showed."""
+    """Imitate IPython; return each output of the cell with all its updates."""
     outputs = []
 
     def shows(data, *, raw, display_id):

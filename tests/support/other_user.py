@@ -1,4 +1,4 @@
-"""Work done by a user who may do less than the one that tests."""
+"""Work of a user with fewer permissions than the test's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def as_another_user(work: Callable[[], str]) -> str:
-    """What `work` says; of what it raises the type and the words. All that it imports is imported by then."""
+    """Return the result of `work`, or the type and text of its exception. Its imports must be done before."""
     reads, writes = os.pipe()
     if not (child := os.fork()):
         try:

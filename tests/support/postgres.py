@@ -89,7 +89,7 @@ class Server:
         return self.url(name)
 
     def url(self, database: str, driver: str = "+psycopg") -> str:
-        """Where a database is."""
+        """Return the URL of a database."""
         return f"postgresql{driver}://{USER}@127.0.0.1:{self.port}/{database}"
 
     def _control(self, *arguments: str) -> None:

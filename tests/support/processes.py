@@ -1,11 +1,11 @@
-"""Whether a process has ended: where it was killed it ends when it has its turn, on a busy machine not at once."""
+"""Checks of the end of a process; on a busy machine a killed process does not end at once."""
 
 import time
 from pathlib import Path
 
 
 def ended(pid: int | str) -> bool:
-    """Whether it is gone, or nobody has asked yet how it ended."""
+    """Return whether it is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -13,7 +13,7 @@ def ended(pid: int | str) -> bool:
 
 
 def ends(pid: int | str, within: float = 120.0) -> bool:
-    """Whether it ends within so many seconds."""
+    """Return whether it ends within so many seconds."""
     since = time.monotonic()
     while not ended(pid) and time.monotonic() < since + within:
         time.sleep(0.01)

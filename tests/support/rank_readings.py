@@ -1,7 +1,7 @@
-"""What two ranks of one training read of their study, in every state of a search and under every policy.
+"""Readings of a study by two ranks of one training, in every state of a search and under every policy.
 
 Run as a script by test_rank_readings.py, in both processes at once: it prints {policy: {state: {reading: answer}}}.
-A reading that raises answers with its error. Figures and pages are told by a digest of their text.
+A reading that raises answers with its error. Figures and pages are compared by a digest of their text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from haltune.report import learning_curves, live, region, summary, write
 
 
 def recorded(summary: str) -> str:
-    """Without what lies on the disk: each rank looks there at a moment of its own."""
+    """Remove the state of files, which each rank reads at another moment."""
     return "\n".join(line for line in summary.splitlines() if " kept in " not in line)
 
 
@@ -37,7 +37,7 @@ RANK = int(os.environ["RANK"])
 
 
 def _but_for_files(best: Best | None) -> Best | None:
-    """Rank 0 may be far ahead, and have deleted what nobody needs any more."""
+    """Ignore files: rank 0 may be far ahead, and have deleted obsolete ones."""
     return best and replace(best, checkpoint=None, checkpoint_epoch=None)
 
 
@@ -73,7 +73,7 @@ LONG = 2000  # characters
 
 
 def answers(study: Study, readings: Readings = QUICK) -> dict[str, str]:
-    """What each reading says, or raises."""
+    """Return the answer or exception of each reading."""
     return {name: _said(reading, study) for name, reading in readings.items()}
 
 
@@ -101,7 +101,7 @@ def search(study: Study) -> dict[str, dict[str, str]]:
 
 
 def whims() -> dict[str, dict[str, str]]:
-    """Trials that end in every way; at times the budget is spent while one is paused, which would go on."""
+    """Trials that end in every way; at times the budget is spent while a trial is paused that would resume."""
     seen = {}
     unseen = Console(file=StringIO())
     with live(study := Study(PROBLEM, Whims(), "whims.db", seed=1, budget=Budget(trials=2)), unseen):

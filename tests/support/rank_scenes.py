@@ -1,6 +1,6 @@
-"""What two ranks of one training go through; run as a script by test_ranks.py, in both processes at once.
+"""Scenes of two ranks of one training; run as a script by test_ranks.py, in both processes at once.
 
-Each scene is a function that yields what it saw. Where both ranks must see the same, values are rank 0's only.
+Each scene is a function that yields its observations. If both ranks must see the same, only rank 0 has values.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def a_training_loop() -> Seen:
 
 
 def a_loop_left_by_break() -> Seen:
-    """By each rank's own early stopping, and in the end by an error of rank 0 alone, where nothing is to be saved."""
+    """Leave by each rank's own early stopping, and at the end by an error of only rank 0, without a save."""
     study = a_study(4, checkpoints=Checkpointing(keep=9))
     for trial in study:
         with trial:
@@ -191,7 +191,7 @@ def a_loop_left_by_break() -> Seen:
 
 
 def in_step(where: str) -> None:
-    """Both ranks come here before one goes on, as a collective makes them in real trainings."""
+    """Wait for both ranks, as a collective does in real trainings."""
     Path(f"{where}-{RANK}").touch()
     while not Path(f"{where}-{1 - RANK}").exists():
         time.sleep(0.001)
@@ -218,7 +218,7 @@ def a_resumed_loop_draws_on() -> Seen:
 
 
 def train_elsewhere(trial: Trial) -> None:
-    """What rank 0 of a fit does in a process that was spawned or forked for it."""
+    """Train as rank 0 of a fit in a spawned or forked process."""
     trial._adopt()
     trial.report(0.5, seconds=1.0)
     trial.report(STOP, seconds=1.0)
@@ -242,7 +242,7 @@ def the_users_own_first() -> Seen:
 
 
 def a_wider_space() -> Seen:
-    """Configurations of before lie on no grid of it."""
+    """Widen to a space whose grid lacks the earlier configurations."""
     narrow = {"x": Float(0.0, 1 / 3), "k": Choice(["a"])}
     wide = {"x": Float(-1.0, 1000.0), "k": Choice(["a", "b"]), "m": Int(1, 9, when={"k": "b"})}
     for space, trials in ((narrow, 2), (wide, 8)):

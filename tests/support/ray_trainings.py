@@ -1,4 +1,4 @@
-"""What trains on a Ray cluster in the tests, in processes of its own; it writes down what it was promised."""
+"""Trainings on a Ray cluster in the tests; they record their acknowledged reports."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Climb:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
-    """What a condition comes to, once that is true."""
+    """Return the value of a condition once it is true."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > end:

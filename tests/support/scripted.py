@@ -1,4 +1,4 @@
-"""A real study whose trials report what a script says, whatever was trained; for what is kept of them."""
+"""A real study whose trials report scripted values; for tests of kept models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network whose parameters FSDP spreads over two ranks, each of which saves its part; it says what became of it.
+"""A network whose parameters FSDP spreads over two ranks, each of which saves its part; it prints the results.
 
 torchrun --nproc_per_node 2 sharded.py FOLDER
 """

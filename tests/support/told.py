@@ -1,4 +1,4 @@
-"""Histories told event by event, so that a test knows every number in them."""
+"""Histories from single events, so that a test fixes every number in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping rules that do as they are told, and studies of curves written down."""
+"""Scripted stopping rules, and studies of given curves."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Told = Mapping[tuple[int, int], Action]  # (trial, epoch) -> what is said there
 
 
 class Scripted(Policy[int]):
-    """Says what it is told at (trial, epoch), else CONTINUE; resumes what is paused. Its state: runs that ended.
+    """Gives the scripted verdict at (trial, epoch), otherwise CONTINUE; resumes paused trials. Its state: ended trials.
 
-    A run that began anew is not paused again where it was.
+    A trial that started again is not paused at the same epoch.
     """
 
     def __init__(self, told: Told | None = None) -> None:
@@ -47,7 +47,7 @@ class Scripted(Policy[int]):
 
 
 class Behind(Scripted):
-    """Stops whatever lies behind the incumbent at one epoch."""
+    """Stops all trials behind the incumbent at one epoch."""
 
     def __init__(self, epoch: int, action: Action = Action.STOP) -> None:
         super().__init__()
@@ -75,9 +75,9 @@ class At(Scripted):
 def written(
     curves: Sequence[Sequence[float]], told: Told | None = None, obeys: bool = True, saves: bool = True, **options: Any
 ) -> Study:
-    """A study of these curves, one run after the other.
+    """Return a study of these curves, one trial after the other.
 
-    told: what its own policy says. obeys: the training ends when it is told so. saves: what pauses leaves a checkpoint.
+    told: verdicts of its own policy. obeys: the training ends at a STOP. saves: a paused trial leaves a checkpoint.
     """
     goal = options.pop("goal", Maximize("acc", (0, 1)))
     problem = Problem(Space({"x": Float(0.0, 1.0)}), goal, max(map(len, curves)))

@@ -27,13 +27,13 @@ def a_study(folder: Path, trials: int = 4, policy: Any = None, **options: Any) -
 
 
 def steady(trial: Trial) -> None:
-    """Reports what the configuration alone decides."""
+    """Report values that depend only on the configuration."""
     for epoch in trial.epochs():
         trial.report(accuracy(trial.config, epoch), seconds=1.0)
 
 
 def saving(trial: Trial) -> None:
-    """Saves after every epoch, and goes on only from what was saved."""
+    """Save after every epoch, and resume only from a save."""
     saved = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
     assert saved == trial.epoch, (saved, trial.epoch)
     for epoch in trial.epochs():
@@ -51,7 +51,7 @@ def wandering(trial: Trial) -> None:
 
 
 def patient(gate: Path, trial: Trial) -> None:
-    """`saving`, which waits in its second epoch until the gate is there, and says in a file that it does."""
+    """`saving`, but wait in the second epoch for the gate, and write this to a file."""
     assert trial.epoch == (int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0)
     for epoch in trial.epochs():
         if epoch == 2 and not gate.exists():
@@ -73,7 +73,7 @@ def wait_for(condition: Any, seconds: float = 120.0) -> None:
 
 
 def mortal(trial: Trial) -> None:
-    """By the number of its trial, an end of each kind; in its first attempt or in all."""
+    """End in a way given by the trial's number; in its first attempt or in all."""
     trial.report(accuracy(trial.config, 1), seconds=1.0)
     print(f"trial {trial.id} attempt {trial.attempt} prints", flush=True)
     first = trial.attempt == 1

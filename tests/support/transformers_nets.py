@@ -26,7 +26,7 @@ def rows(n, seed=0):
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Rows whose number nobody knows; endless: again and again."""
+    """Rows of unknown number; endless: repeated."""
 
     def __init__(self, n, endless=False):
         self.rows, self.endless = rows(n), endless

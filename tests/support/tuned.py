@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 
 def accuracy(config, epoch):
-    """A curve whose end the learning rate says."""
+    """Return a curve whose end depends on the learning rate."""
     return (0.95 - 3.0 * abs(config["lr"] - 0.1)) * epoch / (epoch + 1.0)
 
 
 def driven(search, scheduler=None, trials=8, epochs=9, curve=accuracy, at_once=2, metric="acc", start=0):
-    """What each trial trained: {name: (config, its values)}. The order of calls is Tune's."""
+    """Return the training of each trial: {name: (config, its values)}. The order of calls is Tune's."""
     trained, running, begun = {}, [], 0
     tune = SimpleNamespace(search_alg=SimpleNamespace(searcher=search))  # as SearchGenerator has it
     while True:

@@ -20,7 +20,7 @@ def run_ranks(
     seconds: float = 60,
     **environment: str,
 ) -> list[list[Any]]:
-    """Run a command in two processes that are ranks of one training; what each of them said, line by line."""
+    """Run a command in two processes that are ranks of one training; return the output of each, line by line."""
     temporary = where / "temporary"
     temporary.mkdir(exist_ok=True)
     base = {

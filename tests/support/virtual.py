@@ -20,7 +20,7 @@ def hill(config: dict[str, Any]) -> float:
 
 
 def slope(config: dict[str, Any]) -> float:
-    """Seconds of a training: 4 to 28, dearer with a."""
+    """Seconds of a training: 4 to 28, growing with a."""
     return 4.0 * 7.0 ** config["a"]
 
 

@@ -1,4 +1,4 @@
-"""A policy that stops, pauses and resumes as the reported values say, so that tests can make anything happen."""
+"""A policy that stops, pauses and resumes by the reported values, so that tests can cause any sequence of events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOP, PAUSE = 0.25, 0.75  # report one of these to be stopped or paused
 
 
 class Whims(Policy[int]):
-    """STOP at a value of 0.25, PAUSE at 0.75, else CONTINUE; paused trials are resumed first."""
+    """STOP at a value of 0.25, PAUSE at 0.75, otherwise CONTINUE; paused trials are resumed first."""
 
     endless = True
 

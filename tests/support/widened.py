@@ -24,7 +24,7 @@ WIDE = Space({
 
 
 def height(config: dict[str, Any], epoch: float) -> float:
-    """The best lies outside the narrow space."""
+    """Return a value whose maximum is outside the narrow space."""
     return 0.1 * config["layers"] + 0.2 * (config["kernel"] == "poly") + 0.01 * epoch
 
 
@@ -41,12 +41,12 @@ def widenings(store: Any) -> list[Event]:
 
 
 def at_once(work: Any, url: str) -> Any:
-    """For `together`."""
+    """Run for `together`."""
     return work(url)
 
 
 def train_until_it_is_widened(url: str) -> list[dict[str, Any]]:
-    """In the middle of its second trial another process widens the space; all configurations that it trained."""
+    """Train until another process widens the space in the second trial; return all configurations."""
     study, mine = study_in(NARROW, url, trials=12), []
     for trial in study:
         mine.append(dict(trial.config))

@@ -1,4 +1,4 @@
-"""What other processes do in the tests; spawned, so that it works wherever Python does."""
+"""Work of other processes in the tests; spawned, so that it runs on all systems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from haltune.store.open import open_sql
 
 
 def together(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
-    """What `work` returns for each tuple of arguments, each in a process of its own, begun at the same moment."""
+    """Return the result of `work` for each tuple of arguments, in processes that start at the same moment."""
     context = mp.get_context("spawn")
     barrier, results = context.Barrier(len(arguments)), context.Queue()
     processes = [context.Process(target=_run, args=(work, n, a, barrier, results)) for n, a in enumerate(arguments)]

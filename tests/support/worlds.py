@@ -23,13 +23,13 @@ EPOCHS = 6
 
 @cache
 def quick() -> haltune.policies.OptimalStopping:
-    """Of 51 epochs it solves at 2 or 3, and 4, of 6."""
+    """Solve 6 epochs at 2 or 3, and 4, as scaled from 51."""
     return haltune.policies.OptimalStopping(paths=2000, first=20, resolve_at=(30,))
 
 
 @cache
 def earlier() -> dict[str, Any]:
-    """What a log keeps of an earlier study of `SPACE`, where early epochs told nothing of the end."""
+    """Return the log's copy of a prior study of `SPACE` whose early epochs predict nothing."""
     runs = [
         {
             "config": {"lr": 0.8 ** (i + 1), "layers": 1 + i % 4, "kernel": "rbf"},
@@ -129,7 +129,7 @@ def several(epochs: int = EPOCHS) -> Problem:
 
 
 def problem_for(policy: Any) -> Problem:
-    """What it searches where nothing else is said: several goals where it can."""
+    """Return the default problem of a policy: several goals if it can."""
     while policy is not None:
         if isinstance(policy, SeveralGoals):
             return several()
@@ -138,7 +138,7 @@ def problem_for(policy: Any) -> Problem:
 
 
 def told(trial: Trial, value: float) -> Any:
-    """A value as it is reported; with several goals beside the others."""
+    """Return a value as it is reported; with several goals, all of them."""
     if not trial._measures.others:
         return value
     layers = trial.config.get("layers", 1)
@@ -174,7 +174,7 @@ def begun(study: Study) -> Trial:
 
 
 def ending(study: Study) -> tuple[Any, ...]:
-    """What a search came to: everything that a crash may not change."""
+    """Return the results of a search that a crash must not change."""
     trials = [(dict(t.config), list(t.epochs), list(t.values), t.status) for t in study.trials]
     answer = study.ask()
     assert isinstance(answer, Finish)
@@ -211,13 +211,13 @@ class MortalStore(MemoryStore):
         return super().read(name, start, stop)
 
     def revive(self) -> None:
-        """What the next process finds: the same log and leases, and no study of its own."""
+        """Return the state of the next process: the same log and leases, and no study."""
         self.dead, self.life = False, 10**9
         replica._of_this_process.clear()
 
 
 class Clock:
-    """A clock that only moves when told."""
+    """A clock that only tests advance."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -227,7 +227,7 @@ class Clock:
 
 
 class Ticks:
-    """The monotonic clock beside a store's: it goes with it, unless that jumps."""
+    """The monotonic clock of a store's clock: both advance together, unless the store's jumps."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

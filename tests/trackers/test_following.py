@@ -1,4 +1,4 @@
-"""Trackers are told all of a search, in its order, once; and none of them can hurt it."""
+"""Trackers get all events of a search, in order, once; and none of them can break it."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from haltune.trackers.tracker import Mirror, Turn
 
 
 class Notes:
-    """A tracker that keeps all it is told."""
+    """A tracker that keeps all events."""
 
     def __init__(self, position=0, fails=0):
         self.position, self.fails, self.lines, self.closed = position, fails, [], None

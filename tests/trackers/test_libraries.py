@@ -1,4 +1,4 @@
-"""The libraries, told of a search: MLflow in a database, Weights & Biases offline, TensorBoard in a folder."""
+"""The libraries with a search's events: MLflow in a database, Weights & Biases offline, TensorBoard in a folder."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A study that conducts another tuner's trials: what it says, what it forgives, and what is left of it after a kill."""
+"""A study that manages another tuner's trials: its answers, tolerated errors, and its state after a kill."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def value(config, epoch):
 
 
 def trained(c, name, epochs=9):
-    """Begin a trial and train it until it is told to stop: the epochs that it had."""
+    """Start a trial, train it until the verdict is to stop, and return its epochs."""
     trial = c.begin(name)
     for epoch in range(1, epochs + 1):
         if c.report(name, value(trial.config, epoch), epoch).stops:

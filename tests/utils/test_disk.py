@@ -1,4 +1,4 @@
-"""What others put into a folder of checkpoints, and disks that fail: nothing followed, nothing lost, nothing raised."""
+"""Foreign files in a folder of checkpoints, and failing disks: no link is followed, no file lost, no error raised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A folder that is nobody's business, some of its files named as checkpoints are."""
+    """Return a foreign folder; some of its files have names of checkpoints."""
     folder = tmp_path / "victim"
     (folder / "attempt-1-epoch-3").mkdir(parents=True)
     for name in (
@@ -39,7 +39,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def a_life(world: World) -> None:
-    """A trial that is saved twice, goes on as another attempt, and ends."""
+    """Save a trial twice, continue it as another attempt, and end it."""
     trial = world.ask()
     for _ in range(2):
         trial.report(0.5)

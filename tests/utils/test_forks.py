@@ -27,7 +27,7 @@ LONG = 60  # seconds: a child that takes so long hangs
 
 
 def in_child(life: Callable[[], object]) -> str:
-    """What it comes to, in words, in a process that is forked now."""
+    """Return the result as text, from a process that is forked now."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if not pid:
@@ -137,7 +137,7 @@ def test_where_a_fork_could_not_wait_the_child_says_so_and_does_not_hang(
 
 
 class Slow(Whims):
-    """Stands still within a fold, when told to."""
+    """Waits within a fold, on request."""
 
     pause: Callable[[], None] | None = None
 

@@ -1,4 +1,4 @@
-"""Who holds a lease, and whether that process still lives."""
+"""The holder of a lease, and whether its process still lives."""
 
 from __future__ import annotations
 

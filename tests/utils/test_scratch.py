@@ -18,7 +18,7 @@ from haltune.store.memory import MemoryStore
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, of this process and of those it starts."""
+    """Set the folder for temporary files of this process and its children."""
     sys.audit("subprocess.Popen")  # what studies of other tests keep for programs is written, elsewhere
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -28,7 +28,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(source: str, *, killed: bool = False) -> str:
-    """What a program says, which kills itself at its end or ends by itself."""
+    """Return the output of a program that kills itself at its end or ends normally."""
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     end = "\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)" if killed else ""
     done = subprocess.run(

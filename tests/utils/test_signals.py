@@ -1,4 +1,4 @@
-"""A handler is called once, right after the step that must be whole, whatever it raises and whoever forks."""
+"""A handler is called once, right after the atomic step, with any exception and in any fork."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["default_ctrl_c"]
 
 @pytest.fixture
 def heard() -> Iterator[list[str]]:
-    """What the handlers of two signals heard; that of SIGTERM raises."""
+    """Return the signals that two handlers got; the handler of SIGTERM raises."""
     calls: list[str] = []
 
     def quiet(number: int, _: object) -> None:
@@ -128,7 +128,7 @@ def test_a_part_of_a_block_is_left_by_a_handler_that_raises_and_the_rest_is_undi
 
 
 def test_a_handler_that_was_set_within_and_calls_the_one_before_ends(heard: list[str]) -> None:
-    """As libraries chain: the one before, as they find it, is the stand-in."""
+    """Libraries chain handlers: the previous one that they find is the temporary handler."""
     with undisturbed:
         before = signal.getsignal(signal.SIGUSR1)
 

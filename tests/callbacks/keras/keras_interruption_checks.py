@@ -29,7 +29,7 @@ class Sends(keras.callbacks.Callback):
 
 
 def searched(store, *others, **options):
-    """One training of 4 epochs, from where the log says."""
+    """Run one training of 4 epochs, resumed as in the log."""
     study = pausing_study(store, at=(), verbose=0)
     for trial in study:
         with trial:
@@ -49,7 +49,7 @@ class TestInterruption(InterruptedFits):
 
 
 def test_after_a_fit_that_failed_ctrl_c_waits_for_nothing(tmp_path):
-    """Keras calls no hook then, so nobody sets the handlers back."""
+    """Keras calls no hook then, so the handlers are not restored."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(RuntimeError):
         searched(tmp_path / "search.db", Sends(error=RuntimeError("of the user's own")))

@@ -57,7 +57,7 @@ unloadable = pytest.mark.parametrize("make", [own_loss, pytest.param(subclass, m
 
 
 def train(study, load, **options):
-    """Train the trials of a study; the last model, and what haltune said."""
+    """Train the trials of a study; return the last model and haltune's messages."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", HaltuneWarning)
         for trial in study:

@@ -19,7 +19,7 @@ Y = (X.sum(1, keepdims=True) > 0).astype("float32")
 
 @pytest.fixture(autouse=True)
 def first_in_its_process():
-    """As in a process that has made no metric yet."""
+    """Reset Keras to the state of a process without metrics."""
     keras.backend.clear_session()
 
 

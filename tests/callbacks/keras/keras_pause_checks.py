@@ -1,4 +1,4 @@
-"""What a paused Keras training saves, how it goes on, and what is said when it cannot. Run by test_callback.py."""
+"""Saving and resuming a paused Keras training, and the messages if it cannot pause. Run by test_callback.py."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ def fit(trial, model=None, *others, **options):
 
 
 def test_an_average_of_the_weights_is_not_taken_for_the_weights():
-    """Keras puts the average in place before on_train_end: what is saved then cannot go on."""
+    """Keras puts the average in place before on_train_end: a state saved then cannot resume."""
     study = pausing_study()
     with study.ask() as trial:
         model = net(keras.optimizers.SGD(0.1, use_ema=True))

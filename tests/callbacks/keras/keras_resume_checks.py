@@ -44,7 +44,7 @@ def net(optimizer, dtype=None):
 
 
 def deep(lr):
-    """Two dropouts, batch statistics, a hidden layer; compiled as Keras does when nothing is said."""
+    """Two dropouts, batch statistics, a hidden layer; compiled with Keras's defaults."""
     layers = [
         keras.layers.Dropout(0.3),
         keras.layers.Dense(4, "tanh"),
@@ -132,7 +132,7 @@ def test_it_does_with_validation_and_over_two_pauses():
 
 
 def continue_(store, result):
-    """What the second process does: nothing of the first is in it."""
+    """Continue in a second process, which has nothing of the first."""
     study = pausing_study(store)
     np.savez(result, *state(train(study, deep, validation_data=(X, Y))))
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
@@ -157,7 +157,7 @@ def test_it_does_in_mixed_precision():
 
 
 def test_it_does_when_the_last_leg_holds_no_validation():
-    """What was measured before the pause was not misspelt."""
+    """A metric that was measured before the pause is not misspelt."""
     validation = {"validation_data": (X, Y), "validation_freq": 2}
     same(lambda lr: net(momentum(lr)), metric="val_loss", epochs=3, **validation)
 

@@ -52,7 +52,7 @@ def test_a_loop_of_the_users_own_pauses_and_resumes_as_if_it_had_not_and_the_bes
 
 
 class Scripted(keras.callbacks.Callback):
-    """Stands before haltune's: what an epoch came to is what the script says."""
+    """A callback before haltune's that replaces the value of an epoch by the script's."""
 
     def __init__(self, trial, states):
         super().__init__()

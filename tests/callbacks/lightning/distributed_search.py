@@ -2,7 +2,7 @@
 
     python distributed_search.py STRATEGY FOLDER SCENE...
 
-Every rank writes what it trained to FOLDER, and every process that runs this script what its study told it.
+Every rank writes its trainings to FOLDER, and every process of this script the messages of its study.
 """
 
 import atexit
@@ -116,7 +116,7 @@ def paused_steps(strategy, folder):
 
 
 def refused(strategy, folder, scene, store, monitor=None, kind=Told):
-    """What the fit raises, and how the trial ended."""
+    """Return the error of the fit, and the end of the trial."""
     trial = stopping_study(store).ask()
     try:
         with trial:
@@ -155,7 +155,7 @@ def main(strategy, folder, *scenes):
 
 
 def left():
-    """How a process that was spawned stands with its group when Python ends: said to the folder of its script."""
+    """Write to the folder the state of a spawned process's group at the end of Python."""
     folder = Path(os.environ["DISTRIBUTED_FOLDER"])
     (folder / f"left-{os.getpid()}").write_text(str(torch.distributed.is_initialized()))
 

@@ -191,7 +191,7 @@ def test_a_fit_after_a_stop_ends_before_its_first_batch():
 
 
 class Counts(Net):
-    """Every metric's value says in which batch, validation or epoch it was logged."""
+    """Every metric's value is the number of the batch, validation or epoch at which it was logged."""
 
     batches = validations = 0
 

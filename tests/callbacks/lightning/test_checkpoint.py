@@ -109,7 +109,7 @@ def test_a_state_that_cannot_be_collected_declines_the_pause_before_anything_is_
 
 
 class Preset:
-    """What some hyperparameters are: not a primitive."""
+    """A hyperparameter that is not a primitive."""
 
 
 def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():

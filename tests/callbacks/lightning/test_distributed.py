@@ -27,17 +27,17 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
 class Ran:
-    """What one run of the script left behind."""
+    """The files and output of one run of the script."""
 
     def __init__(self, folder):
         self.folder = folder
 
     def told(self, scene):
-        """What the study told each process of the script."""
+        """The messages of the study in each process of the script."""
         return [json.loads(p.read_text())[scene] for p in sorted(self.folder.glob("told-*.json"))]
 
     def trained(self, name):
-        """What each rank trained in a fit, "scene-trial-attempt"."""
+        """The trainings of each rank in a fit, "scene-trial-attempt"."""
         return [json.loads(p.read_text()) for p in sorted(self.folder.glob(f"{name}-rank*.json"))]
 
     def log(self, store, kind):
@@ -48,7 +48,7 @@ class Ran:
 
 
 def run(folder, command, strategy, *scenes, timeout=400):
-    """Run the script; whatever it started is gone afterwards."""
+    """Run the script, and end all processes that it started."""
     temporary = folder / "temporary"
     temporary.mkdir()
     paths = [SUPPORT, os.environ.get("PYTHONPATH", "")]

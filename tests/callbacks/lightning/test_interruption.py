@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """As in a terminal; afterwards none of haltune's is there."""
+    """Set the handlers of a terminal; check that none of haltune's is left."""
     before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)]
     yield
     after = [signal.signal(n, h) for n, h in zip((signal.SIGINT, signal.SIGTERM), before, strict=True)]
@@ -43,7 +43,7 @@ class Sends(pl.Callback):
 
 
 def searched(store, *others, **options):
-    """One training of 4 epochs, from where the log says."""
+    """Run one training of 4 epochs, resumed as in the log."""
     study = pausing_study(store, at=(), verbose=0)
     for trial in study:
         with trial:

@@ -1,4 +1,4 @@
-"""What a Lightning fit cannot be says so; LightningCLI and automatic optimization's other shapes work."""
+"""Lightning fits that haltune refuses; LightningCLI and the other forms of automatic optimization work."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""One callback under Lightning's two names, each alone and both; and nothing imported too early."""
+"""One callback under each of Lightning's two names and under both; no framework is imported too early."""
 
 import importlib.util
 

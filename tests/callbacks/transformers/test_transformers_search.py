@@ -1,4 +1,4 @@
-"""hyperparameter_search of a real Trainer: who is stopped, what is restored, what comes back."""
+"""hyperparameter_search of a real Trainer: stopped trials, restored states, results."""
 
 import math
 from pathlib import Path

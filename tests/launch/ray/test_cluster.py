@@ -69,13 +69,13 @@ def meanwhile(deeds: Callable[[], None]) -> Iterator[None]:
 
 
 def fresh(diary: Diary, after: int, spared: str = "") -> Promise | None:
-    """The last promise after so many, of a trial with epochs to go, on another node than `spared`."""
+    """Return the last acknowledged report after so many, of an unfinished trial on another node than `spared`."""
     lively = [p for p in diary.read()[after:] if p.epoch < EPOCHS - 3 and p.node != spared]
     return lively[-1] if lively else None
 
 
 def check(study: Study, diary: Diary) -> None:
-    """No report lost and none twice; attempts go on from checkpoints; nothing stuck; the log replays."""
+    """No report lost and none twice; attempts resume from checkpoints; nothing hangs; the log replays."""
     log = list(study.events())
     reported = [e for e in log if isinstance(e, Reported)]
     stored = {(e.trial, e.attempt, e.epoch): e.value for e in reported}

@@ -1,4 +1,4 @@
-"""What haltune.launch.ray says before it asks anything of a cluster."""
+"""Errors of haltune.launch.ray before it uses a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the keeper promises without a cluster: every call may come twice, and nothing is stored twice."""
+"""Guarantees of the keeper without a cluster: a repeated call stores nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts for SLURM and Kubernetes are what they say: workers of one search, each started by `haltune run`."""
+"""The scripts for SLURM and Kubernetes start workers of one search, each by `haltune run`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for epoch in trial.epochs():
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Where `haltune` and `python` are those of the tests."""
+    """Return an environment with the tests' `haltune` and `python`."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "haltune"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m haltune.cli "$@"\n')

@@ -1,4 +1,4 @@
-"""AutoBCT: when it goes on, when it ends, and what it says."""
+"""AutoBCT: when it continues, when it ends, and its reasons."""
 
 import json
 import math

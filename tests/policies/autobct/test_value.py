@@ -31,7 +31,7 @@ def line(g=33):
 
 
 def state(name="D.1", points=None, seen=()):
-    """The belief after scores and costs (u, h, t)."""
+    """Return the posterior after scores and costs (u, h, t)."""
     prior = preset(name)
     for u, h, t in seen:
         prior = prior.observe(prior.on(np.atleast_2d(np.array(u, dtype=float)))[0], h, t)
@@ -46,7 +46,7 @@ def plane(side):
 
 
 def random_states(count, seed, points=None):
-    """Beliefs that searches come to: the priors of the paper after 0 to 3 trainings; in one coordinate unless said."""
+    """Return posteriors of searches: the paper's priors after 0 to 3 trainings; in one coordinate by default."""
     rng = np.random.default_rng(seed)
     dim = 1 if points is None else points.shape[1]
     names = ("D.1", "D.2", "D.5", "D.6", "D.7") if dim == 1 else ("D.4", "D.8")

@@ -44,7 +44,7 @@ def test_on_a_small_grid_the_choice_is_the_largest_of_all(policy, alpha):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_dividing_by_cost_chooses_what_is_cheaper(seed):
-    """EI(x) >= EI(x') and EI(x') / c(x') >= EI(x) / c(x) leave c(x') <= c(x) alone."""
+    """EI(x) >= EI(x') and EI(x') / c(x') >= EI(x) / c(x) imply c(x') <= c(x)."""
     history = search(study(EI(), Budget(trials=6), seed=seed)).history
     rng = lambda: history.rng("propose", history.moves)  # noqa: E731
     policies = (EI(), EI(cost="per", cost_function=known_cost))

@@ -1,4 +1,4 @@
-"""The audit: a declared share of the runs trains on where the rule would stop it, and says so once."""
+"""The audit: a declared share of the trials continues where the rule would stop it, with one message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_five(policy: Any, **options: Any) -> Study:
 
 @cache
 def all_audited() -> Study:
-    """Five runs that are all audited, for reading alone."""
+    """Return five trials that are all audited; read only."""
     return ends_as_told(of_five(Halting(RandomSearch(), SOLVER, audit=1.0)))
 
 
@@ -42,7 +42,7 @@ def judged(study: Study, trial: int) -> list[Reported]:
 
 
 def marked(study: Study, trial: int) -> list[Reported]:
-    """The reports of a trial whose verdict tells of an audit."""
+    """Return the reports of a trial whose verdict has an audit."""
     return [e for e in judged(study, trial) if AUDIT in e.verdict.evidence]
 
 

@@ -171,7 +171,7 @@ def test_without_other_runs_they_are_those_of_the_power_law():
 
 
 def test_a_plateau_ends_as_in_the_reference_curves():
-    """A quarter of those that stood there fell; a power law of one curve alone would never."""
+    """A quarter of the trials at this plateau improved later; a power law of one curve never would."""
     others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)] * 18
     ends = drawn(PLATEAU, others, own=True).values[-1]
     assert np.mean(ends < 0.5) == pytest.approx(0.25, abs=0.05)
@@ -180,7 +180,7 @@ def test_a_plateau_ends_as_in_the_reference_curves():
 
 
 def test_stopped_trials_are_reference_curves_as_far_as_they_were_trained():
-    """Of 24 runs 18 were stopped at epoch 9, before the fall: those that went on all fell, and that is no bias."""
+    """Of 24 trials 18 were stopped at epoch 9, before the fall; all that continued fell, which is no bias."""
     others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)[:9]] * 18
     ends = drawn(PLATEAU, others).values[-1]
     assert np.mean(ends < 0.5) > 0.75

@@ -106,7 +106,7 @@ def test_a_cell_with_thirty_visits_continues_and_with_thirty_one_decides():
 
 
 def test_a_curve_that_leaves_the_paths_is_decided_by_a_table_of_all_its_errors():
-    """Noise takes it beyond what the paper's noise-free paths reach: it would go on for ever."""
+    """Noise takes it beyond what the paper's noise-free paths reach: it would continue without end."""
     noisy = np.concatenate([FALLING[:8], FALLING[8:20] + np.where(np.arange(12) % 2, 0.08, 0.06)])
     settings = OptimalStopping("faithful", paths=4000)
     planned = settings.solve_at(noisy[:8], 51, 0.1, settings.losses(), np.random.default_rng(0))

@@ -49,7 +49,7 @@ def algorithm_1(R: Number, eta: Number) -> dict[int, list[tuple[int, int]]]:
 
 
 def simulated(rows: list[tuple[int, float]], resume: bool) -> float:
-    """Train one configuration after the other and count: the first n_{i} of a rung go on."""
+    """Train one configuration after the other and count: the first n_{i} of a rung are promoted."""
     trained: dict[int, float] = {}
     spent = 0.0
     for n, resource in rows:

@@ -1,4 +1,4 @@
-"""Workers die, races happen, values are missing: only winners go on, and the search ends."""
+"""With dead workers, races and missing values only winners are promoted, and the search ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTIONS = ["step"] * 12 + ["race"] * 4 + ["save", "fail", "early", "kill", "inte
 
 
 class Whimsical(Wrapper):
-    """STOP at some epochs for no reason, as a stopping rule inside the rungs might say it."""
+    """STOP at some epochs without a reason, as a stopping rule inside the rungs may."""
 
     def __init__(self, policy: Any, seed: int = 0, at: tuple[tuple[int, int], ...] | None = None) -> None:
         self.policy, self.seed, self.at = policy, seed, at
@@ -45,7 +45,7 @@ class Whimsical(Wrapper):
 
 
 def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Filling]:
-    """The invariants that hold for every log; `recomputed` asserts that nobody went on who had not won."""
+    """Check the invariants of every log; `recomputed` asserts that only winners were promoted."""
     resume = policy.resume
     filled = recomputed(lab.log, plan_of(policy, policy.max_resource or epochs, rounds), resume)
     for trial in lab.study.trials:

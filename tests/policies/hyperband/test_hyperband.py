@@ -1,4 +1,4 @@
-"""Hyperband as a search: what is spent, who goes on, and how it ends."""
+"""Hyperband as a search: its cost, promoted trials, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ladder: who goes on is in the top share of its rung, and nobody before enough were compared."""
+"""The ladder: promoted trials are in the top share of their rung, and none before enough were compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Same:
 
 
 def checked(lab: Lab, policy: Ladder, min_trials_per_rung: int, race: bool = False) -> Rungs:
-    """What the log says of the rungs; asserts what always holds."""
+    """Return the rungs of a log; assert their invariants."""
     plan: Any = Same(policy.rungs(lab.problem.max_epochs or 0))
     rungs = walked(Rungs(policy.eta, False, policy.first_cut, min_trials_per_rung), lab.log, plan, race)
     arrived = {id for (_, rung), here in rungs.arrived.items() if rung == 0 for id in here}

@@ -1,4 +1,4 @@
-"""No rung lies below the study's min_epochs, in every policy of rungs."""
+"""No rung is below the study's min_epochs, in every policy with rungs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_without_a_minimum_the_default_search_has_the_rungs_that_it_had(horizon:
 def test_trials_that_seconds_bound_are_compared_after_the_minimum_by_what_they_reached_there(
     options: dict[str, Any],
 ) -> None:
-    """At one second an epoch the first rung is at epoch 1; nobody arrives there before epoch 3."""
+    """At one second an epoch the first rung is at epoch 1; no trial arrives there before epoch 3."""
     policy = Hyperband(6.0, eta=2, rounds=1, resource="seconds", brackets="most_exploratory", **options)
     study = small_study(policy, problem=problem(6, 3), budget=Budget(trials=8))
     for trial in study:

@@ -1,4 +1,4 @@
-"""Where a schedule's configurations come from: at random, from designs, or from a policy that sees one rung."""
+"""Sources of a schedule's configurations: random, designs, or a policy that sees one rung."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that have come to no more than at the rung before: they go on only where they lead."""
+"""Trials that have not improved since the previous rung are promoted only if they lead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def peaks(config: dict[str, Any], epoch: float) -> float:
 
 @cache
 def searched(of: Literal["last", "best"], policy: Any = None, saves: bool = True) -> Study:
-    """For reading alone."""
+    """Return a search; read only."""
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
     problem = Problem(space, Maximize("acc", (0, 1), of=of), EPOCHS)
     study = Study(problem, policy or MultiFidelity(candidates=40), seed=2, budget=Budget(epochs=700), verbose=0)

@@ -1,4 +1,4 @@
-"""What goes on as a budget ends: what began by then is trained in full, and in time."""
+"""The end of a budget: trials that have started are trained in full, and in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCHS = 9
 
 
 def searched(budget: Budget, saves: bool = True, seed: int = 0, start_up: float = 0.0, **options: Any) -> Study:
-    """Trainings of 4 to 28 seconds, dearer with a."""
+    """Return a search with trainings of 4 to 28 seconds, growing with a."""
     found = study(MultiFidelity(candidates=40), budget, EPOCHS, seed, verbose=0, **options)
     clock: Clock = found._session.replica.store.now  # type: ignore[attr-defined]
     for trial in found:
@@ -71,7 +71,7 @@ def test_the_last_runs_end_in_time_and_one_is_trained_in_full(budget: Budget, sa
 
 @cache
 def lasts() -> list[tuple[Study, Resumed]]:
-    """Searches, and what goes on in them because their budget ends; for reading alone."""
+    """Return searches, and the trials that continue because the budget ends; read only."""
     found = [searched(Budget(epochs=40 + seed), seed=seed) for seed in range(6)]
     return [(f, e) for f in found for e in f.events() if isinstance(e, Resumed) and e.tags.get(CLOSING)]
 
@@ -113,7 +113,7 @@ def rises(config: dict[str, Any], epoch: float, epochs: int) -> float:
 
 
 def crosses(config: dict[str, Any], epoch: float, epochs: int) -> float:
-    """What leads is behind from the middle on."""
+    """Return a curve that leads first and is behind from the middle on."""
     return 0.9 * hill(config) if 2 * epoch > epochs else 0.3 - 0.1 * hill(config)
 
 
@@ -150,7 +150,7 @@ def kept(found: Study, epochs: int) -> None:
 
 
 def limits(trainings: int, workers: int, epochs: int) -> list[Budget]:
-    """As much by the epoch, the second of a worker and the clock: two trainings of each worker at least."""
+    """Return equal limits in epochs, worker seconds and time: at least two trainings of each worker."""
     whole = trainings * epochs * workers
     return [Budget(epochs=whole), Budget(worker_time=1.1 * whole), Budget(time=1.1 * trainings * epochs)]
 

@@ -48,7 +48,7 @@ def trained(study: Study, value: Any = quality) -> Study:
 
 @cache
 def before() -> Study:
-    """An earlier search of the same quality, for reading alone."""
+    """Return a prior study with the same optimum; read only."""
     return searched(RandomSearch(trials=12), budget=None, name="before")
 
 
@@ -167,7 +167,7 @@ def test_a_full_training_there_is_one_here_however_many_epochs_either_has(epochs
 
 @cache
 def taught() -> Study:
-    """A search that learnt from another, for reading alone."""
+    """Return a search that learnt from another; read only."""
     return searched(learn_from=[before()])
 
 
@@ -197,7 +197,7 @@ def test_the_reasons_name_the_evidence_and_its_meaning() -> None:
 
 @cache
 def opened_twice() -> Study:
-    """As it goes on where the evidence is given again; for reading alone."""
+    """Return it reopened with the same prior studies; read only."""
     store = MemoryStore()
     searched(learn_from=[before()], store=store, budget=Budget(epochs=20))
     return searched(learn_from=[before()], store=store)

@@ -55,7 +55,7 @@ def searched(curve: Any = early, problem: Problem = LONG, *, saves: bool = True,
 
 @cache
 def seeded(seed: int) -> Study:
-    """A search of curves that are ranked early, for reading alone."""
+    """Return a search of curves with early final ranks; read only."""
     return searched(early, seed=seed)
 
 
@@ -66,7 +66,7 @@ def test_without_a_policy_a_study_runs_it() -> None:
 
 
 def known_of(curve: Any) -> tuple[LadderState, History]:
-    """What twenty random runs teach, all trained in full."""
+    """Return the kernel learnt from twenty random trials, all trained in full."""
     history, rows = History(LONG), CurveRows(LONG.goal)
     for event in searched(curve, policy=RandomSearch(trials=20)).events():
         history.apply(event)

@@ -1,4 +1,4 @@
-"""The covariance of stages: its gradient, what it learns of two families of runs, and the belief as dense algebra."""
+"""The covariance of stages: its gradient, its fit to two families of trials, and the posterior by dense algebra."""
 
 from __future__ import annotations
 

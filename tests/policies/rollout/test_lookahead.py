@@ -48,7 +48,7 @@ class World:
         return PlanningBudget(np.array([left]), first, None if after is None else after[None])
 
     def brute(self, candidate, horizon, left, nodes=24, infeasible="restrict", after=None):
-        """E of the rewards by nested quadrature; every model is fitted anew to all its data."""
+        """E of the rewards by nested quadrature; every model is fitted again to all its data."""
         points, weights = quantiles(nodes) if infeasible == "terminate" else gauss(nodes)
 
         def gains(taken, y):

@@ -26,7 +26,7 @@ def known_cost(config):
 
 @cache
 def planned():
-    """A search of known costs, for reading alone."""
+    """Return a search of known costs; read only."""
     return search(study(Rollout(cost=known_cost, **SMALL), Budget(time=150)))
 
 

@@ -53,7 +53,7 @@ def searched(name: str, trials: int = 12) -> Study:
 
 
 def translated(event: Event, log: list[Event], weights: list[float]) -> Event:
-    """What an event says in a study of one goal, by the scale at the end of a log."""
+    """Return an event as in a study of one goal, by the scale at the end of a log."""
     if not isinstance(event, Reported):
         return event
     spans = {e.metric: (e.low, e.worst, e.high) for e in log if isinstance(e, Rescaled)}
@@ -67,7 +67,7 @@ def translated(event: Event, log: list[Event], weights: list[float]) -> Event:
 
 
 def alone(name: str, log: list[Event], weights: list[float]) -> Fold:
-    """What a policy for one goal believes of a log."""
+    """Return the state of a policy for one goal after a log."""
     goal = Maximize("one", (0.0, 1.0))
     fold = Fold(Problem(PROBLEM.space, goal, PROBLEM.max_epochs), POLICIES[name]())
     for event in log:
@@ -187,7 +187,7 @@ def test_what_training_changes_ends_no_run_at_once() -> None:
 
 
 def by_hand(event: Reported, before: list[Event]) -> tuple[int, int]:
-    """By how many of how many others a report is dominated, from the events alone."""
+    """Return how many of how many other trials dominate a report, from the events only."""
     last: dict[int, tuple[float, float, float]] = {}
     came: dict[int, float] = {}
     for e in before:

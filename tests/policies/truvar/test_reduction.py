@@ -35,7 +35,7 @@ def believed():
 
 
 def from_scratch(noise, floor):
-    """Equation (3), each variance by conditioning a Gaussian process anew."""
+    """Equation (3), each variance by conditioning a Gaussian process again."""
     now = believed().variance(POINTS)
     total = np.maximum(now, floor)[MEMBERS].sum()
     reductions = []

@@ -1,4 +1,4 @@
-"""What runs came to: as dots beside the best so far, as an empirical distribution, and over pairs of parameters."""
+"""Final values: as dots with the best so far, as an empirical distribution, and over pairs of parameters."""
 
 import math
 from itertools import combinations

@@ -58,7 +58,7 @@ def written(source, path):
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Opens the page of a search; whatever the browser complains of fails the test."""
+    """Open the page of a search; any error in the browser fails the test."""
     said, contexts = [], []
 
     def open_(source, width=1280, scheme="light"):
@@ -333,7 +333,7 @@ def test_a_search_without_a_value_has_a_page(opened, browser, tmp_path):
 
 @pytest.fixture
 def watched(browser, tmp_path):
-    """A search with a trial, a server for it that can be ended and begun again, and what browsers complained of."""
+    """A search with a trial, a server for it that can restart, and the errors in browsers."""
     problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 4)
     study = Study(problem, RandomSearch(), f"sqlite:///{tmp_path}/a.db", seed=0, budget=Budget(trials=50), verbose=0)
     served = Served(tmp_path / "a.db")
@@ -649,7 +649,7 @@ def mixed():
 
 
 def pasted(page):
-    """What the clipboard holds."""
+    """Return the text of the clipboard."""
     return page.evaluate("() => navigator.clipboard.readText()")
 
 

@@ -21,7 +21,7 @@ from haltune.report import learning_curves, write
 
 
 class Seen(HTMLParser):
-    """What a browser would see: tags, attributes, and text outside scripts and styles."""
+    """The content of a page: tags, attributes, and text outside scripts and styles."""
 
     def __init__(self, text):
         super().__init__()
@@ -150,7 +150,7 @@ def test_importing_the_report_brings_neither_plotly_nor_rich():
 
 
 def audited(metric, name="study", policy=None):
-    """A search of which all runs are audited, two of them losers from the start."""
+    """Return a search with audited trials only, two of them losing from the start."""
     problem = Problem(Space({metric: Float(0.0, 1.0)}), Maximize(metric, (0, 1)), 10)
     study = small_study(
         policy or Halting(RandomSearch(), OptimalStopping(paths=2000), audit=1.0), problem=problem, trials=3, name=name

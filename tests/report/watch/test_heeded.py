@@ -1,4 +1,4 @@
-"""What is asked on the page is heeded by workers in other processes; and a database that goes away and comes back."""
+"""Workers in other processes obey the page's buttons; and a database stops and restarts."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ PROBLEM = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 2000
 
 
 def patient(trial):
-    """Trains until it is told to stop."""
+    """Train until the verdict is to stop."""
     for epoch in trial.epochs():
         time.sleep(0.02)
         if trial.report(epoch / 4000, seconds=0.02).stops:

@@ -157,7 +157,7 @@ def test_what_a_stranger_sends_writes_no_line_on_the_terminal(served, caplog, he
 
 
 def cut(connection: socket.socket) -> bool:
-    """Whether the server lets go of it."""
+    """Return whether the server closes it."""
     try:
         return connection.recv(100) == b""
     except ConnectionError:

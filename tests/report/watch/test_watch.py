@@ -1,4 +1,4 @@
-"""The served page: who may see it and act, what it is told after a position, and what its buttons do."""
+"""The served page: access, updates after a position, and buttons."""
 
 import asyncio
 import json
@@ -87,7 +87,7 @@ def test_nothing_is_shown_without_the_token(served):
 
 
 def test_it_answers_to_its_own_names_and_to_addresses_in_numbers_alone(served):
-    """A name that somebody else points at this machine reaches nothing."""
+    """A foreign name that points at this machine gets no page."""
     ours = ("localhost:8765", "127.0.0.1:8765", "[::1]:8765", "[::1]", "192.168.1.7:80", "LOCALHOST")
     foreign = (
         "evil.example", "evil.example:8765", "127.0.0.1.evil.example:8765", "", "localhost.evil",
@@ -98,7 +98,7 @@ def test_it_answers_to_its_own_names_and_to_addresses_in_numbers_alone(served):
 
 
 def test_a_ticket_leads_to_the_page_once(served):
-    """What a browser is started with is seen by all of a machine, the token is not."""
+    """All users of a machine see a browser's arguments; the token is not among them."""
     app, ticket = served[0], served[0].ticket()
     assert ask(app, f"/{ticket}/0/", host="evil.example")[0] == 421
     assert ask(app, f"/{ticket}/0/", "HEAD")[0] == 404
@@ -137,7 +137,7 @@ def test_every_answer_forbids_what_a_page_does_not_need(served):
 
 
 def told(watched, mark=""):
-    """What is told after a mark."""
+    """Return the update after a mark."""
     return json.loads(watched.since(mark)[1])
 
 
@@ -148,7 +148,7 @@ def models_made(watched):
 
 
 def caught_up(watched, study):
-    """Look until all of the log is shown, what models tell included."""
+    """Read updates until all of the log is shown, including models."""
     watched.look()
     models_made(watched)
     watched.look()

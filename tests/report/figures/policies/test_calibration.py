@@ -1,4 +1,4 @@
-"""Whether chances are right: against counts by hand."""
+"""Calibration of probabilities, against counts by hand."""
 
 import pytest
 from scipy.stats import beta
@@ -12,7 +12,7 @@ from haltune.report.story import Story
 
 
 def audited(chances, end, audit=True, status=Status.COMPLETED):
-    """The events of a run with these chances to beat 0.5, one an epoch, that came to `end`."""
+    """Return the events of a trial with these probabilities to beat 0.5, one per epoch, and the final value `end`."""
     evidence = {"audit": 0.5} if audit else {}
 
     def events(trial):

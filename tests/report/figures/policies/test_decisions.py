@@ -1,4 +1,4 @@
-"""How a run was decided: made again from the log, against what the log says."""
+"""The decisions on a trial, computed again from the log, against the log."""
 
 import math
 from functools import cache
