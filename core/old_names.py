@@ -34,9 +34,11 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
 # policy, also by its old name -> options that old logs do not have, with the values that they mean
 _ADDED: dict[str, dict[str, Any]] = {
     "EI": {"cost": None, "cost_function": None, "cost_model": "gp"},
+    "MultiFidelity": {"min_share": 0.0},
     "TruVaR": {"rule": "truvar"},
     "Guided": {
         "initial": 20, "deviations": 3.0, "eta": 3, "first_cut": 6, "min_trials_per_rung": None, "candidates": 300,
+        "min_share": 0.0,
     },
     "LevelSetSearch": {
         "implicit": None, "levels": [], "cost": None, "cost_model": None, "candidates": "all", "monotone": None,

@@ -63,7 +63,7 @@ class CurveHistory:
         """Return the history of ended and running trials in the space."""
         known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
         known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # running trials are pending
-        history, rows = History(problem), CurveRows(problem.goal)
+        history, rows = History(problem), CurveRows(problem.goal, MultiFidelity().rungs(problem.max_epochs or 1)[0])
         for event in _events(problem, known, seed):
             history.apply(event)
             rows.take(event)

@@ -91,6 +91,7 @@ class MultiFidelity(Policy[LadderState]):
         candidates: Points that are compared for a new configuration; a third lie near the five best trials. Default:
             300.
         learn_from: Prior studies; see Study. Default: none.
+        min_share: The first rung is at no less than this share of a full training. Default: 0.02.
 
     Raises:
         InvalidInput: for other values of these options, and for a problem without max_epochs.
@@ -115,6 +116,7 @@ class MultiFidelity(Policy[LadderState]):
     min_trials_per_rung: int | None = None
     candidates: int = 300
     learn_from: Sequence[Any] = field(default=(), hash=False)
+    min_share: float = 0.02
 
     plans = True  # by the budget: the trials that may start
     gives_up_pauses = predicts = True
@@ -128,6 +130,10 @@ class MultiFidelity(Policy[LadderState]):
         object.__setattr__(self, "learn_from", earlier_studies_of(self.learn_from))
         if not 0 <= self.deviations < np.inf:
             raise InvalidInput(f"MultiFidelity(deviations={self.deviations!r}): a number that is not negative")
+        if not 0 <= self.min_share < 1:
+            raise InvalidInput(
+                f"MultiFidelity(min_share={self.min_share!r}) is not a share. Give one from 0 to below 1."
+            )
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -140,7 +146,8 @@ class MultiFidelity(Policy[LadderState]):
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
         earlier = earlier_studies_of(spec.get("learn_from", ()))
-        return self if earlier == self.learn_from else replace(self, learn_from=earlier)
+        # a log from before this option has rungs from epoch 1 on
+        return replace(self, learn_from=earlier, min_share=self.min_share if "min_share" in spec else 0.0)
 
     def remarks(self, problem: Problem) -> list[str]:
         return Lessons.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
@@ -148,9 +155,9 @@ class MultiFidelity(Policy[LadderState]):
     def rungs(self, horizon: int, min_epochs: int = 0) -> tuple[int, ...]:
         """Return the epochs at which trials may be compared: 1, 3, 9, 27, and the horizon 50.
 
-        None is below min_epochs.
+        None is below min_epochs, or below the share `min_share` of the horizon.
         """
-        epochs = [max(1, min_epochs)]
+        epochs = [max(1, min_epochs, round(self.min_share * horizon))]
         while epochs[-1] * _RUNG_RATIO * _TOO_CLOSE < horizon:
             epochs.append(epochs[-1] * _RUNG_RATIO)
         return (*epochs, horizon) if epochs[0] * _TOO_CLOSE < horizon else (horizon,)
@@ -169,7 +176,7 @@ class MultiFidelity(Policy[LadderState]):
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
-        return LadderState(ladder, CurveRows(problem.goal), model, Pauses())
+        return LadderState(ladder, CurveRows(problem.goal, rungs[0]), model, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)

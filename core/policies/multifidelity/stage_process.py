@@ -22,8 +22,8 @@ share the amplitudes, steps and lengthscales: how well early epochs predict the 
 `benchmarks/search/stage_priors.py` prints the hyperparameters of recorded trainings and the priors' medians.
 
 The data (`CurveRows`) are folded from the log. A row is the value of a trial at an epoch, NaN where it diverged. Each
-trial has a row for its first report at or after the epochs 1, 3, 9, 27, ... and for its last before it paused or ended:
-the values in between add little. Rows keep the order of the log. A trial that starts again, or resumes from a
+trial has a row for its first report at or after each rung, and for its last before it paused or ended: the values in
+between add little. Rows keep the order of the log. A trial that starts again, or resumes from a
 checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded attempt, are left out.
 """
 
@@ -84,8 +84,9 @@ class TrialRows:
 
 
 class CurveRows:
-    def __init__(self, goal: Goal) -> None:
-        self.goal = goal
+    def __init__(self, goal: Goal, first: int = 1) -> None:
+        """Keep a row at the epochs first, 3 first, 9 first, ..."""
+        self.goal, self.first = goal, first
         self.rows: dict[int, CurveRow] = {}  # by their numbers
         self.count = 0  # of all rows ever: the number of the next
         self.trials: dict[int, TrialRows] = {}
@@ -134,7 +135,7 @@ class CurveRows:
     def _reported(self, t: TrialRows, e: ev.Reported) -> None:
         if e.epoch <= t.at:
             return  # seen before
-        marked = _marked(t.at, e.epoch)
+        marked = _marked(t.at, e.epoch, self.first)
         t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
         t.value = t.top if self.goal.of == "best" and math.isfinite(e.value) else e.value
         if marked:
@@ -159,9 +160,8 @@ class CurveRows:
         self._table = None
 
 
-def _marked(before: float, epoch: float) -> bool:
-    """Return whether one of 1, 3, 9, 27, ... lies in (before, epoch]."""
-    mark = 1
+def _marked(before: float, epoch: float, mark: int) -> bool:
+    """Return whether one of mark, 3 mark, 9 mark, ... lies in (before, epoch]."""
     while mark <= before:
         mark *= _EPOCH_RATIO
     return mark <= epoch

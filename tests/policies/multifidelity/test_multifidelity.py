@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, load_study
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -20,6 +20,7 @@ from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.policy import LadderState, first_rung
 from haltune.policies.multifidelity.stage_process import CurveRows
+from haltune.store.memory import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LONG = Problem(SPACE, Maximize("acc", (0, 1)), 27)
@@ -105,6 +106,28 @@ def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
     draws = [{"x": a, "y": b} for a, b in rng.random((400, 2))]
     at_random = np.mean([max(early(c, 27) for c in draws[k : k + 400 // 27]) for k in range(0, 380, 20)])
     assert found > at_random
+
+
+@pytest.mark.parametrize(("horizon", "rungs"), [(50, (1, 3, 9, 27, 50)), (200, (4, 12, 36, 108, 200))])
+def test_the_rungs_of_a_training_are_shares_of_it_in_whatever_unit_it_counts(
+    horizon: int, rungs: tuple[int, ...]
+) -> None:
+    assert MultiFidelity().rungs(horizon) == rungs
+    study = searched(problem=Problem(SPACE, Minimize("loss"), horizon), budget=Budget(epochs=6 * horizon))
+    judged = [e for e in study.events() if isinstance(e, Reported) and "rank" in e.verdict.evidence]
+    assert judged
+    assert {e.epoch for e in judged} <= set(rungs)
+
+
+def test_a_log_from_before_rungs_were_shares_keeps_its_rungs() -> None:
+    problem, store = Problem(SPACE, Minimize("loss"), 200), MemoryStore()
+    spec = {k: v for k, v in MultiFidelity().spec.items() if k != "min_share"}
+    first, *events = searched(problem=problem, policy=MultiFidelity(min_share=0.0), budget=Budget(trials=4)).events()
+    store.create("study", replace(first, policy=spec))
+    store.append("study", events, seen=1, about=None)
+    for study in (load_study(store), Study(problem, MultiFidelity(), store), Study(problem, store=store)):
+        assert study.policy.rungs(200)[0] == 1
+        assert len(study.trials) == 4
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 10])
