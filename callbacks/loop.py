@@ -7,7 +7,7 @@ next report, where the trial is saved.
 
 Under torchrun every rank runs the same loop. Rank 0 reports and saves, and all ranks stop, pause and resume together,
 each with its own random state. If a value differs between ranks, that of rank 0 counts, so reduce it first. For a
-sharded state, as with FSDP, set `together=True`: every rank calls `save` with the path of the same folder, and the
+sharded state, as with FSDP, set `together=True`. Every rank then calls `save` with the path of the same folder, and the
 trial resumes on as many ranks.
 """
 

@@ -52,8 +52,8 @@ GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     """Callback that reports the goal's metric after every evaluation, and ends the training at a stop or a pause.
 
-    A training metric is reported at every log. Training metrics are "train_loss", which the Trainer logs as "loss", and
-    the metric of a goal with `rank_by` or `smooth`, or of a Trainer that does not evaluate, by its name in the
+    A training metric is reported at every log. The metric is a training metric if it is "train_loss", which the Trainer
+    logs as "loss", if the goal has `rank_by` or `smooth`, or if the Trainer does not evaluate. Its name is that in the
     Trainer's log, such as "loss" or "reward". Minimize("loss", smooth=100, rank_by="eval_loss") judges by the training
     loss and ranks full trainings by evaluations, which can be rare. The Trainer then also logs at each evaluation and
     at the last step.

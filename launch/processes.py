@@ -161,7 +161,7 @@ def run(
     """Train the trials of a study in processes of this machine until the search is over.
 
     Several workers share the CPUs: each gets OMP_NUM_THREADS = CPUs / workers, unless you set it. If a worker crashes
-    or is killed, the search continues: the trial is offered again from its last checkpoint, up to the study's
+    or is killed, the search continues. The trial is offered again from its last checkpoint, up to the study's
     max_retries times; then it has failed. After one Ctrl-C, SIGTERM or SIGUSR1 the current epochs are finished and
     saved; after a second one the program ends at once. To continue, start the same program again.
 

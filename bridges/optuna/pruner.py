@@ -91,9 +91,9 @@ _FALLING = (
 class HaltunePruner(optuna.pruners.BasePruner):
     """Pruner for Optuna: prunes a trial that is unlikely to beat the best, and writes the reason on the trial.
 
-    It stops a trial if the expected loss of stopping is below that of continuing, by curves simulated from the trial's
-    own epochs and those of ended trials. This is the rule of `haltune.policies.Halting`. It works with any sampler,
-    with threads, and with several processes on one storage. The last decision is in the trial's attributes
+    It stops a trial if the expected loss of stopping is below that of continuing. The losses come from curves simulated
+    from the trial's own epochs and those of ended trials. This is the rule of `haltune.policies.Halting`. It works with
+    any sampler, with threads, and with several processes on one storage. The last decision is in the trial's attributes
     "haltune:reason" and "haltune:p_beats". Steps are epochs and may count from 0 or 1.
 
     Args:

@@ -131,7 +131,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     """Sampler for Optuna that uses the values of all trials at all epochs, also of pruned trials.
 
     The model is that of haltune's default search, `haltune.policies.MultiFidelity`: one Gaussian process for the values
-    at each stage of training, which learns how well early epochs predict the final value. Parameters of all trials are
+    at each stage of training. It learns how well early epochs predict the final value. Parameters of all trials are
     chosen together. A parameter that only some trials have, or with another range, is chosen at random. Each choice
     depends on the trials in the storage, the new trial's number and the seed, also with threads and several processes.
 

@@ -248,7 +248,8 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
 
     In a Tuner with `HaltuneSearch`, the search's study also stops trials, and this scheduler has no arguments. With
     another search it uses optimal stopping (haltune.policies.Halting): it stops a trial if the expected loss of
-    stopping is below that of continuing, by curves simulated from the trial's own epochs and those of ended trials.
+    stopping is below that of continuing. The losses come from curves simulated from the trial's own epochs and those of
+    ended trials.
 
     Args:
         max_epochs: Epochs of a full training. Default: None, HaltuneSearch's.

@@ -1,10 +1,10 @@
 """The callback for Lightning, for both packages: `lightning` and `pytorch_lightning`.
 
 It reports after every validation of a fit, with one or several validations an epoch, or one every few epochs. A metric
-that is logged in training only is reported at the end of each training epoch; or every log_every_n_steps, if the study
-counts steps, has max_epochs=1, or has a goal with `smooth` or `rank_by`. The report of an epoch comes at its very end,
-with all metrics that were logged in it. There are no reports in sanity checks, fast_dev_run, the Tuner's own fits,
-`validate` and `test`.
+that is logged in training only is reported at the end of each training epoch. If the study counts steps, has
+max_epochs=1, or has a goal with `smooth` or `rank_by`, it is reported every log_every_n_steps. The report of an epoch
+comes at its very end, with all metrics that were logged in it. There are no reports in sanity checks, fast_dev_run, the
+Tuner's own fits, `validate` and `test`.
 
 A paused trial is saved where it reports, at the end of an epoch or within one. It resumes exactly in a fit with
 `ckpt_path=trial.checkpoint`. Within an epoch, the resumed fit reads the first batches of the epoch again, without

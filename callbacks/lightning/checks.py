@@ -79,8 +79,8 @@ def still_to_fall(held: Callable[[], Any]) -> str | None:
 def resumes_within(trainer: Any) -> bool:
     """Return whether a fit that is saved at this validation, within an epoch, resumes exactly.
 
-    It does not if accumulated gradients are not yet used, if a schedule steps after the validation, if the module reads
-    batches from the loader itself, before min_epochs, or before Lightning 2.5.
+    It does not before min_epochs or Lightning 2.5. It does not if accumulated gradients are not yet used, if a schedule
+    steps after the validation, or if the module reads batches from the loader itself.
     """
     loop = trainer.fit_loop
     if not hasattr(loop, "restarted_mid_epoch") or not loop._can_stop_early:

@@ -5,8 +5,8 @@
     closed_before.add(engine) its connections are closed before a fork
 
 SQLite stores a process's locks in the process. A child with an inherited connection would use its parent's locks as its
-own, wait for writers that do not exist, and have no lock that others see. Therefore, at a fork, no thread is in a
-transaction and no connection is open.
+own, and wait for writers that do not exist. Its own locks would be invisible to others. Therefore, at a fork, no thread
+is in a transaction and no connection is open.
 """
 
 from __future__ import annotations

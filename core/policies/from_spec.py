@@ -19,8 +19,8 @@ _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON records them
 def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     """Build a policy of haltune from its spec.
 
-    Raises NotSupported if the policy is not one of haltune's, if it holds a user's function (a log records only the
-    name), or if another version of haltune wrote a spec that this version reads differently.
+    Raises NotSupported if the policy is not one of haltune's, or if it holds a user's function, of which a log records
+    only the name. Raises it also if this version reads the spec of another version differently.
     """
     from haltune import policies
 

@@ -278,8 +278,9 @@ class Trial(Attempt, KnowsAttributes):
         """Return whether a decision needs an evaluation at this position; for evaluations that take long.
 
         True at the end of a full training and at the trial's next rung. If the policy may stop the trial at every
-        judged report, it is also True at a judged point once evaluations take at most `share` of the time, as measured
-        by `report(..., validation=seconds)`. In a distributed training call it on one rank and share the answer.
+        judged report, it is also True at a judged point while evaluations take at most `share` of the time.
+        `report(..., validation=seconds)` measures them. In a distributed training call it on one rank and share the
+        answer.
 
         Args:
             position: Epochs trained so far, or the study's other unit.

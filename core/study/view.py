@@ -279,13 +279,13 @@ class StudyView(ABC):
     def audit(self, wanted: float = 0.02) -> Audit:
         """Measure how often stopping was wrong, on trials that `audit=` of Halting or BOBOS continues beyond a stop.
 
-        Trials that failed, were stopped for another reason or are not over count as unknown, and not in the rates.
-        `K1` is the smallest value with which at most the `wanted` share of the audited stops would have been wrong. A
-        smaller K1 than the present one stops more trials; it is given only if the whole interval lies below that
-        share. `K1` is approximate: the loss of continuing stays as recorded, although it grows a little with K1, and a
-        trial that a larger K1 continues at its would-be stop counts as never stopped. `at_K1` is the share of wrong
-        stops with this K1, with its interval. K1 is None before a would-be stop has a known end, or if no K1 changes
-        the share. `advice` explains which, and whether there are enough stops.
+        Trials that failed, were stopped for another reason or are not over count as unknown, and not in the rates. `K1`
+        is the smallest value with which at most the `wanted` share of the audited stops would have been wrong. A
+        smaller K1 than the present one stops more trials; it is given only if the whole interval lies below that share.
+        `K1` is approximate. The loss of continuing stays as recorded, although it grows a little with K1. A trial that
+        a larger K1 continues at its would-be stop counts as never stopped. `at_K1` is the share of wrong stops with
+        this K1, with its interval. K1 is None before a would-be stop has a known end, or if no K1 changes the share.
+        `advice` explains which, and whether there are enough stops.
 
         Args:
             wanted: Share of stops that may be wrong. Default: 0.02.

@@ -52,9 +52,9 @@ def posterior(study: StudyView, across: str | None = None) -> go.Figure:
 
     The study must use `AutoBCT()`. The first trainings measure the spread of scores and costs; before they end, the
     figure is empty. A space of one parameter is drawn along it, a space of two over both. In larger spaces the figure
-    varies the parameter along which the expected metric changes most; the others stay as in the configuration trained
-    last, which is the one to keep. The search ends when no training has a higher value than the expected metric of
-    that configuration.
+    varies the parameter along which the expected metric changes most. The others stay as in the configuration trained
+    last, which is the one to keep. The search ends when no training has a higher value than the expected metric of that
+    configuration.
 
     Args:
         study: A Study, or a study opened for reading. It is read up to its newest event.

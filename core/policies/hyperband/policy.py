@@ -393,9 +393,9 @@ class InfiniteHyperband(Bracketed):
 class Ladder(ByEngine):
     """Asynchronous successive halving with one ladder of rungs: the best of each rung resume from their checkpoints.
 
-    A trial continues when it is in the top share of all that ever arrived at its rung: one that lost early may still
-    continue when later ones are worse. No trial continues before `min_trials_per_rung` trials were compared at the
-    first rung, so that first promotions are as reliable as in a bracket of that size. (ASHA, Li et al. 2020, has no
+    A trial continues when it is in the top share of all that ever arrived at its rung. If later trials are worse, a
+    trial that lost early may still continue. No trial continues before `min_trials_per_rung` trials were compared at
+    the first rung. So first promotions are as reliable as in a bracket of that size. (ASHA, Li et al. 2020, has no
     min_trials_per_rung and the same cut at all rungs.)
 
     Endless. Every paused trial may still continue, so its checkpoint is kept; `Checkpointing(disk_quota=)` limits them.
