@@ -343,7 +343,8 @@ class _Reader:
         if key == "stopping" and isinstance(value, dict):
             from haltune.policies.bobos.optimal_stopping import OptimalStopping  # imports much of scipy
 
-            self.known(where, value, [f.name for f in fields(OptimalStopping)])
+            before = getattr(OptimalStopping.__init__, "old_names", ())
+            self.known(where, value, [*(f.name for f in fields(OptimalStopping)), *before])
             return self.at(where, OptimalStopping.from_json, value)
         return self.policy(where, dict(value)) if isinstance(value, dict) and "name" in value else value
 

@@ -88,7 +88,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
     @wraps(made)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
-        for old in names.keys() & options.keys():
+        for old in names.keys() & options.keys() if options else ():  # fast: each report makes a verdict
             if (new := names[old]) in options:
                 raise InvalidInput(f"{name}({old}=..., {new}=...) are the same option. Use only {new}=.")
             every = " Study(..., min_epochs=) sets the minimum of every policy." if old == "min_epochs" else ""

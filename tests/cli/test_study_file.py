@@ -59,6 +59,9 @@ def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
         found = read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 4"), ('"BOBOS"', policy)))
     assert found.problem.min_epochs == 4
     assert found.policy == MultiFidelity(min_trials_per_rung=7)
+    policy = '"BOBOS"\nstopping = { beside = false }'
+    with pytest.warns(UserWarning, match="reference_curves=False"):
+        assert not read(file(('"BOBOS"', policy))).policy.stopping.reference_curves
     old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
     with pytest.warns(UserWarning, match="LevelSetSearch is TruVaR now"):
         assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)

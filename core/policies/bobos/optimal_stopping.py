@@ -539,7 +539,7 @@ class OptimalStopping(KnowsAttributes):
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> OptimalStopping:
         """Build the settings from `to_json`'s object. Raises InvalidInput for an unknown option."""
-        unknown = set(spec) - set(cls.__dataclass_fields__)
+        unknown = set(spec) - set(cls.__dataclass_fields__) - set(getattr(cls.__init__, "old_names", ()))
         if unknown:
             raise InvalidInput(
                 f"OptimalStopping has no option {', '.join(sorted(unknown))}. "
