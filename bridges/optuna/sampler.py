@@ -28,7 +28,14 @@ from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import CurveRows, StageKernel, Stages, candidates, first_untried
+from haltune.policies.multifidelity.stage_process import (
+    CurveRows,
+    StageKernel,
+    Stages,
+    candidates,
+    first_untried,
+    scale_of,
+)
 
 from .spaces import (
     ENDS,
@@ -230,13 +237,12 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         if len(history) - len(history.pending) < self._initial:
             return None
         stages = Stages(MultiFidelity().rungs(problem.max_epochs or 1), problem.space.dim)
-        model = self._models(stages, lambda: Model(stages, self._initial))
-        scale = model.scale(history, rows)
-        if scale is None:
+        model = self._models(stages, lambda: Model(stages))
+        if scale_of(rows) is None:
             return None
         kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
-        mean, deviation = model.process(kernel, history, rows, scale).ends(points)
+        mean, deviation = model.process(kernel, history, rows).ends(points)
         found = first_untried(history, points, mean + self._deviations * deviation)
         return None if found is None else found[1]
 

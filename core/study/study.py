@@ -222,7 +222,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 _log.info("%s", said)
         elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
             warn(gone, aloud=True)
-        elif self.policy is not given and self._speaks:
+        elif self._speaks and self.policy.remarks(self.problem) != given.remarks(self.problem):
             _log.info("study %r keeps what it learnt from prior studies when it was created", self.name)
 
     def __iter__(self) -> Iterator[Trial]:

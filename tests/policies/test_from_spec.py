@@ -140,7 +140,8 @@ def test_a_log_of_guided_opens_and_continues_with_the_default_search_and_says_so
     recorded, store = recorded_with_guided(inner, around)
     with pytest.warns(UserWarning, match=r"recorded with Guided, which was removed.*continues with MultiFidelity\(\)"):
         study = load_study(store, budget=Budget(trials=9))
-    assert study.policy.part(MultiFidelity) == MultiFidelity(min_share=0.0)  # the rungs that it had
+    had = MultiFidelity(initial=20, deviations=3.0, candidates=300, min_share=0.0)
+    assert study.policy.part(MultiFidelity) == had
     assert (study.best, len(study.trials)) == (recorded.best, 6)
     assert all(study.explain(t.id) for t in study.trials)
     assert len(search(study).trials) == 9

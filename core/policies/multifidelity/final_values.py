@@ -4,11 +4,9 @@ The Gaussian process is that of the default search (`stage_kernel`), whichever p
 each value, so it does not mistake a trial that was stopped early for a bad configuration. A search only ranks; a page
 states intervals. Therefore these things differ:
 
-    targets          normal scores: z = Phi^-1(rank) among the trials' values, and in part (height - median) /
-                     deviation; a height is sign * value. Most spaces hold many bad configurations that are alike, and
-                     on the metric's own scale a Gaussian does not have such a tail. In a rank each trial counts with
-                     its share of the space: a search samples most near its best trials, so among plain ranks the
-                     middle of the space would get the value of a good configuration.
+    targets          normal scores in which each trial counts with its share of the space. A search samples most near
+                     its best trials, so among plain ranks the middle of the space would get the value of a good
+                     configuration.
     hyperparameters  a few draws from the Gaussian at the mode of their posterior (Laplace), not the mode alone
     a shared error   of all new configurations, a Gaussian of variance  a^2 + 2 b^2 + c^2 + d^2 / 2:  a is constant; b
                      is the standard error of the mean target, doubled because the targets' own deviation is learnt
@@ -19,8 +17,7 @@ states intervals. Therefore these things differ:
                      its mean.
     trials           for those seen, deviations times `_WIDER`, because stages and scores are learnt from them
 
-Studies in `learn_from=` are not used: a page describes its own study. Targets of earlier studies are on another scale
-(`LogRegret`) than normal scores, so their values cannot be added here.
+Studies in `learn_from=` are not used: a page describes its own study.
 
 These numbers were chosen on half of the recorded tasks: benchmarks/search/slices.py prints both halves.
 """
@@ -32,24 +29,26 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices
 from haltune.gp.gp import factorise, solve_lower
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible
-from haltune.policies.multifidelity.stage_process import CurveTable
 from haltune.space import Space
 
 from .policy import MultiFidelity
 from .stage_process import (
     LEARNT,
+    SIZE,
     VALUES_KEPT,
+    CurveTable,
+    NormalScores,
     Seen,
     StageKernel,
     StageProcess,
     Stages,
+    bottom,
     descent,
     learn_kernel,
     seen_at_stages,
@@ -57,55 +56,13 @@ from .stage_process import (
 )
 
 FEWEST_TRIALS = 5  # with a value
-_LINEAR = 0.4  # of a target: the part that is the height itself
-_SIZE = 0.4  # of a target's deviation: the kernel's priors are for targets of about this size
-_WORST = 20.0  # times as far below the best as the median is: all that is worse counts as this
 _SETTINGS = 4  # draws of the hyperparameters
 _STEP = 1e-3  # of the hyperparameters, for the curvature of their density
 _WIDER = 1.5
-_SHARED = _SIZE / 3  # a above
+_SHARED = SIZE / 3  # a above
 _POINTS = 1024  # of the space, by which the trials' shares are estimated
-_REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
 _FEATURES = 256  # cosines that approximate a draw of f
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-
-
-@dataclass(frozen=True)
-class NormalScores:
-    """A monotone map between heights and targets, straight beyond the heights that were seen."""
-
-    heights: Array  # (k,) ascending
-    scores: Array  # (k,)
-    below: float  # height a score, beyond the ends
-    above: float
-
-    @classmethod
-    def of(cls, heights: Array, shares: Array, top: float = -math.inf) -> NormalScores:
-        """From finite heights (n,) of which two differ.
-
-        shares: (n,) of the space, their sum 1; top: the best possible height, where that is known.
-        """
-        u, which = np.unique(heights, return_inverse=True)
-        share = np.bincount(which, shares)
-        ranks = np.cumsum(share) - 0.5 * share
-        deviation = math.sqrt(share @ np.square(u - share @ u))
-        straight = (u - np.interp(0.5, ranks, u)) / deviation
-        scores = _SIZE * ((1.0 - _LINEAR) * ndtri(ranks) + _LINEAR * straight)
-        k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
-        below, above = ((u[k] - u[0]) / (scores[k] - scores[0]), (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]))
-        return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * _SIZE)))
-
-    def targets(self, heights: Array) -> Array:
-        """Return the targets of heights of any shape; values that are not finite get the lowest."""
-        v = np.where(np.isfinite(heights), heights, self.heights[0])
-        low, high = np.minimum(v - self.heights[0], 0.0), np.maximum(v - self.heights[-1], 0.0)
-        inside = np.interp(v, self.heights, self.scores)
-        return np.asarray(np.maximum(inside + low / self.below + high / self.above, -4.0 * _SIZE))
-
-    def height(self, targets: Array) -> Array:
-        """The inverse."""
-        low, high = np.minimum(targets - self.scores[0], 0.0), np.maximum(targets - self.scores[-1], 0.0)
-        return np.asarray(np.interp(targets, self.scores, self.heights) + low * self.below + high * self.above)
 
 
 @dataclass(frozen=True)
@@ -129,15 +86,14 @@ class FinalValues:
         known = came[np.isfinite(came)]
         if len(known) < FEWEST_TRIALS or history.problem.space.dim == 0 or np.ptp(known) == 0:
             return None
-        best, median = float(known.max()), float(np.median(known))
-        bottom = best - _WORST * ((best - median) or float(np.ptp(known)))
-        heights = np.maximum(np.where(np.isfinite(came), came, known.min()), bottom)
+        lowest = bottom(known)
+        heights = np.maximum(np.where(np.isfinite(came), came, known.min()), lowest)
         low, high = goal.bounds or (-math.inf, math.inf)
         top = max(goal.sign * low, goal.sign * high)
         points = history.points[[t.id for t in reported]]
         shares = _shares_of_space(history.problem.space, points, history.rng("fit", 1))
         scores = NormalScores.of(heights, shares, top if goal.bounds else -math.inf)
-        rows = _rows(history, reported, bottom)
+        rows = _rows(history, reported, lowest)
         end = history.problem.max_epochs or math.ceil(rows.epoch.max())
         stages = Stages(MultiFidelity().rungs(end), history.problem.space.dim)
         seen = seen_at_stages(history, rows, stages, scores)
@@ -149,12 +105,12 @@ class FinalValues:
         np.maximum.at(reached, seen.run, seen.stage)
         targets = scores.targets(heights)
         choice = shares @ targets - targets.mean()
-        sampling = _SIZE**2 * (shares @ shares)
-        unexplained = _SIZE**2 * (shares @ (1.0 - mode.correlations[reached] ** 2))
+        sampling = SIZE**2 * (shares @ shares)
+        unexplained = SIZE**2 * (shares @ (1.0 - mode.correlations[reached] ** 2))
         return cls(
             goal.sign,
             (low, high),
-            goal.sign * bottom if float(known.min()) < bottom else None,
+            goal.sign * lowest if float(known.min()) < lowest else None,
             scores,
             math.sqrt(_SHARED**2 + 2.0 * sampling + choice**2 + 0.5 * unexplained),
             tuple(StageProcess.of(kernel, seen.at(kept)) for kernel in kernels),
@@ -194,7 +150,7 @@ def _shares_of_space(space: Space, points: Array, rng: Generator) -> Array:
     return np.asarray(shares / shares.sum())
 
 
-def _rows(history: History, trials: list[TrialRecord], bottom: float) -> CurveTable:
+def _rows(history: History, trials: list[TrialRecord], lowest: float) -> CurveTable:
     """All reports, as heights. A trial on a part of the resource is as far as that part of a full training."""
     goal, horizon = history.problem.goal, history.problem.max_epochs
     most = max((t.resource or 0.0 for t in trials), default=0.0)
@@ -203,7 +159,7 @@ def _rows(history: History, trials: list[TrialRecord], bottom: float) -> CurveTa
         share = t.resource / most if t.partial and t.resource and horizon else 1.0
         epochs.append(np.maximum(t.epochs * share, 1e-9))
         found = goal.sign * measured(t.counting(goal))
-        heights.append(np.where(np.isfinite(found), np.maximum(found, bottom), np.nan))
+        heights.append(np.where(np.isfinite(found), np.maximum(found, lowest), np.nan))
     ids = np.repeat([t.id for t in trials], [len(t.epochs) for t in trials])
     return CurveTable(ids.astype(np.intp), np.concatenate(epochs), np.concatenate(heights))
 

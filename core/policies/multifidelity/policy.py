@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from statistics import NormalDist
 from typing import Any
@@ -38,7 +38,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.old_names import takes_old_names
+from haltune.old_names import renamed, takes_old_names
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
@@ -46,7 +46,7 @@ from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Samp
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import CurveRows, LogRegret, StageKernel, Stages, candidates, first_untried
+from .stage_process import CurveRows, NormalScores, StageKernel, Stages, candidates, first_untried, scale_of
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
@@ -82,14 +82,14 @@ class MultiFidelity(Policy[LadderState]):
 
     Args:
         initial: Random trials before the model chooses. With prior studies the model chooses every second one of them
-            after the third. Default: 20.
-        deviations: Standard deviations that are added to the mean when the model chooses. Default: 3.
+            after the third. Default: 12.
+        deviations: Standard deviations that are added to the mean when the model chooses. Default: 2.
         eta: One trial in `eta` of a rung is promoted. Default: 3.
         first_cut: The same at the rung where trials are first compared. Default: 6.
         min_trials_per_rung: Trials that are compared before one is promoted. Default: None, as many as cost four
             fifths of a full training, from 8 to 40.
         candidates: Points that are compared for a new configuration; a third lie near the five best trials. Default:
-            300.
+            800.
         learn_from: Prior studies; see Study. Default: none.
         min_share: The first rung is at no less than this share of a full training. Default: 0.02.
 
@@ -109,12 +109,12 @@ class MultiFidelity(Policy[LadderState]):
         6
     """
 
-    initial: int = 20
-    deviations: float = 3.0
+    initial: int = 12
+    deviations: float = 2.0
     eta: float = 3
     first_cut: float = 6
     min_trials_per_rung: int | None = None
-    candidates: int = 300
+    candidates: int = 800
     learn_from: Sequence[Any] = field(default=(), hash=False)
     min_share: float = 0.02
 
@@ -145,9 +145,16 @@ class MultiFidelity(Policy[LadderState]):
         return replace(self, learn_from=(*self.learn_from, *earlier_studies_of(studies)))
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
-        earlier = earlier_studies_of(spec.get("learn_from", ()))
-        # a log from before this option has rungs from epoch 1 on
-        return replace(self, learn_from=earlier, min_share=self.min_share if "min_share" in spec else 0.0)
+        """Keep the log's prior studies, and its values of options that are left at their defaults."""
+        recorded = renamed(spec)
+        if recorded.get("policy") != "MultiFidelity":
+            return self
+        earlier = earlier_studies_of(recorded.pop("learn_from", ()))
+        left = {
+            f.name: recorded[f.name] for f in fields(self) if f.name in recorded and getattr(self, f.name) == f.default
+        }
+        as_then = replace(self, learn_from=earlier, **left)
+        return self if as_then == self else as_then
 
     def remarks(self, problem: Problem) -> list[str]:
         return Lessons.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
@@ -170,13 +177,12 @@ class MultiFidelity(Policy[LadderState]):
         rungs = self.rungs(problem.max_epochs, problem.min_epochs)
         stages = Stages(rungs, problem.space.dim, len(self.learn_from))
         lessons = Lessons.of(self.learn_from, problem.space, stages)
-        model = (
-            Model(stages, self.initial, lessons) if lessons else Model(Stages(rungs, problem.space.dim), self.initial)
-        )
+        model = Model(stages, lessons) if lessons else Model(Stages(rungs, problem.space.dim))
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
-        return LadderState(ladder, CurveRows(problem.goal, rungs[0]), model, Pauses())
+        rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0])
+        return LadderState(ladder, rows, model, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
@@ -250,16 +256,17 @@ class MultiFidelity(Policy[LadderState]):
     ) -> Start:
         """Start the untried candidate with the largest UCB at the end; return the move itself if there is none."""
         rows, lessons = state.rows.table, state.model.lessons
-        scale = state.model.scale(history, rows)
+        scale = scale_of(rows)
         if scale is None and lessons is None:
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
-        mean, deviation = state.model.process(kernel, history, rows, scale).ends(points)
+        mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
         if (found := first_untried(history, points, value)) is None:
             return move
         best, config = found
-        evidence = expected(scale, float(mean[best]), float(deviation[best]), float(value[best])) | {
+        sign = history.problem.goal.sign
+        evidence = expected(scale, sign, float(mean[best]), float(deviation[best]), float(value[best])) | {
             "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
             "correlation": round(float(kernel.correlations[base]), 3),
         }  # fmt: skip
@@ -396,18 +403,18 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
             return None
         why = "the rest of the budget is too small to train another trial in full"
         return Wait(f"{why}, and some are still training") if history.running else Finish(why)
-    scale = state.model.scale(history, rows)
+    scale = scale_of(rows)
     if kernel is None or scale is None:  # the one that leads at the highest rung
         id = leader(ladder, shares)
         return trained_in_full(id, ladder, history, shares, {})
-    process, ids = state.model.process(kernel, history, rows, scale), list(shares)
+    process, ids = state.model.process(kernel, history, rows), list(shares)
     # the largest expected improvement for its share
     mean, deviation = process.ends(history.points[ids], seen=True)
     worth = mean
     if (best := process.best_end) is not None:
         worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
     found = int(worth.argmax())
-    predicted = expected(scale, float(mean[found]), float(deviation[found]))
+    predicted = expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
     return trained_in_full(ids[found], ladder, history, shares, predicted)
 
 
@@ -560,12 +567,15 @@ def Guided(policy: Policy[Any] | None = None, *_: Any, **options: Any) -> MultiF
     return MultiFidelity()
 
 
-def expected(scale: LogRegret | None, mean: float, deviation: float, ucb: float | None = None) -> dict[str, Any]:
-    """Return the prediction in the metric's unit; nothing before the first finite value."""
+def expected(
+    scale: NormalScores | None, sign: float, mean: float, deviation: float, ucb: float | None = None
+) -> dict[str, Any]:
+    """Return the prediction in the metric's unit; nothing before two finite values differ."""
     if scale is None:
         return {}
-    found = {"mean": scale.value(mean), "sd": scale.deviation(mean, deviation)}
-    return found if ucb is None else {**found, "ucb": scale.value(ucb)}
+    value, low, high = scale.height(np.array([mean, mean - deviation, mean + deviation])).tolist()
+    found = {"mean": sign * value, "sd": (high - low) / 2.0}
+    return found if ucb is None else {**found, "ucb": sign * float(scale.height(np.array(ucb)))}
 
 
 def chosen_because(history: History, evidence: dict[str, Any]) -> str:

@@ -30,7 +30,6 @@ from .stage_process import (
     VALUES_KEPT,
     CurveRows,
     CurveTable,
-    LogRegret,
     Seen,
     StageKernel,
     StageProcess,
@@ -39,12 +38,12 @@ from .stage_process import (
     fitted,
     largest_density,
     learn_kernel,
+    scale_of,
     seen_at_stages,
     spread,
 )
 
 RUNS_KEPT = 80  # trials of each prior study
-_SCALE_TRIALS = 20  # first trials, taken for random: they set the scale
 _DIGITS = 5  # of a target
 
 
@@ -54,7 +53,7 @@ class EarlierRun:
 
     config: Mapping[str, Any]
     epochs: tuple[float, ...]  # of its values, ascending; in points, see haltune.log.points
-    targets: tuple[float, ...]  # of `LogRegret`, on the scale of its own study
+    targets: tuple[float, ...]  # on the scale of its own study
 
     def to_json(self) -> dict[str, Any]:
         return {"config": plain(self.config), "epochs": list(self.epochs), "targets": list(self.targets)}
@@ -109,7 +108,7 @@ class EarlierStudy:
         )  # trials on the full resource, at whatever epoch they ended
         known = rows.table
         kept = whole[known.trial]
-        known = CurveTable(known.trial[kept], known.epoch[kept], known.value[kept])
+        known = CurveTable(known.trial[kept], known.epoch[kept], known.height[kept])
         return cls(str(study.name), horizon, tuple(_runs(history, known, horizon)), len(history))
 
 
@@ -134,11 +133,11 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
 
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
-    scale = _scale(rows, _SCALE_TRIALS, history.problem.goal.sign)
+    scale = scale_of(rows)
     if scale is None:
         return
-    targets = np.round(scale.targets(rows.value), _DIGITS)
-    epochs = np.where(np.isfinite(rows.value), np.minimum(rows.epoch, horizon), horizon)
+    targets = np.round(scale.targets(rows.height), _DIGITS)
+    epochs = np.where(np.isfinite(rows.height), np.minimum(rows.epoch, horizon), horizon)
     trials = np.unique(rows.trial)
     ends, reached = np.empty(len(history)), np.zeros(len(history))
     ends[rows.trial] = targets
@@ -259,7 +258,6 @@ class Model:
     """The model of searches on one problem; it keeps its last fits."""
 
     stages: Stages
-    initial: int  # first trials, which set the scale
     lessons: Lessons | None = None  # of prior studies; None: there are none
     _kernels: Memo[StageKernel] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
     _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
@@ -271,7 +269,7 @@ class Model:
             return None
         m = fitted(len(rows), least)
         known = rows.upto(m)
-        own = self._own(history, known, self.scale(history, known))
+        own = self._own(history, known)
         earlier = None if self.lessons is None else self.lessons.learnt
         if own is None and earlier is None:
             return None
@@ -304,26 +302,14 @@ class Model:
     def _alone(self, own: Seen) -> StageKernel:
         return learn_kernel(self.stages, own).without(range(1, self.stages.earlier + 1))
 
-    def process(self, kernel: StageKernel, history: History, rows: CurveTable, scale: LogRegret | None) -> StageProcess:
+    def process(self, kernel: StageKernel, history: History, rows: CurveTable) -> StageProcess:
         """Return the posterior given all values, with pending trials as if they had ended at their means."""
-        own = self._own(history, rows, scale)
         earlier = None if self.lessons is None else self.lessons.kept
-        process = StageProcess.of(kernel, _both(own, earlier, VALUES_KEPT, None))
+        process = StageProcess.of(kernel, _both(self._own(history, rows), earlier, VALUES_KEPT, None))
         return process.with_ends(history.points[[t.id for t in history.pending]])
 
-    def scale(self, history: History, rows: CurveTable) -> LogRegret | None:
-        return _scale(rows, self.initial, history.problem.goal.sign)
-
-    def _own(self, history: History, rows: CurveTable, scale: LogRegret | None) -> Seen | None:
-        return None if scale is None else seen_at_stages(history, rows, self.stages, scale)
-
-
-def _scale(rows: CurveTable, initial: int, sign: float) -> LogRegret | None:
-    """Return the scale by the best of all rows and the last values of the first trials; None if none is finite."""
-    last = np.full(initial, np.nan)
-    first = rows.trial < initial
-    last[rows.trial[first]] = rows.value[first]  # the latest of a trial stays
-    return LogRegret.of(rows.value, last, sign)
+    def _own(self, history: History, rows: CurveTable) -> Seen | None:
+        return None if (scale := scale_of(rows)) is None else seen_at_stages(history, rows, self.stages, scale)
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:

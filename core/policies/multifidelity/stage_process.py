@@ -33,11 +33,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import lapack
+from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp.gp import factorise, solve_lower, subset
@@ -58,17 +59,17 @@ _EPOCH_RATIO = 3  # ratio of the epochs of rows
 
 @dataclass(frozen=True, slots=True)
 class CurveTable:
-    """Rows as arrays (n,), with values as models take them (see log.scores)."""
+    """Rows as arrays (n,), with heights: sign * value, larger is better, NaN where it diverged (see log.scores)."""
 
     trial: Indices
     epoch: Array
-    value: Array
+    height: Array
 
     def __len__(self) -> int:
         return len(self.trial)
 
     def upto(self, count: int) -> CurveTable:
-        return CurveTable(self.trial[:count], self.epoch[:count], self.value[:count])
+        return CurveTable(self.trial[:count], self.epoch[:count], self.height[:count])
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class CurveRows:
     def table(self) -> CurveTable:
         if self._table is None:
             trial, epoch, value = np.array(list(self.rows.values()), dtype=np.float64).reshape(len(self), 3).T
-            self._table = CurveTable(trial.astype(np.intp), epoch, measured(value))
+            self._table = CurveTable(trial.astype(np.intp), epoch, self.goal.sign * measured(value))
         return self._table
 
     def take(self, event: Event) -> None:
@@ -180,7 +181,7 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     space, near = history.problem.space, count // 3
     if space.size is not None and space.size <= count:
         return space.encode_many(space.enumerate())
-    tops = history.points[_best_trials(rows, history.problem.goal.sign)]
+    tops = history.points[_best_trials(rows)]
     others = np.empty((0, space.dim)) if others is None else others
     tops = np.vstack([tops, others])
     anywhere = rng.random((count - near, space.dim))
@@ -190,9 +191,9 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     return points if _free(space) else space.encode_many(space.decode_many(points))
 
 
-def _best_trials(rows: CurveTable, sign: float) -> Indices:
+def _best_trials(rows: CurveTable) -> Indices:
     """Return the trials with the best values, best first; of equals the lower number; not finite ones last."""
-    score = np.where(np.isfinite(rows.value), -sign * rows.value, np.inf)
+    score = np.where(np.isfinite(rows.height), -rows.height, np.inf)
     ranked = rows.trial[np.lexsort((rows.trial, score))]
     _, first = np.unique(ranked, return_index=True)
     return ranked[np.sort(first)[:_BEST_TRIALS]]
@@ -217,18 +218,6 @@ def _free(space: Space) -> bool:
 
 
 _ROWS_BETWEEN_FITS = (8, 100)  # a fifth of the rows, within these
-
-
-def median_and_best(values: Array, first: Array, sign: float) -> tuple[float, float] | None:
-    """Return the median of sign * first, the values of the first trials, and the best of sign * values (n,).
-
-    If no value of the first trials is finite, the median is that of all. None if none of all is finite.
-    """
-    v = sign * values[np.isfinite(values)]
-    if not len(v):
-        return None
-    early = sign * first[np.isfinite(first)]
-    return float(np.median(early if len(early) else v)), float(v.max())
 
 
 def fitted(count: int, first: int) -> int:
@@ -306,6 +295,69 @@ class Seen:
     def pairs(self) -> tuple[Array, Array]:
         """Indices that turn a table of stages (K, K) into (n, n)."""
         return np.ix_(self.stage, self.stage)  # type: ignore[return-value]
+
+
+# Targets. Metrics are skewed: many configurations are bad and alike, and good ones differ by little. So a target is a
+# normal score, z = Phi^-1(rank) among all heights, and in part (height - median) / deviation. A height is sign * value.
+_LINEAR = 0.4  # of a target: the part that is the height itself
+SIZE = 0.4  # of a target's deviation: the priors below are for targets of about this size
+LOWEST = -4.0 * SIZE
+_WORST = 20.0  # times as far below the best as the median is: the height itself counts down to there
+_REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """A monotone map between heights and targets, straight beyond the heights that were seen."""
+
+    heights: Array  # (k,) ascending
+    scores: Array  # (k,)
+    below: float  # height a score, beyond the ends
+    above: float
+
+    @classmethod
+    def of(cls, heights: Array, shares: Array | None = None, top: float = -math.inf) -> NormalScores:
+        """Make the map from finite heights (n,) of which two differ.
+
+        shares: (n,) of the space, their sum 1; None: equal ones. top: the best possible height, where that is known.
+        """
+        u, which = np.unique(heights, return_inverse=True)
+        share = np.bincount(which, np.full(len(heights), 1 / len(heights)) if shares is None else shares)
+        ranks = np.cumsum(share) - 0.5 * share
+        near = np.maximum(u, bottom(heights))
+        unit = (near - near[0]) / (near[-1] - near[0])  # squares of tiny differences would be 0
+        straight = (unit - np.interp(0.5, ranks, unit)) / math.sqrt(share @ np.square(unit - share @ unit))
+        scores = SIZE * ((1.0 - _LINEAR) * ndtri(ranks) + _LINEAR * straight)
+        k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
+        below, above = ((u[k] - u[0]) / (scores[k] - scores[0]), (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]))
+        return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * SIZE)))
+
+    def targets(self, heights: Array) -> Array:
+        """Return the targets of heights of any shape; those that are not finite get the lowest."""
+        v = np.where(np.isfinite(heights), heights, self.heights[0])
+        low, high = np.minimum(v - self.heights[0], 0.0), np.maximum(v - self.heights[-1], 0.0)
+        inside = np.interp(v, self.heights, self.scores)
+        return np.asarray(np.maximum(inside + low / self.below + high / self.above, LOWEST))
+
+    def height(self, targets: Array) -> Array:
+        """Return the heights of targets: the inverse."""
+        low, high = np.minimum(targets - self.scores[0], 0.0), np.maximum(targets - self.scores[-1], 0.0)
+        return np.asarray(np.interp(targets, self.scores, self.heights) + low * self.below + high * self.above)
+
+
+def bottom(known: Array) -> float:
+    """Return the height that all worse ones count as; known: (n,) finite heights."""
+    best = float(known.max())
+    return best - _WORST * ((best - float(np.median(known))) or float(np.ptp(known)))
+
+
+def scale_of(rows: CurveTable) -> NormalScores | None:
+    """Return the map of a study's heights; a diverged one is below the worst. None while no two finite ones differ."""
+    known = rows.height[np.isfinite(rows.height)]
+    if not len(known) or np.ptp(known) == 0.0:
+        return None
+    width = float(known.max()) - float(np.median(known))
+    return NormalScores.of(np.where(np.isfinite(rows.height), rows.height, known.min() - width))
 
 
 # Medians of the prior, and deviations of the logarithm.
@@ -553,58 +605,11 @@ class StageProcess:
         return StageProcess.of(self.kernel, self.seen.union(ended))
 
 
-_WORST = 20.0  # widths below the best: the target of diverged trials, and of all that is worse
-
-
-@dataclass(frozen=True, slots=True)
-class LogRegret:
-    """Targets -log(1 + (best - value) / width): 0 for the best so far, -log 2 for the median of the first trials.
-
-    Near the best the difference counts, far below it the ratio. So trials that diverge do not make all others look
-    equal, and bad trials still differ from worse ones. The median is that of trials which no model chose.
-    """
-
-    sign: float  # of the goal
-    best: float  # sign * value
-    width: float
-
-    @classmethod
-    def of(cls, values: Array, first: Array, sign: float) -> LogRegret | None:
-        """Make one from measured values (n,) and the last values of the first trials; None if none is finite."""
-        if (found := median_and_best(values, first, sign)) is None:
-            return None
-        median, best = found
-        width = min(best - median, float(np.finfo(np.float64).max))
-        return cls(sign, best, width if width > 0 else max(abs(best), 1.0))
-
-    def targets(self, values: Array) -> Array:
-        """Return the targets of measured values (n,); those that are not finite get the lowest."""
-        v = np.where(np.isfinite(values), self.sign * values, -np.inf)
-        with np.errstate(over="ignore"):
-            return -np.log1p(np.clip((self.best - v) / self.width, 0.0, _WORST))
-
-    def value(self, target: float) -> float:
-        """Return the metric of a target; above 0, beyond all values seen, by a straight line."""
-        above = target if target > 0 else -float(np.expm1(-target))
-        return self.sign * (self.best + self.width * above)
-
-    def deviation(self, target: float, deviation: float) -> float:
-        """Return a small deviation of a target in the metric's unit."""
-        return self.width * deviation * float(np.exp(-min(target, 0.0)))
-
-
 LEARNT = 160  # values that hyperparameters are learnt from
 VALUES_KEPT = 400  # values that a process keeps, so that decisions of a long search stay quick
 
 
-class TargetMap(Protocol):
-    """Turns values into targets, larger is better."""
-
-    def targets(self, values: Array, /) -> Array:
-        """Return the targets of values of any shape; those that are not finite get the lowest."""
-
-
-def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: TargetMap) -> Seen:
+def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: NormalScores) -> Seen:
     """Return the rows at their stages, as targets of the scale.
 
     A diverged trial counts at the last stage: it stays diverged. A trial's first row at or after a stage's epoch counts
@@ -617,10 +622,10 @@ def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: Ta
     stage = np.where(passes, stage, _nearest(stages, rows.epoch))
     last = np.full(int(rows.trial.max(initial=-1)) + 1, -1)
     last[rows.trial] = number  # the latest of a trial stays
-    diverged = ~np.isfinite(rows.value)
+    diverged = ~np.isfinite(rows.height)
     stage = np.where(diverged, count - 1, stage)
     taken = np.flatnonzero(diverged | passes | (last[rows.trial] == number))
-    trial, stage, value = rows.trial[taken], stage[taken], rows.value[taken]
+    trial, stage, value = rows.trial[taken], stage[taken], rows.height[taken]
     _, first, which = np.unique(trial * count + stage, return_index=True, return_inverse=True)
     latest = np.empty(len(first), dtype=np.intp)
     latest[which] = np.arange(len(taken))

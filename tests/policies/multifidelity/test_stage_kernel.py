@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm, rankdata
 
 from examples import many
 from haltune.policies.multifidelity.stage_process import (
-    LogRegret,
+    LOWEST,
+    SIZE,
+    CurveTable,
+    NormalScores,
     Seen,
     StageKernel,
     StageProcess,
     Stages,
     descent,
     learn_kernel,
+    scale_of,
 )
 
 EPOCHS = (1, 3, 9, 27, 50)
@@ -173,27 +178,33 @@ def test_it_learns_the_relevance_of_a_prior_study(seed: int) -> None:
 finite = st.floats(-1e3, 1e3)
 
 
+def rows_of(heights: Sequence[float]) -> CurveTable:
+    return CurveTable(np.arange(len(heights)), np.ones(len(heights)), np.array(heights))
+
+
 @settings(max_examples=many(200), deadline=None)
-@given(values=st.lists(finite, min_size=1, max_size=20), sign=st.sampled_from([1.0, -1.0]), bad=st.booleans())
-def test_targets_rank_as_values_do_and_are_bounded(values: list[float], sign: float, bad: bool) -> None:
-    found = np.array([*values, math.nan, math.inf] if bad else values)
-    scale = LogRegret.of(found, found[:5], sign)
-    assert scale is not None
+@given(heights=st.lists(finite, min_size=1, max_size=20), bad=st.booleans())
+def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float], bad: bool) -> None:
+    found = np.array([*heights, math.nan, math.nan] if bad else heights)
+    scale = scale_of(rows_of(found))
+    assert (scale is None) == (len(set(heights)) == 1)
+    if scale is None:
+        return
     targets = scale.targets(found)
-    assert targets.max() == 0.0
-    assert (targets >= -math.log(21) - 1e-12).all()
-    order = np.argsort(-sign * np.array(values), kind="stable")
-    assert (np.diff(targets[order]) <= 1e-12).all()
+    assert (targets >= LOWEST).all()
+    assert (np.diff(targets[: len(heights)][np.argsort(heights, kind="stable")]) >= -1e-12).all()
     assert not bad or (targets[-2:] == targets.min()).all()
 
 
 @settings(max_examples=many(200), deadline=None)
-@given(values=st.lists(finite, min_size=3, max_size=20, unique=True), sign=st.sampled_from([1.0, -1.0]))
-def test_a_target_stands_for_its_value(values: list[float], sign: float) -> None:
-    scale = LogRegret.of(np.array(values), np.array(values), sign)
-    assert scale is not None
-    for value, target in zip(values, scale.targets(np.array(values)), strict=True):
-        if target > -3.0:
-            assert scale.value(float(target)) == pytest.approx(value, rel=1e-6, abs=1e-6 * scale.width)
-            step = sign * (scale.value(float(target) + 1e-6) - scale.value(float(target)))
-            assert step == pytest.approx(scale.deviation(float(target), 1e-6), rel=1e-3, abs=1e-9 * scale.width)
+@given(heights=st.lists(finite, min_size=2, max_size=20, unique=True))
+def test_a_target_is_a_normal_score_and_in_part_the_standardized_height(heights: list[float]) -> None:
+    u = np.array(heights)
+    assume(np.diff(np.sort(u)).min() > 1e-9)
+    scale = NormalScores.of(u)
+    scores = norm.ppf((rankdata(u) - 0.5) / len(u))
+    near = np.maximum(u, u.max() - 20.0 * (u.max() - np.median(u)))
+    expected = SIZE * (0.6 * scores + 0.4 * (near - np.median(u)) / near.std())
+    assert scale.targets(u) == pytest.approx(np.maximum(expected, LOWEST), abs=1e-6)
+    inside = expected > LOWEST
+    assert scale.height(expected[inside]) == pytest.approx(u[inside], abs=1e-6 * np.ptp(u))
