@@ -94,7 +94,7 @@ def main() -> None:
                 regrets = np.array(pool.starmap(one, jobs, chunksize=1))
                 regrets = regrets.reshape(len(halved), args.seeds, len(budgets))
                 rows.append(Row.of(regrets).means)
-                print(row(suite, regrets), flush=True)
+                print(row(suite, Row.of(regrets)), flush=True)
             print(f"    {'mean of suites':32s} " + "  ".join(f"{m:.3f}      " for m in np.mean(rows, axis=0)))
             print(f"    {time.perf_counter() - begin:.0f} s", flush=True)
 

@@ -16,15 +16,15 @@ import numpy as np
 from recorded import Task, load_kinds
 
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.stage_process import LogRegret, Seen, StageKernel, Stages, learn_kernel
+from haltune.policies.multifidelity.stage_process import NormalScores, Seen, StageKernel, Stages, learn_kernel
 
 
-class Wide(Stages):
+def wide(epochs: tuple[int, ...], dim: int) -> Stages:
     """Stages under a prior of three times the deviations."""
-
-    @property
-    def precision(self) -> np.ndarray:  # type: ignore[override]
-        return super().precision / 9.0
+    stages = Stages(epochs, dim)
+    stages.precision = stages.precision / 9.0
+    stages.bounds = [(2 * low - high, 2 * high - low) for low, high in stages.bounds]
+    return stages
 
 
 def fitted(task: Task, runs: int, seed: int) -> np.ndarray:
@@ -33,16 +33,15 @@ def fitted(task: Task, runs: int, seed: int) -> np.ndarray:
     epochs = MultiFidelity().rungs(task.scores.shape[1])
     rows = rng.choice(len(task.points), min(runs, len(task.points)), replace=False)
     best = np.maximum.accumulate(task.scores[rows], axis=1)[:, np.array(epochs) - 1]
-    scale = LogRegret.of(best.ravel(), best[:, -1], 1.0)
-    assert scale is not None
+    scale = NormalScores.of(best.ravel())
     run, stage = np.repeat(np.arange(len(rows)), len(epochs)), np.tile(np.arange(len(epochs)), len(rows))
-    stages = Wide(epochs, task.points.shape[1])
+    stages = wide(epochs, task.points.shape[1])
     return learn_kernel(stages, Seen(task.points[rows], run, stage, scale.targets(best.ravel()))).theta
 
 
 def row(name: str, theta: np.ndarray, stages: Stages) -> str:
     """One line of the table."""
-    amplitudes, steps, scales = (np.exp(theta[part]) for part in stages.parts)
+    amplitudes, steps, scales, _ = (np.exp(theta[part]) for part in stages.parts)
     numbers = " ".join(f"{v:6.3f}" for v in np.exp(theta[:5]))
     told = " ".join(f"{v:.2f}" for v in StageKernel(stages, theta).correlations)
     return (
