@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from examples import many
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, load_study
+from haltune.errors import StudyMismatch
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
@@ -128,6 +129,26 @@ def test_a_log_from_before_rungs_were_shares_keeps_its_rungs() -> None:
     for study in (load_study(store), Study(problem, MultiFidelity(), store), Study(problem, store=store)):
         assert study.policy.rungs(200)[0] == 1
         assert len(study.trials) == 4
+    with pytest.raises(StudyMismatch, match=r"min_share: recorded 0.0, given 0.3"):
+        Study(problem, MultiFidelity(min_share=0.3), store)
+
+
+def test_a_log_keeps_the_options_that_were_the_defaults_of_its_time() -> None:
+    store = MemoryStore()
+    searched(policy=MultiFidelity(initial=20, deviations=3.0), budget=Budget(trials=4), store=store)
+    assert Study(LONG, MultiFidelity(), store).policy == MultiFidelity(initial=20, deviations=3.0)
+    with pytest.raises(StudyMismatch, match=r"deviations: recorded 3.0, given 1.0"):
+        Study(LONG, MultiFidelity(deviations=1.0), store)
+
+
+@pytest.mark.parametrize("min_share", [0.0, 0.02])
+def test_a_study_that_goes_on_mentions_prior_studies_only_if_it_has_some(min_share: float, caplog: Any) -> None:
+    store = MemoryStore()
+    searched(policy=MultiFidelity(min_share=min_share), budget=Budget(trials=2), store=store)
+    with caplog.at_level("INFO", "haltune"):
+        searched(policy=MultiFidelity(), budget=Budget(trials=3), store=store)
+    assert "3 of 3 trials" in caplog.text
+    assert "prior studies" not in caplog.text
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 10])
