@@ -28,14 +28,7 @@ from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import (
-    CurveRows,
-    StageKernel,
-    Stages,
-    candidates,
-    first_untried,
-    scale_of,
-)
+from haltune.policies.multifidelity.stage_process import CurveRows, StageKernel, Stages, candidates, first_untried
 
 from .spaces import (
     ENDS,
@@ -238,7 +231,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
             return None
         stages = Stages(MultiFidelity().rungs(problem.max_epochs or 1), problem.space.dim)
         model = self._models(stages, lambda: Model(stages))
-        if scale_of(rows) is None:
+        if model.scale(rows) is None:
             return None
         kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)

@@ -46,7 +46,7 @@ from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Samp
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import CurveRows, NormalScores, StageKernel, Stages, candidates, first_untried, scale_of
+from .stage_process import CurveRows, NormalScores, StageKernel, Stages, candidates, first_untried
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
@@ -256,7 +256,7 @@ class MultiFidelity(Policy[LadderState]):
     ) -> Start:
         """Start the untried candidate with the largest UCB at the end; return the move itself if there is none."""
         rows, lessons = state.rows.table, state.model.lessons
-        scale = scale_of(rows)
+        scale = state.model.scale(rows)
         if scale is None and lessons is None:
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
@@ -403,7 +403,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
             return None
         why = "the rest of the budget is too small to train another trial in full"
         return Wait(f"{why}, and some are still training") if history.running else Finish(why)
-    scale = scale_of(rows)
+    scale = state.model.scale(rows)
     if kernel is None or scale is None:  # the one that leads at the highest rung
         id = leader(ladder, shares)
         return trained_in_full(id, ladder, history, shares, {})

@@ -30,6 +30,7 @@ from .stage_process import (
     VALUES_KEPT,
     CurveRows,
     CurveTable,
+    NormalScores,
     Seen,
     StageKernel,
     StageProcess,
@@ -133,7 +134,7 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
 
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
-    scale = scale_of(rows)
+    scale = scale_of(rows, ranked=horizon > 1)
     if scale is None:
         return
     targets = np.round(scale.targets(rows.height), _DIGITS)
@@ -308,8 +309,11 @@ class Model:
         process = StageProcess.of(kernel, _both(self._own(history, rows), earlier, VALUES_KEPT, None))
         return process.with_ends(history.points[[t.id for t in history.pending]])
 
+    def scale(self, rows: CurveTable) -> NormalScores | None:
+        return scale_of(rows, ranked=len(self.stages.epochs) > 1)
+
     def _own(self, history: History, rows: CurveTable) -> Seen | None:
-        return None if (scale := scale_of(rows)) is None else seen_at_stages(history, rows, self.stages, scale)
+        return None if (scale := self.scale(rows)) is None else seen_at_stages(history, rows, self.stages, scale)
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:

@@ -299,6 +299,8 @@ class Seen:
 
 # Targets. Metrics are skewed: many configurations are bad and alike, and good ones differ by little. So a target is a
 # normal score, z = Phi^-1(rank) among all heights, and in part (height - median) / deviation. A height is sign * value.
+# Where there is no rung before the end, ranks would only lose the distances near the best: there the target is the log
+# regret -log(1 + (best - height) / (best - median)), standardized.
 _LINEAR = 0.4  # of a target: the part that is the height itself
 SIZE = 0.4  # of a target's deviation: the priors below are for targets of about this size
 LOWEST = -4.0 * SIZE
@@ -316,18 +318,23 @@ class NormalScores:
     above: float
 
     @classmethod
-    def of(cls, heights: Array, shares: Array | None = None, top: float = -math.inf) -> NormalScores:
+    def of(
+        cls, heights: Array, shares: Array | None = None, top: float = -math.inf, ranked: bool = True
+    ) -> NormalScores:
         """Make the map from finite heights (n,) of which two differ.
 
         shares: (n,) of the space, their sum 1; None: equal ones. top: the best possible height, where that is known.
+        ranked: False: log regrets.
         """
         u, which = np.unique(heights, return_inverse=True)
         share = np.bincount(which, np.full(len(heights), 1 / len(heights)) if shares is None else shares)
         ranks = np.cumsum(share) - 0.5 * share
-        near = np.maximum(u, bottom(heights))
+        linear, near = _LINEAR, np.maximum(u, bottom(heights))
+        if not ranked:
+            linear, near = 1.0, -np.log1p((u[-1] - u) / ((u[-1] - float(np.median(heights))) or u[-1] - u[0]))
         unit = (near - near[0]) / (near[-1] - near[0])  # squares of tiny differences would be 0
         straight = (unit - np.interp(0.5, ranks, unit)) / math.sqrt(share @ np.square(unit - share @ unit))
-        scores = SIZE * ((1.0 - _LINEAR) * ndtri(ranks) + _LINEAR * straight)
+        scores = SIZE * ((1.0 - linear) * ndtri(ranks) + linear * straight)
         k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
         below, above = ((u[k] - u[0]) / (scores[k] - scores[0]), (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]))
         return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * SIZE)))
@@ -351,13 +358,14 @@ def bottom(known: Array) -> float:
     return best - _WORST * ((best - float(np.median(known))) or float(np.ptp(known)))
 
 
-def scale_of(rows: CurveTable) -> NormalScores | None:
+def scale_of(rows: CurveTable, ranked: bool) -> NormalScores | None:
     """Return the map of a study's heights; a diverged one is below the worst. None while no two finite ones differ."""
     known = rows.height[np.isfinite(rows.height)]
     if not len(known) or np.ptp(known) == 0.0:
         return None
     width = float(known.max()) - float(np.median(known))
-    return NormalScores.of(np.where(np.isfinite(rows.height), rows.height, known.min() - width))
+    heights = np.where(np.isfinite(rows.height), rows.height, known.min() - width)
+    return NormalScores.of(heights, ranked=ranked)
 
 
 # Medians of the prior, and deviations of the logarithm.

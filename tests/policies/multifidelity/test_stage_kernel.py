@@ -183,10 +183,10 @@ def rows_of(heights: Sequence[float]) -> CurveTable:
 
 
 @settings(max_examples=many(200), deadline=None)
-@given(heights=st.lists(finite, min_size=1, max_size=20), bad=st.booleans())
-def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float], bad: bool) -> None:
+@given(heights=st.lists(finite, min_size=1, max_size=20), bad=st.booleans(), ranked=st.booleans())
+def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float], bad: bool, ranked: bool) -> None:
     found = np.array([*heights, math.nan, math.nan] if bad else heights)
-    scale = scale_of(rows_of(found))
+    scale = scale_of(rows_of(found), ranked)
     assert (scale is None) == (len(set(heights)) == 1)
     if scale is None:
         return
@@ -208,3 +208,14 @@ def test_a_target_is_a_normal_score_and_in_part_the_standardized_height(heights:
     assert scale.targets(u) == pytest.approx(np.maximum(expected, LOWEST), abs=1e-6)
     inside = expected > LOWEST
     assert scale.height(expected[inside]) == pytest.approx(u[inside], abs=1e-6 * np.ptp(u))
+
+
+@settings(max_examples=many(200), deadline=None)
+@given(heights=st.lists(finite, min_size=2, max_size=20, unique=True))
+def test_without_rungs_a_target_is_the_standardized_log_regret(heights: list[float]) -> None:
+    u = np.array(heights)
+    assume(np.diff(np.sort(u)).min() > 1e-9)
+    scale = NormalScores.of(u, ranked=False)
+    regret = -np.log1p((u.max() - u) / (u.max() - np.median(u)))
+    expected = SIZE * (regret - np.median(regret)) / regret.std()
+    assert scale.targets(u) == pytest.approx(np.maximum(expected, LOWEST), abs=1e-6)
