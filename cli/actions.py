@@ -124,7 +124,8 @@ def enqueue(
         store, name = find(where, name, writing=True)
         study = follow_study(store, name)
         over = study.outcome.over and not study.history.held
-        lifted = f"; the search is over ({study.outcome.reason}). To continue it, set a larger budget" if over else ""
+        more = "To continue it, run haltune resume with a larger budget, such as --trials 50"
+        lifted = f"; the search is over ({study.outcome.reason}). {more}" if over else ""
         added = study.enqueue(store, dict(map(_setting, values)), again)
         say(
             f"enqueued{if_allowed(study.problem)}{lifted}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from . import actions, listings
@@ -18,6 +20,23 @@ app = typer.Typer(
     f"failed; {STOPPED} stopped before the search was over; {RUNS} (of status) not over yet; "
     f"{INTERRUPTED} interrupted.",
 )  # fmt: skip
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(version("haltune"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
 
 for command in (
     actions.run, actions.resume, actions.stop, listings.status, listings.trials, listings.best, listings.explain,

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,7 @@ def test_help_says_what_each_command_does_and_what_it_exits_with():
         assert "Usage" in page
         assert len(page.splitlines()) > 8
     assert "Exit codes" in overview
+    assert haltune("--version").strip() == version("haltune")
     assert "haltune run --study digits.toml -- python train.py" in re.sub(r"\s*│\n│\s*", " ", haltune("run", "--help"))
 
 
@@ -467,7 +469,7 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
         trial.report(0.5)
     told = haltune("enqueue", path, "lr=2e-3", "opt=sgd")
     assert "enqueued; the search is over" in told
-    assert "set a larger budget" in told
+    assert "run haltune resume with a larger budget" in told
 
 
 def test_the_command_line_is_a_module_too():
