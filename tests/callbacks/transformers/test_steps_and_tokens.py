@@ -127,7 +127,7 @@ def test_the_default_search_stops_trainings_of_one_epoch_early(tmp_path):
         with trial:
             t = trainer(tmp_path, HaltuneCallback(trial), max_steps=trial.max_steps, **EVERY_TWO, **trial.config)
             t.train(resume_from_checkpoint=trial.checkpoint)
-    assert sum(t.epoch < 16 for t in study.trials) >= 3
+    assert sum(t.epoch < 16 for t in study.trials) >= 2
     assert study.best.epoch == 16
 
 
