@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from haltune.display import visible
+
 from . import actions, listings
 from .common import DONE, INTERRUPTED, RUNS, STOPPED, STORE, USAGE
 from .doctor import doctor
@@ -26,7 +28,7 @@ def _version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(version("haltune"))
+        print(visible(version("haltune")))
         raise typer.Exit
 
 
