@@ -22,9 +22,10 @@ share the amplitudes, steps and lengthscales: how well early epochs predict the 
 `benchmarks/search/stage_priors.py` prints the hyperparameters of recorded trainings and the priors' medians.
 
 The data (`CurveRows`) are folded from the log. A row is the value of a trial at an epoch, NaN where it diverged. Each
-trial has a row for its first report at or after each rung, and for its last before it paused or ended: the values in
-between add little. Rows keep the order of the log. A trial that starts again, or resumes from a
-checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded attempt, are left out.
+trial has a row for its first report at or after each of the epochs 1, 3, 9, ... (times the first rung), and for its
+last before it paused or ended: the values in between add little. Rows keep the order of the log. A trial that starts
+again, or resumes from a checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded
+attempt, are left out.
 """
 
 from __future__ import annotations
@@ -329,9 +330,10 @@ class NormalScores:
         u, which = np.unique(heights, return_inverse=True)
         share = np.bincount(which, np.full(len(heights), 1 / len(heights)) if shares is None else shares)
         ranks = np.cumsum(share) - 0.5 * share
-        linear, near = _LINEAR, np.maximum(u, bottom(heights))
-        if not ranked:
-            linear, near = 1.0, -np.log1p((u[-1] - u) / ((u[-1] - float(np.median(heights))) or u[-1] - u[0]))
+        if ranked:
+            linear, near = _LINEAR, np.maximum(u, bottom(heights))
+        else:
+            linear, near = 1.0, -np.log1p((u[-1] - u) / _width(heights))
         unit = (near - near[0]) / (near[-1] - near[0])  # squares of tiny differences would be 0
         straight = (unit - np.interp(0.5, ranks, unit)) / math.sqrt(share @ np.square(unit - share @ unit))
         scores = SIZE * ((1.0 - linear) * ndtri(ranks) + linear * straight)
@@ -354,8 +356,12 @@ class NormalScores:
 
 def bottom(known: Array) -> float:
     """Return the height that all worse ones count as; known: (n,) finite heights."""
-    best = float(known.max())
-    return best - _WORST * ((best - float(np.median(known))) or float(np.ptp(known)))
+    return float(known.max()) - _WORST * _width(known)
+
+
+def _width(known: Array) -> float:
+    """Return the distance from the best to the median of heights (n,); if they are equal, to the worst."""
+    return float(known.max() - np.median(known)) or float(np.ptp(known))
 
 
 def scale_of(rows: CurveTable, ranked: bool) -> NormalScores | None:
