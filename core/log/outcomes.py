@@ -172,7 +172,8 @@ class Comparisons:
     def now(self, t: TrialRecord) -> str:
         """Return a trial's rank and how many continued: "11th of 11 at epoch 9; 7 continued".
 
-        Return "" if the trial was not compared or trained in full, or its value there is not finite.
+        Return "" if the trial was not compared or trained in full, or its value there is not finite. If its first report
+        came later than the rung: "11th of 11 at epoch 9, counted at epoch 12".
         """
         if (rung := self._rung(t)) is None:
             return ""
@@ -187,6 +188,9 @@ class Comparisons:
         else:
             rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {counted(len(found.costs))}"
         where = f"with a resource of {t.resource:g}" if t.partial else f"at {self._at(rung)}"
+        at = _arrival(t, rung, self._early) if rung.unit == "epochs" and not t.partial else None
+        if at is not None and t.epochs[at] - self._early > rung.level:
+            where += f", counted at {self._at(rung, float(t.epochs[at]))}"
         rank = f"{rank}{self._scope(rung)} {where}{'' if self.over else ' so far'}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"

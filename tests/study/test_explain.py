@@ -130,6 +130,21 @@ def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
         assert any(line.startswith(f"  {was:<14} ") and t.verdict.reason in line for line in lines)
 
 
+def test_a_rank_gives_the_epoch_of_a_report_that_came_after_the_rung() -> None:
+    """The third trial reports first at epoch 5, so it is compared at rung 3 by its value there."""
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), EPOCHS)
+    policy = of.SuccessiveHalving(n=9, eta=3, asynchronous="stop", min_resource=3)
+    study = Study(problem, policy, seed=0, budget=Budget(trials=3), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in range(5 if trial.id == 2 else 1, EPOCHS + 1):
+                if trial.report(float(trial.id), epoch=epoch).stops:
+                    break
+    because = {t.id: study.explain(t.id) for t in study.trials}
+    assert "2nd of 3 at epoch 3; 1 continued" in because[1]
+    assert "3rd of 3 at epoch 3, counted at epoch 5; 1 continued" in because[2]
+
+
 def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so() -> None:
     """The reason that was given, 1st of 1, is of an old moment; the listing of trials and the page put it second."""
     from haltune.report.digest import digest
