@@ -337,9 +337,13 @@ class NormalScores:
         unit = (near - near[0]) / (near[-1] - near[0])  # squares of tiny differences would be 0
         straight = (unit - np.interp(0.5, ranks, unit)) / math.sqrt(share @ np.square(unit - share @ unit))
         scores = SIZE * ((1.0 - linear) * ndtri(ranks) + linear * straight)
-        k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end
-        below, above = ((u[k] - u[0]) / (scores[k] - scores[0]), (u[-1] - u[-1 - k]) / (scores[-1] - scores[-1 - k]))
-        return cls(u, scores, float(below), max(float(above), (top - u[-1]) / (_REACH * SIZE)))
+        k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end, or all where its scores agree
+
+        def slope(first: int, last: int) -> float:
+            rise = scores[last] - scores[first]
+            return float((u[last] - u[first]) / rise if rise > 0.0 else (u[-1] - u[0]) / (scores[-1] - scores[0]))
+
+        return cls(u, scores, slope(0, k), max(slope(-1 - k, -1), (top - u[-1]) / (_REACH * SIZE)))
 
     def targets(self, heights: Array) -> Array:
         """Return the targets of heights of any shape; those that are not finite get the lowest."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal, norm, rankdata
@@ -184,6 +184,7 @@ def rows_of(heights: Sequence[float]) -> CurveTable:
 
 @settings(max_examples=many(200), deadline=None)
 @given(heights=st.lists(finite, min_size=1, max_size=20), bad=st.booleans(), ranked=st.booleans())
+@example(heights=[-2.0, -1.0, -1.0, 0.0, 1e-18], bad=False, ranked=False)  # the log regrets of the best two are equal
 def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float], bad: bool, ranked: bool) -> None:
     found = np.array([*heights, math.nan, math.nan] if bad else heights)
     scale = scale_of(rows_of(found), ranked)
@@ -193,6 +194,7 @@ def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float],
     targets = scale.targets(found)
     assert (targets >= LOWEST).all()
     assert (np.diff(targets[: len(heights)][np.argsort(heights, kind="stable")]) >= -1e-12).all()
+    assert np.isfinite(scale.height(np.array([targets.min() - 1.0, *targets, targets.max() + 1.0]))).all()
     assert not bad or (targets[-2:] == targets.min()).all()
 
 
