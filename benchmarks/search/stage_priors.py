@@ -4,6 +4,8 @@
 
 The fit uses so many random trials of each task of half 0 (see kinds.py) at all rungs. It is the mode under a prior of
 three times the deviations; a row is the geometric mean over draws. `correlations` are those of each rung with the end.
+A line for each task of both halves follows, straight from its table: rank correlations of each rung with the end, over
+all trials and over the best quarter, and the share of the best fiftieth that is in the best sixth at each rung.
 """
 
 import os
@@ -14,6 +16,7 @@ import argparse
 
 import numpy as np
 from recorded import Task, load_kinds
+from scipy.stats import spearmanr
 
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.stage_process import NormalScores, Seen, StageKernel, Stages, learn_kernel
@@ -50,6 +53,24 @@ def row(name: str, theta: np.ndarray, stages: Stages) -> str:
     )
 
 
+def ranks(task: Task) -> str:
+    """How well the table's early values find its best trials."""
+    epochs = np.array(MultiFidelity().rungs(task.scores.shape[1])[:-1])
+    best = np.maximum.accumulate(task.scores, axis=1)
+    order = np.argsort(-best[:, -1])
+    quarter, top = order[: len(order) // 4], order[: max(3, len(order) // 50)]
+
+    def correlations(rows: np.ndarray) -> list[str]:
+        return [f"{spearmanr(best[rows, n - 1], best[rows, -1])[0]:.2f}" for n in epochs]
+
+    places = np.argsort(np.argsort(-best[:, epochs - 1], axis=0), axis=0)
+    kept = (places[top] < len(order) / 6).mean(axis=0)
+    return (
+        f"{task.name[:28]:28s} epochs {epochs.tolist()}  all {' '.join(correlations(order))}  "
+        f"best quarter {' '.join(correlations(quarter))}  best fiftieth {' '.join(f'{share:.2f}' for share in kept)}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of learning_curves.npz and training_curves.npz")
@@ -64,6 +85,8 @@ def main() -> None:
             print(row(task.name[:28], theta, stages), flush=True)
     stages = Stages((1, 3, 9, 27, 50), 2)
     print(row("prior, of 50 epochs", stages.mean, stages))
+    for task in (task for tasks in load_kinds(args.data).values() for task in tasks):
+        print(ranks(task))
 
 
 if __name__ == "__main__":
