@@ -172,8 +172,8 @@ class Comparisons:
     def now(self, t: TrialRecord) -> str:
         """Return a trial's rank and how many continued: "11th of 11 at epoch 9; 7 continued".
 
-        Return "" if the trial was not compared or trained in full, or its value there is not finite. If its first report
-        came later than the rung: "11th of 11 at epoch 9, counted at epoch 12".
+        If its first report came after the rung: "11th of 11 at epoch 9, counted at epoch 12". Return "" if the trial
+        was not compared or trained in full, or its value there is not finite.
         """
         if (rung := self._rung(t)) is None:
             return ""
