@@ -78,7 +78,7 @@ class MultiFidelity(Policy[LadderState]):
     together have cost a full training.
 
     A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
-    of 20 about 6 train in full.
+    of 20 about 5 train in full.
 
     Args:
         initial: Random trials before the model chooses. With prior studies the model chooses every second one of them
@@ -279,7 +279,7 @@ class MultiFidelity(Policy[LadderState]):
 
 # -- how few are promoted, and from which rung on
 
-_TRIALS = 20  # under a budget of so many trials alone half of each rung are promoted
+_TRIALS = 20  # under a budget of so many trials alone about half of each rung are promoted
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Cuts:
         """The same, or milder under a budget of trials alone.
 
         Of twenty trials the usual cuts would train two in full and learn little. So of n trials one in 2 (n / 20)^(1/2)
-        is promoted at the first rung and one in 2 (n / 20)^(1/4) at the others, a third are random, and a fifth are
+        is promoted at the first rung and one in 2.25 (n / 20)^(1/4) at the others, a third are random, and a fifth are
         compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
         continue a finished search.
         """
@@ -305,7 +305,7 @@ class Cuts:
         n = max(budget.trials, started)
         return Cuts(
             min(self.initial, max(2, n // 3)),
-            min(self.eta, max(1.1, 2 * (n / _TRIALS) ** 0.25)),
+            min(self.eta, max(1.1, 2.25 * (n / _TRIALS) ** 0.25)),
             min(self.first, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
             self.min_trials_per_rung,
             max(2, n // 5),
