@@ -116,6 +116,8 @@ ATTRIBUTES: Rows = (
     ("TrialRecord", "intermediate_values", "record.values"),
     ("TrialRecord", "user_attrs", "record.metrics"),
     ("Best", "number trial_id", "study.best.trial"),
+    ("Best TrialRecord", "step token", ".epoch, in the study's unit"),
+    ("Best", "checkpoint_step", ".checkpoint_epoch, in the study's unit"),
     ("haltune", "create_study Tuner tune minimize optimize fmin run search", f"Study(...).optimize(train); {_SPACE}"),
     ("haltune", "Categorical choice", "Choice([...])"),
     ("haltune", "Integer randint quniform", "Int(low, high)"),

@@ -64,6 +64,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
         (lambda: ended().trials[0], "x", r"use \.config\['x'\]"),
         (lambda: ended().best, "params", r"\.config"),
+        (lambda: ended().best, "step", r"\.epoch, in the study's unit"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: policies, "ASHA", r"asynchronous=True"),
     ],
