@@ -14,9 +14,9 @@ Wrong / share of foresight in percent, half 0 and half 1, over 20 orders: median
 `reference` on half 0 over 6 orders: 4.5 / 72, and over the first 3 of them 1.7 / 73: an order has about 3.5 winners, so
 few orders measure wrong stops badly.
 
-The most that a library of recorded curves could give: with the full curves of 150 other trials of the same task from
-the start (`--known 150`), 4.0 / 78 and 6.3 / 76 over 2 orders; without them 2.4 / 73 and 10.2 / 72. So no
-library of other tasks gives 80% of foresight with 2.5% of wrong stops.
+A bound for a library of recorded curves: with the full curves of 150 other trials of the same task from the start
+(`--known 150`), 4.0 / 78 and 6.3 / 76 over 2 orders; without them 2.4 / 73 and 10.2 / 72. With these paths a library of
+other tasks can hardly reach 80% of foresight with 2.5% of wrong stops.
 """
 
 import os
