@@ -155,6 +155,7 @@ class _Rung:
 @dataclass
 class _Arrivals:
     costs: dict[int, Array] = field(default_factory=dict)  # trial -> costs, smaller is better
+    epochs: dict[int, float] = field(default_factory=dict)  # trial -> of the report that counts
     continued: set[int] = field(default_factory=set)
 
     @cached_property
@@ -188,9 +189,8 @@ class Comparisons:
         else:
             rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {counted(len(found.costs))}"
         where = f"with a resource of {t.resource:g}" if t.partial else f"at {self._at(rung)}"
-        at = _arrival(t, rung, self._early) if rung.unit == "epochs" and not t.partial else None
-        if at is not None and t.epochs[at] - self._early > rung.level:
-            where += f", counted at {self._at(rung, float(t.epochs[at]))}"
+        late = rung.unit == "epochs" and not t.partial and found.epochs[t.id] - self._early > rung.level
+        where += f", counted at {self._at(rung, found.epochs[t.id])}" if late else ""
         rank = f"{rank}{self._scope(rung)} {where}{'' if self.over else ' so far'}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"
@@ -266,7 +266,7 @@ class Comparisons:
                 continue
             for run in (t, self.history.furthest_superseded(t.id)):
                 if run is not None and (at := _arrival(run, rung, self._early)) is not None:
-                    found.costs[t.id] = _costs(run, at, problem)
+                    found.costs[t.id], found.epochs[t.id] = _costs(run, at, problem), float(run.epochs[at])
                     if self._continued(t, run, at, rung):
                         found.continued.add(t.id)
                     break
