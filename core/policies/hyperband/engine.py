@@ -800,7 +800,7 @@ class Asynchronous(Halving):
             for at in range(len(rungs) - 2, by.base - 1, -1):
                 id = self._paused(rungs[at], by.top(at, rungs[at].count), history)
                 if id is not None:
-                    return self._promoted(bracket, at, id, self.place(id), history)
+                    return self.promoted(bracket, at, id, self.place(id), history)
         return self._last_promotions(by, history) if self.no_more else self._new(by, history)
 
     def _paused(self, rung: RungState, top: int, history: History) -> int | None:
@@ -812,7 +812,7 @@ class Asynchronous(Halving):
         rung = self.rung(on)
         return f"{ordinal(rung.rank(on.key(id)) + 1)} of {rung.count} after {self.amount(on.needed)}"
 
-    def _promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
+    def promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[at + 1].resource
         tags = {**history.trial(id).tags, "rung": at + 1}
         return Resume(id, self.pause_at(resource), resource, tags, f"{why}; continues to {self.amount(resource)}")
@@ -827,7 +827,7 @@ class Asynchronous(Halving):
                     break
                 if (id := self._paused(rung, top, history)) is not None:
                     why = f"no new trial may start; {self.place(id)}"
-                    return self._promoted(bracket, at, id, why, history)
+                    return self.promoted(bracket, at, id, why, history)
                 if any(rung.leading(top)):
                     break  # still with its worker, or interrupted: the study offers it again
         if self.one_in_full or history.running or history.interrupted:
@@ -845,7 +845,7 @@ class Asynchronous(Halving):
         if not left:
             return Wait(_NO_MORE)
         _, key, bracket, at = min(left, key=lambda found: found[:2])
-        return self._promoted(bracket, at, key[1], "no new trial may start; the best one left", history)
+        return self.promoted(bracket, at, key[1], "no new trial may start; the best one left", history)
 
     def _new(self, by: Promotion, history: History) -> Move:
         number, index = self.number, self.started

@@ -46,7 +46,7 @@ from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Samp
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import CurveRows, NormalScores, StageKernel, Stages, candidates, first_untried
+from .stage_process import CurveRows, NormalScores, StageKernel, StageProcess, Stages, candidates, first_untried
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
@@ -230,6 +230,8 @@ class MultiFidelity(Policy[LadderState]):
         if started < self._cuts(history).initial and not chosen_early:
             compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
+        if (second := second_look(state, kernel, history)) is not None:
+            return second
         return self._chosen(move, base, kernel, state, history, rng)
 
     def _cuts(self, history: History) -> Cuts:
@@ -379,6 +381,40 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
     return resume_to_end(id, ladder, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
 
 
+# -- a search that stands still
+#
+# Where early epochs mislead among the best trials, the best ones are paused and would stay so. So after a while without
+# a better value, one decision in three that would start a new trial continues a paused one to its next rung, whatever
+# its rank: the one with the largest expected improvement over the best complete trial for its remaining epochs. What it
+# reaches there shows the model how much the rung misleads, which no promoted trial can.
+_STILL = 1.5  # times the epochs of all trials until the best value came, without a better one
+_FEWEST_TRAININGS = 4  # full trainings that these epochs are at least
+_SECOND_LOOKS = 3  # decisions for one second look
+
+
+def second_look(state: LadderState, kernel: StageKernel, history: History) -> Resume | None:
+    """Return the paused trial that continues although it is not promoted; None unless the search stands still."""
+    rows, ladder, horizon = state.rows, state.ladder, state.horizon
+    still = rows.trained >= _STILL * max(rows.best_at, _FEWEST_TRAININGS * horizon)
+    if not still or history.queue or history.moves % _SECOND_LOOKS:
+        return None
+    scale = state.model.scale(rows.table)
+    paused = in_time(ladder, Remaining(history, horizon), history)
+    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused if not ladder.trials[id].idle}
+    if scale is None or not epochs:
+        return None
+    id, predicted = worth_most(epochs, state.model.process(kernel, history, rows.table), scale, history)
+    on, problem = ladder.trials[id], history.problem
+    why = (
+        f"{ladder.place(id)}, not promoted; but {problem.amount(rows.trained - rows.best_at)} have passed without a "
+        f"better value, and of {plural(len(epochs), 'paused trial')} this one has the largest expected improvement for "
+        f"its remaining {problem.units}: predicts {problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
+    )
+    move = ladder.promoted(on.bracket, on.rung, id, why, history)
+    evidence = {**predicted, "paused": len(epochs), "best_at": rows.best_at, "trained": rows.trained}
+    return replace(move, evidence=evidence)
+
+
 # -- near the end of the budget
 #
 # A trial starts or resumes only if it can still be trained in full.
@@ -407,15 +443,24 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
     if kernel is None or scale is None:  # the one that leads at the highest rung
         id = leader(ladder, shares)
         return trained_in_full(id, ladder, history, shares, {})
-    process, ids = state.model.process(kernel, history, rows), list(shares)
-    # the largest expected improvement for its share
+    id, predicted = worth_most(shares, state.model.process(kernel, history, rows), scale, history)
+    return trained_in_full(id, ladder, history, shares, predicted)
+
+
+def worth_most(
+    prices: Mapping[int, float], process: StageProcess, scale: NormalScores, history: History
+) -> tuple[int, dict[str, Any]]:
+    """Return the trial with the largest expected improvement for its price, and its prediction.
+
+    Before a trial is complete, that is the one with the best predicted value.
+    """
+    ids = list(prices)
     mean, deviation = process.ends(history.points[ids], seen=True)
     worth = mean
     if (best := process.best_end) is not None:
-        worth = expected_improvement(mean, deviation**2, best) / np.array(list(shares.values()))
+        worth = expected_improvement(mean, deviation**2, best) / np.array(list(prices.values()))
     found = int(worth.argmax())
-    predicted = expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
-    return trained_in_full(ids[found], ladder, history, shares, predicted)
+    return ids[found], expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
 
 
 def too_late(move: Move, remaining: Remaining, history: History) -> bool:

@@ -92,6 +92,8 @@ class CurveRows:
         self.rows: dict[int, CurveRow] = {}  # by their numbers
         self.count = 0  # of all rows ever: the number of the next
         self.trials: dict[int, TrialRows] = {}
+        self.trained = 0.0  # epochs of all trials
+        self.best, self.best_at = math.nan, 0.0  # the best value reported, and `trained` then
         self._table: CurveTable | None = None  # of these rows; None: not made yet
 
     def __repr__(self) -> str:
@@ -138,6 +140,9 @@ class CurveRows:
         if e.epoch <= t.at:
             return  # seen before
         marked = _marked(t.at, e.epoch, self.first)
+        self.trained += e.epoch - t.at
+        if self.goal.better(e.value, self.best):
+            self.best, self.best_at = e.value, self.trained
         t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
         t.value = t.top if self.goal.of == "best" and math.isfinite(e.value) else e.value
         if marked:

@@ -1,0 +1,113 @@
+"""A search that stands still continues paused trials that were not promoted."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from typing import Any
+
+from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune.log.decisions import Action
+from haltune.log.events import Reported, Resumed, Started
+from haltune.policies import MultiFidelity
+
+EPOCHS = 27
+PROBLEM = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-1, 1)), EPOCHS)
+
+
+def own(config: dict[str, Any]) -> float:
+    """What the neighbours of a configuration do not show: from -0.1 to 0.1."""
+    return 0.1 * math.sin(1e4 * (config["x"] + config["y"]))
+
+
+def final(config: dict[str, Any]) -> float:
+    return 0.8 - 0.8 * (config["x"] - 0.3) ** 2 - 0.8 * (config["y"] - 0.7) ** 2 + own(config)
+
+
+def misleading(config: dict[str, Any], epoch: float) -> float:
+    """Until epoch 3 what is its own counts against a trial that ends well."""
+    return (final(config) if epoch > 3 else 0.8 * (final(config) - 2 * own(config))) * (1.0 - 0.01 / epoch)
+
+
+def train(study: Study, curve: Any = misleading) -> Study:
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(curve(trial.config, epoch), seconds=1.0)
+            if trial.verdict is not None and trial.verdict.resumable:
+                trial.checkpointed("saved")
+    return study
+
+
+@cache
+def searched(seed: int) -> Study:
+    """Return a search; read only."""
+    return train(Study(PROBLEM, MultiFidelity(candidates=100), seed=seed, budget=Budget(epochs=40 * EPOCHS), verbose=0))
+
+
+def looks(study: Study) -> list[Resumed]:
+    return [e for e in study.events() if isinstance(e, Resumed) and "not promoted" in e.reason]
+
+
+def test_a_search_does_not_stay_where_early_values_mislead_among_the_best() -> None:
+    """Without second looks this search ends 0.18 below the best configuration that it has started."""
+    study = searched(1)
+    assert study.best is not None
+    assert study.best.value > max(final(t.config) for t in study.trials) - 0.1
+
+
+def test_a_second_look_comes_after_a_while_without_a_better_value() -> None:
+    trained = best_at = 0.0
+    best, paused, count = -1.0, set[int](), 0
+    for e in searched(0).events():
+        if isinstance(e, Reported):
+            trained += 1
+            if e.value > best:
+                best, best_at = e.value, trained
+            (paused.add if e.verdict.action is Action.PAUSE else paused.discard)(e.trial)
+        if isinstance(e, Resumed) and "not promoted" in e.reason:
+            count += 1
+            assert e.trial in paused
+            assert trained >= 1.5 * max(best_at, 4 * EPOCHS)
+            assert (e.evidence["best_at"], e.evidence["trained"]) == (best_at, trained)
+            assert e.evidence["paused"] <= len(paused)
+    assert count
+    assert count < sum(isinstance(e, Started) for e in searched(0).events())
+
+
+def test_a_search_that_improves_takes_none() -> None:
+    study = Study(PROBLEM, MultiFidelity(candidates=40), seed=0, budget=Budget(epochs=20 * EPOCHS), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.5 + 0.002 * trial.id + 1e-4 * epoch, seconds=1.0)
+            trial.checkpointed("saved")
+    assert len(study.trials) > 30
+    assert not looks(study)
+
+
+def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
+    study = Study(PROBLEM, MultiFidelity(candidates=100), seed=0, budget=Budget(epochs=40 * EPOCHS), verbose=0)
+    added = False
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(misleading(trial.config, epoch), seconds=1.0)
+            if trial.verdict is not None and trial.verdict.resumable:
+                trial.checkpointed("saved")
+        if looks(study) and not added:
+            added = all(study.enqueue({"x": 0.9, "y": y}) for y in (0.1, 0.2, 0.3, 0.4))
+    events = list(study.events())
+    first, second = (events.index(look) for look in looks(study)[:2])
+    between = [e.config["x"] for e in events[first:second] if isinstance(e, Started)]
+    assert between[:4] == [0.9] * 4
+
+
+def test_its_reason_names_the_rank_the_standstill_and_the_prediction() -> None:
+    look = looks(searched(0))[0]
+    facts, e = look.reason, look.evidence
+    assert re.match(r"\d+(st|nd|rd|th) of \d+ after \d+ epochs, not promoted; ", facts)
+    assert f"but {e['trained'] - e['best_at']:.0f} epochs have passed without a better value" in facts
+    assert f"of {e['paused']} paused trials" in facts
+    assert f"predicts acc {e['mean']:.4g} ± {e['sd']:.2g}; continues to" in facts
