@@ -75,7 +75,8 @@ class MultiFidelity(Policy[LadderState]):
     still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. If the first trial that should
     pause cannot be saved, the search stops trials instead from then on. The first configuration that you enqueue trains
     in full, so that you see what the search gains. Without one, the leading trial trains in full as soon as all trials
-    together have cost a full training.
+    together have cost a full training. Once the last third of all epochs has brought no better value, every third
+    decision continues a paused trial that was not promoted, in place of a new one.
 
     A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
     of 20 about 5 train in full.
@@ -383,19 +384,19 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
 
 # -- a search that stands still
 #
-# Where early epochs mislead among the best trials, the best ones are paused and would stay so. So after a while without
-# a better value, one decision in three that would start a new trial continues a paused one to its next rung, whatever
-# its rank: the one with the largest expected improvement over the best complete trial for its remaining epochs. What it
-# reaches there shows the model how much the rung misleads, which no promoted trial can.
-_STILL = 1.5  # times the epochs of all trials until the best value came, without a better one
-_FEWEST_TRAININGS = 4  # full trainings that these epochs are at least
+# Where early epochs mislead among the best trials, the best ones are paused for good. So once the last third of all
+# epochs has brought no better value, every third decision continues a paused trial to its next rung in place of a new
+# one, whatever its rank: the one with the largest expected improvement per remaining epoch. What it reaches shows the
+# model how much the rung misleads; promoted trials, which led there, cannot.
+_STILL = 3  # 1 / 3 of all epochs without a better value
+_STILL_FROM = 6  # full trainings
 _SECOND_LOOKS = 3  # decisions for one second look
 
 
 def second_look(state: LadderState, kernel: StageKernel, history: History) -> Resume | None:
     """Return the paused trial that continues although it is not promoted; None unless the search stands still."""
     rows, ladder, horizon = state.rows, state.ladder, state.horizon
-    still = rows.trained >= _STILL * max(rows.best_at, _FEWEST_TRAININGS * horizon)
+    still = _STILL * (rows.trained - rows.best_at) >= rows.trained >= _STILL_FROM * horizon
     if not still or history.queue or history.moves % _SECOND_LOOKS:
         return None
     scale = state.model.scale(rows.table)
@@ -407,8 +408,8 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
     on, problem = ladder.trials[id], history.problem
     why = (
         f"{ladder.place(id)}, not promoted; but {problem.amount(rows.trained - rows.best_at)} have passed without a "
-        f"better value, and of {plural(len(epochs), 'paused trial')} this one has the largest expected improvement for "
-        f"its remaining {problem.units}: predicts {problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
+        f"better value, and of {plural(len(epochs), 'paused trial')} this one has the largest expected improvement per "
+        f"remaining {problem.unit}: predicts {problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     )
     move = ladder.promoted(on.bracket, on.rung, id, why, history)
     evidence = {**predicted, "paused": len(epochs), "best_at": rows.best_at, "trained": rows.trained}
