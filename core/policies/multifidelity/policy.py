@@ -182,7 +182,10 @@ class MultiFidelity(Policy[LadderState]):
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
-        rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0])
+        # an early value may exceed the last one, which counts
+        rows = CurveRows(
+            problem.goal, self.rungs(problem.max_epochs)[0], 0 if problem.goal.of == "best" else problem.max_epochs
+        )
         return LadderState(ladder, rows, model, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
@@ -397,7 +400,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
     """Return the paused trial that continues although it is not promoted; None unless the search stands still."""
     rows, ladder, horizon = state.rows, state.ladder, state.horizon
     still = _STILL * (rows.trained - rows.best_at) >= rows.trained >= _STILL_FROM * horizon
-    if not still or history.queue or history.moves % _SECOND_LOOKS:
+    if not still or not math.isfinite(rows.best) or history.queue or history.moves % _SECOND_LOOKS:
         return None
     scale = state.model.scale(rows.table)
     paused = in_time(ladder, Remaining(history, horizon), history)
@@ -405,14 +408,19 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
     if scale is None or not epochs:
         return None
     id, predicted = worth_most(epochs, state.model.process(kernel, history, rows.table), scale, history)
-    on, problem = ladder.trials[id], history.problem
+    on, problem, since = ladder.trials[id], history.problem, (rows.trained - rows.best_at) / horizon
     why = (
-        f"{ladder.place(id)}, not promoted; but {problem.amount(rows.trained - rows.best_at)} have passed without a "
-        f"better value, and of {plural(len(epochs), 'paused trial')} this one has the largest expected improvement per "
-        f"remaining {problem.unit}: predicts {problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
+        f"{ladder.place(id)}, not promoted; but no value was better in the last {since:.1f} full trainings, and of "
+        f"{plural(len(epochs), 'paused trial')} this one has the largest expected improvement per remaining "
+        f"{problem.unit}: predicts {problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     )
     move = ladder.promoted(on.bracket, on.rung, id, why, history)
-    evidence = {**predicted, "paused": len(epochs), "best_at": rows.best_at, "trained": rows.trained}
+    evidence = {
+        **predicted,
+        "paused": len(epochs),
+        "trainings": round(rows.trained / horizon, 2),
+        "since": round(since, 2),
+    }
     return replace(move, evidence=evidence)
 
 

@@ -86,14 +86,14 @@ class TrialRows:
 
 
 class CurveRows:
-    def __init__(self, goal: Goal, first: int = 1) -> None:
-        """Keep a row at the epochs first, 3 first, 9 first, ..."""
-        self.goal, self.first = goal, first
+    def __init__(self, goal: Goal, first: int = 1, end: float = 0.0) -> None:
+        """Keep a row at the epochs first, 3 first, 9 first, ...; the best value is one at epoch `end` or later."""
+        self.goal, self.first, self.end = goal, first, end
         self.rows: dict[int, CurveRow] = {}  # by their numbers
         self.count = 0  # of all rows ever: the number of the next
         self.trials: dict[int, TrialRows] = {}
         self.trained = 0.0  # epochs of all trials
-        self.best, self.best_at = math.nan, 0.0  # the best value reported, and `trained` then
+        self.best, self.best_at = math.nan, 0.0  # the best value, and `trained` then
         self._table: CurveTable | None = None  # of these rows; None: not made yet
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class CurveRows:
             return  # seen before
         marked = _marked(t.at, e.epoch, self.first)
         self.trained += e.epoch - t.at
-        if self.goal.better(e.value, self.best):
+        if e.epoch >= self.end and self.goal.better(e.value, self.best):
             self.best, self.best_at = e.value, self.trained
         t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
         t.value = t.top if self.goal.of == "best" and math.isfinite(e.value) else e.value
