@@ -306,9 +306,9 @@ class Cuts:
         compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
         continue a finished search.
         """
-        if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
+        if (limit := trials_alone(budget)) is None:
             return self
-        n = max(budget.trials, started)
+        n = max(limit, started)
         return Cuts(
             min(self.initial, max(2, n // 3)),
             min(self.eta, max(1.1, 2.25 * (n / _TRIALS) ** 0.25)),
@@ -320,6 +320,13 @@ class Cuts:
     def waiting(self, horizon: int, epochs: int) -> int:
         """Return how many trials are compared at a rung before one is promoted."""
         return self.min_trials_per_rung or min(self.most, usual_min_trials(horizon, epochs))
+
+
+def trials_alone(budget: Budget | None) -> int | None:
+    """Return the limit of a budget that limits trials and nothing else; None for any other."""
+    if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
+        return None
+    return budget.trials
 
 
 _TRAININGS = 8  # full trainings: the price for which rungs are compared
@@ -390,7 +397,8 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
 # Where early epochs mislead among the best trials, the best ones are paused for good. So once the last third of all
 # epochs has brought no better value, every third decision continues a paused trial to its next rung in place of a new
 # one, whatever its rank: the one with the largest expected improvement per remaining epoch. What it reaches shows the
-# model how much the rung misleads; promoted trials, which led there, cannot.
+# model how much the rung misleads; promoted trials, which led there, cannot. A budget of trials alone counts only new
+# trials, so there it would cost epochs and replace none.
 _STILL = 3  # 1 / 3 of all epochs without a better value
 _STILL_FROM = 6  # full trainings
 _SECOND_LOOKS = 3  # decisions for one second look
@@ -401,6 +409,8 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
     rows, ladder, horizon = state.rows, state.ladder, state.horizon
     still = _STILL * (rows.trained - rows.best_at) >= rows.trained >= _STILL_FROM * horizon
     if not still or not math.isfinite(rows.best) or history.queue or history.moves % _SECOND_LOOKS:
+        return None
+    if trials_alone(history.budget) is not None:
         return None
     scale = state.model.scale(rows.table)
     paused = in_time(ladder, Remaining(history, horizon), history)

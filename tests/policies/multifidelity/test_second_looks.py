@@ -106,6 +106,14 @@ def test_a_search_that_improves_takes_none() -> None:
     assert not looks(study)
 
 
+@pytest.mark.parametrize(("budget", "some"), [(Budget(trials=150), False), (Budget(trials=150, epochs=9999), True)])
+def test_a_budget_of_trials_alone_pays_for_none(budget: Budget, some: bool) -> None:
+    study = Study(PROBLEM, MultiFidelity(candidates=40), seed=0, budget=budget, verbose=0)
+    train(study, lambda config, epoch: 0.5 - 0.1 * config["x"] + 1e-4 * epoch)
+    assert study.spent.epochs > 6 * EPOCHS
+    assert bool(looks(study)) == some
+
+
 def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
     study = Study(PROBLEM, MultiFidelity(candidates=100), seed=0, budget=Budget(epochs=40 * EPOCHS), verbose=0)
     added = False
