@@ -40,7 +40,8 @@ def lucky(config: dict[str, Any], epoch: float) -> float:
     return 1.0 if epoch == 1 and own(config) > 0.05 else misleading(config, epoch)
 
 
-def train(study: Study, curve: Curve = misleading) -> Study:
+def train(study: Study, curve: Curve = misleading, after: Callable[[], None] = lambda: None) -> Study:
+    """Train all trials; `after` is called after each."""
     for trial in study:
         with trial:
             for epoch in range(int(trial.epoch) + 1, EPOCHS + 1):
@@ -48,6 +49,7 @@ def train(study: Study, curve: Curve = misleading) -> Study:
                     break
             if trial.verdict is not None and trial.verdict.resumable:
                 trial.checkpointed("saved")
+        after()
     return study
 
 
@@ -117,14 +119,13 @@ def test_a_budget_of_trials_alone_pays_for_none(budget: Budget, some: bool) -> N
 def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
     study = Study(PROBLEM, MultiFidelity(candidates=100), seed=0, budget=Budget(epochs=40 * EPOCHS), verbose=0)
     added = False
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report(misleading(trial.config, epoch), seconds=1.0)
-            if trial.verdict is not None and trial.verdict.resumable:
-                trial.checkpointed("saved")
+
+    def enqueue() -> None:
+        nonlocal added
         if looks(study) and not added:
             added = all(study.enqueue({"x": 0.9, "y": y}) for y in (0.1, 0.2, 0.3, 0.4))
+
+    train(study, after=enqueue)
     events = list(study.events())
     first, second = (events.index(look) for look in looks(study)[:2])
     between = [e.config["x"] for e in events[first:second] if isinstance(e, Started)]
