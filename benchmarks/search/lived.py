@@ -34,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 from peer_optuna import Hyperband
+from recorded import to_cube
 from stopping import extrapolated as power_law
 from stopping import to_errors
 
@@ -51,6 +52,7 @@ class Life:
     errors: np.ndarray  # (N,) of this run: a rule looks at those before its epoch only
     incumbent: float
     before: list[np.ndarray]  # the earlier runs' errors, as far as they were trained
+    points: np.ndarray  # (len(before) + 1, d) configurations in the unit cube: those of `before`, then its own
     seed: list[int]
     said: list[tuple[float, bool]] = field(default_factory=list)  # stated probability of a win, and whether it wins
 
@@ -66,16 +68,19 @@ class Life:
 Rule = Callable[[Life], int]  # the epoch at which it stops, the horizon for never
 
 
-def tasks(data: Path) -> dict[str, np.ndarray]:
-    """Errors (runs, N) of each task, named suite/task."""
+def tasks(data: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Errors (runs, N) and points (runs, d) of each task, named suite/task."""
     found = {}
     text, others = np.load(data / "learning_curves.npz"), np.load(data / "training_curves.npz")
     for key in text.files:
         if key.endswith("/valid_loss"):
-            found[f"text/{key.split('/')[0]}"] = to_errors(text[key].astype(float))[:, 1:]
+            task = key.split("/")[0]
+            points = to_cube(text[f"{task}/hyperparameters"], [str(name) for name in text["names"]])
+            found[f"text/{task}"] = to_errors(text[key].astype(float))[:, 1:], points
     for key in others.files:
         if key.endswith("/scores"):
-            found[key.removesuffix("/scores")] = np.clip(1.0 - others[key].astype(float), 0.0, 1.0)
+            task = key.removesuffix("/scores")
+            found[task] = np.clip(1.0 - others[key].astype(float), 0.0, 1.0), others[f"{task}/points"].astype(float)
     return found
 
 
@@ -93,18 +98,19 @@ def halves(names: list[str]) -> dict[str, int]:
 # -- rules ----------------------------------------------------------------------------------------------------
 
 
-def optimal(settings: OptimalStopping, reference: bool) -> Rule:
-    """Bayesian optimal stopping, with reference curves or without."""
+def optimal(settings: OptimalStopping, reference: bool, configurations: bool = False) -> Rule:
+    """Bayesian optimal stopping, with reference curves or without, and with configurations or without."""
 
     def rule(life: Life) -> int:
-        others = ReferenceCurves.of(life.before, life.horizon) if reference else None
+        points = life.points[:-1] if configurations else None
+        others = ReferenceCurves.of(life.before, life.horizon, points) if reference else None
         tables: dict[int, DecisionTable] = {}
 
         def table(at: int) -> DecisionTable:
             if at not in tables:
                 rng = np.random.default_rng([*life.seed, at])
                 tables[at] = settings.solve_at(
-                    life.errors[:at], life.horizon, life.incumbent, settings.losses(), rng, others
+                    life.errors[:at], life.horizon, life.incumbent, settings.losses(), rng, others, life.points[-1]
                 )
             return tables[at]
 
@@ -186,7 +192,8 @@ def rules(paths: int | None, k1: float | None) -> dict[str, Rule]:
     sizes = {} if paths is None else {"paths": paths}
     sizes |= {} if k1 is None else {"K1": k1}
     return {
-        "reference": optimal(OptimalStopping(**sizes), True),
+        "reference": optimal(OptimalStopping(**sizes), True, True),
+        "curves": optimal(OptimalStopping(**sizes), True),
         "alone": optimal(OptimalStopping(reference_curves=False, **sizes), False),
         "faithful": optimal(OptimalStopping("faithful", **sizes), False),
         "median": median,
@@ -215,14 +222,15 @@ class Measured:
     seconds: float = 0.0
 
 
-def live(rule: Rule, errors: np.ndarray, task: int, orders: range, known: int = 0) -> Measured:
+def live(rule: Rule, errors: np.ndarray, points: np.ndarray, task: int, orders: range, known: int = 0) -> Measured:
     horizon, m = errors.shape[1], Measured()
     for order in orders:
         shuffled = np.random.default_rng([task, order]).permutation(len(errors))
         chosen, others = shuffled[:RUNS], shuffled[RUNS : RUNS + known]
         incumbent, before, full = math.inf, list(errors[others]), []
         for nth, run in enumerate(chosen):
-            life = Life(errors[run], incumbent, before, [task, order, nth])
+            seen = points[[*others, *chosen[: nth + 1]]]
+            life = Life(errors[run], incumbent, before, seen, [task, order, nth])
             began = time.perf_counter()
             stop = rule(life) if math.isfinite(incumbent) else horizon
             m.seconds += time.perf_counter() - began
@@ -300,8 +308,8 @@ def main() -> None:
             if args.rules and name not in args.rules:
                 continue
             found = {
-                task: live(rule, errors, nth, range(args.orders), args.known)
-                for nth, (task, errors) in enumerate(curves.items())
+                task: live(rule, *recorded, nth, range(args.orders), args.known)
+                for nth, (task, recorded) in enumerate(curves.items())
                 if half[task] == which
             }
             seconds = sum(m.seconds for m in found.values()) / (args.orders * RUNS * len(found))

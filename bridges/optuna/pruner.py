@@ -15,10 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from haltune._utils.arrays import Array
 from haltune._utils.checks import check_whole
+from haltune._utils.memo import Memo
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.errors import InvalidInput, warn
+from haltune.errors import InvalidInput, InvalidSpace, warn
 from haltune.log.decisions import Verdict
 from haltune.log.events import Status
 from haltune.log.history import PURPOSES
@@ -29,7 +31,7 @@ from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.policies.bobos.policy import Stopper
 from haltune.space import Space
 
-from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna
+from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna, space_of
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
@@ -53,6 +55,7 @@ class Past:
     problem: Problem
     seed: int
     trials: Sequence[TrialRecord]  # ended trials with a curve
+    points: Array | None = None  # configurations in the unit cube, by the numbers of the trials
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
         return [t for t in self.trials if t.status in status]
@@ -92,9 +95,10 @@ class HaltunePruner(optuna.pruners.BasePruner):
     """Pruner for Optuna: prunes a trial that is unlikely to beat the best, and writes the reason on the trial.
 
     It stops a trial if the expected loss of stopping is below that of continuing. The losses come from curves simulated
-    from the trial's own epochs and those of ended trials. This is the rule of `haltune.policies.Halting`. It works with
-    any sampler, with threads, and with several processes on one storage. The last decision is in the trial's attributes
-    "haltune:reason" and "haltune:p_beats". Steps are epochs and may count from 0 or 1.
+    from the trial's own epochs and those of ended trials, and from the parameters of both. This is the rule of
+    `haltune.policies.Halting`. It works with any sampler, with threads, and with several processes on one storage. The
+    last decision is in the trial's attributes "haltune:reason" and "haltune:p_beats". Steps are epochs and may count
+    from 0 or 1.
 
     Args:
         max_epochs: Epochs of a full training: the number of values that an unpruned trial reports.
@@ -142,7 +146,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
             "max_epochs": max_epochs, "seed": seed, "bounds": bounds, "of": of, "stopping": stopping,
             "min_epochs": min_epochs,
         }  # fmt: skip
-        space = Space({"configuration": "any"})  # only curves are compared
+        space = Space({"configuration": "any"})  # the space of the trials is inferred from them
         self._problems = {
             way: Problem(space, kind("value", bounds, of), max_epochs, min_epochs=min_epochs)
             for way, kind in ((True, Maximize), (False, Minimize))
@@ -150,6 +154,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         self._seed = seed
         self._stopper = Stopper(stopping or OptimalStopping())
         self._known: dict[Any, TrialRecord] = {}  # ended trials: the stopper distinguishes them by identity
+        self._encoded: Memo[Array | None] = Memo(16)
         self._warned: set[str] = set()
         self._lock = Lock()  # for the trials of several threads
 
@@ -177,7 +182,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         if not max(1, problem.min_epochs) <= last < horizon:
             return None
         with self._lock, undisturbed, one_thread, undisturbed.heard:
-            past = Past(problem, self._seed, self._over(study, problem))
+            past = Past(problem, self._seed, self._over(study, problem), self._points(study, trial))
             judged = record_of(trial, problem, past.scale_of(trial.number))
             return self._stopper.verdict(past, judged)
 
@@ -190,6 +195,23 @@ class HaltunePruner(optuna.pruners.BasePruner):
                     self._known[key] = record_of(t, problem)
                 found.append(self._known[key])
         return found
+
+    def _points(self, study: optuna.Study, trial: FrozenTrial) -> Array | None:
+        """Return the configurations (n, d) of ended trials and this one, by their numbers; None without a space."""
+        over = study.get_trials(deepcopy=False, states=WHOLE)
+
+        def encoded() -> Array | None:
+            try:
+                translated = space_of(over)
+                configs = {t.number: translated.inward(t.params) for t in (*over, trial)}
+            except InvalidSpace:
+                return None
+            points = np.full((max(configs) + 1, translated.space.dim), np.nan)
+            points[list(configs)] = translated.space.encode_many(list(configs.values()))
+            return points
+
+        key = (study.study_name, tuple(t._trial_id for t in over), trial._trial_id, len(trial.params))
+        return self._encoded(key, encoded)
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:

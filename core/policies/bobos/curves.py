@@ -27,6 +27,8 @@ from scipy.linalg import cho_factor, cho_solve
 from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune.errors import InvalidInput
 
+from .win_model import WinModel
+
 
 @dataclass(frozen=True)
 class Paths:
@@ -385,6 +387,7 @@ _FEW_NOISE = 0.5  # of that scale, over sqrt(1 + W): the uncertainty from few re
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same curve
 _FLATTENS, _LOWERS = 0.8, 0.5  # calibrated log odds: 0.8 of those of the paths, less 0.5
+_OF_PATHS, _OF_MODEL, _RAISES = 0.45, 0.7, 0.1  # the same with the log odds of the model
 _MOST_CURVES = 64  # reference curves that are compared
 
 
@@ -393,18 +396,23 @@ class ReferenceCurves:
     """Reference curves: errors (trials, horizon) of other trials, NaN after the last epoch of each."""
 
     errors: Array
+    points: Array | None = None  # (trials, d) their configurations in the unit cube, where they are known
 
     @staticmethod
-    def of(curves: Sequence[Array], horizon: int) -> ReferenceCurves:
+    def of(curves: Sequence[Array], horizon: int, points: Array | None = None) -> ReferenceCurves:
         """Pad curves (n,) with NaN, or cut them, to the horizon."""
         errors = np.full((len(curves), horizon), np.nan)
         for row, curve in zip(errors, curves, strict=True):
             row[: len(curve)] = curve[:horizon]
-        return ReferenceCurves(errors)
+        return ReferenceCurves(errors, points)
 
     @property
     def count(self) -> int:
         return len(self.errors)
+
+    @cached_property
+    def win_model(self) -> WinModel | None:
+        return None if self.points is None else WinModel.of(self.points, self.errors)
 
     def beyond(self, epoch: int) -> int:
         """Return the number of curves known beyond `epoch`."""
@@ -424,15 +432,20 @@ class ReferenceCurves:
         return ReferenceCurves(known[np.sort(np.concatenate([by_length, by_distance]))])
 
 
-def calibrated(share: float) -> float:
+def calibrated(share: float, log_odds: float | None = None) -> float:
     """Return the probability of winning when `share` of the matched paths win.
 
-    Too many of the paths win, because a leader is partly lucky. The map is a logistic regression over recorded tasks;
-    benchmarks/search/lived.py shows both halves of them.
+    log_odds: of the model of configurations (win_model); None without one. Too many of the paths win, because a leader
+    is partly lucky. Both maps are logistic regressions over recorded tasks; benchmarks/search/lived.py shows both
+    halves of them.
     """
     if not 0.0 < share < 1.0:
         return share
-    return 1.0 / (1.0 + math.exp(_LOWERS - _FLATTENS * math.log(share / (1.0 - share))))
+    of_paths = math.log(share / (1.0 - share))
+    joined = _FLATTENS * of_paths - _LOWERS
+    if log_odds is not None:
+        joined = _OF_PATHS * of_paths + _OF_MODEL * log_odds + _RAISES
+    return 1.0 / (1.0 + math.exp(-joined))
 
 
 def matched_paths(

@@ -24,10 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune._utils.checks import check_kinds, check_whole, is_number, pythonic
@@ -94,6 +96,7 @@ class StopDecision:
     bound: float  # lemma 8's (K2 + c) / K1
     basis: str  # "solved", "rare", "left" (the range of the paths), "saturated", "few paths" or "waiting"
     paths: int = 0  # number of simulated curves behind p_win
+    p_model: float = float("nan")  # by the configuration and the first errors alone, where p_win uses it
 
 
 def _undecided(basis: str, losses: Losses) -> StopDecision:
@@ -181,6 +184,7 @@ class DecisionTable:
     visits: NDArray[np.int64]  # (rows, cells x slopes) number of paths behind a decision
     p_win: Array  # (rows, cells x slopes)
     next_value: Array  # (rows, cells x slopes) mean loss of the paths from the next epoch on; inf in the last
+    p_model: float = float("nan")  # see StopDecision
 
     def decide(self, errors: ArrayLike) -> StopDecision:
         """Return the decision after epoch n given errors (n,); InvalidInput unless start <= n <= horizon."""
@@ -205,7 +209,7 @@ class DecisionTable:
         d: Literal["stop", "win", "continue"] = "continue"
         if min(stop, win) <= further:
             d = "stop" if stop <= win else "win"
-        return StopDecision(d, p_win, stop, win, further, losses.bound, "solved", visits)
+        return StopDecision(d, p_win, stop, win, further, losses.bound, "solved", visits, self.p_model)
 
     @property
     def decided(self) -> Array:
@@ -454,8 +458,12 @@ class OptimalStopping(KnowsAttributes):
         losses: Losses,
         rng: np.random.Generator,
         reference: ReferenceCurves | None = None,
+        point: Array | None = None,
     ) -> DecisionTable:
-        """Return the table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng."""
+        """Return the table solved from all of `errors` (n0,), n0 < horizon; each (trial, n0) has its own rng.
+
+        point: (d,) the trial's configuration in the unit cube. It counts if `reference` knows those of its trials.
+        """
         y = checked_errors(errors)
         count, fewest = self.paths or 1, self.min_visits or 0
         learns = self._learns(y, reference)
@@ -463,14 +471,18 @@ class OptimalStopping(KnowsAttributes):
             share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
         paths = self.paths_of(y, horizon, count, rng, reference)
+        model = reference.win_model if learns and reference is not None and point is not None else None
+        odds = None if model is None or point is None else model.log_odds(point, y, incumbent_error)
         # a full training loses at most 51 c; if it lost more, a missing value would cost more than K2 at long horizons
         each = losses.c * (min(1.0, _REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
         missing = max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0  # in epochs
         losses = replace(losses, c=each, missing=missing * each)
-        return solve(
+        table = solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
-            saturated_loses=self.mode == "faithful", calibrate=calibrated if learns else None,
+            saturated_loses=self.mode == "faithful",
+            calibrate=partial(calibrated, log_odds=odds) if learns else None,
         )  # fmt: skip
+        return table if odds is None else replace(table, p_model=float(expit(odds)))
 
     def paths_of(
         self,
@@ -521,6 +533,7 @@ class OptimalStopping(KnowsAttributes):
         c: float | None = None,
         rng: np.random.Generator | int = 0,
         reference: ReferenceCurves | None = None,
+        point: Array | None = None,
     ) -> StopDecision:
         """Return the decision after epoch n given errors (n,), as `decide` does, and solve all tables with one rng."""
         y = checked_errors(errors)
@@ -529,7 +542,7 @@ class OptimalStopping(KnowsAttributes):
         def table(at: int) -> DecisionTable:
             own = np.random.default_rng(0)
             own.bit_generator.state = seed
-            return self.solve_at(y[:at], horizon, incumbent_error, losses, own, reference)
+            return self.solve_at(y[:at], horizon, incumbent_error, losses, own, reference, point)
 
         return self.decide(y, horizon, table, reference)[0] or _undecided("waiting", losses)
 

@@ -56,6 +56,8 @@ class Runs(Protocol):
     def seed(self) -> int: ...
     @property
     def trials(self) -> Sequence[TrialRecord]: ...
+    @property
+    def points(self) -> Array | None: ...  # (n, d) configurations in the unit cube, by the numbers of the trials
     def with_status(self, *status: Status) -> list[TrialRecord]: ...
     def incumbent(self, exclude: int | None = None) -> float: ...
     def scale_of(self, trial: int) -> Scale | None: ...
@@ -87,11 +89,15 @@ def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
 
 
 def reference_curves(
-    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice
+    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice, points: Array | None
 ) -> ReferenceCurves:
-    """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects."""
-    curves = [errors_of(t, peaks, scale)[0][steps] for t in trials if t.whole.any()]
-    return ReferenceCurves.of(curves, horizon)
+    """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects.
+
+    points: (trials, d) Their configurations in the unit cube; None where they are not known.
+    """
+    known = [number for number, t in enumerate(trials) if t.whole.any()]
+    curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
+    return ReferenceCurves.of(curves, horizon, None if points is None else points[known])
 
 
 @dataclass(frozen=True)
@@ -198,19 +204,22 @@ class Stopper:
         errors = errors[steps]
         # In the faithful mode c is the cost of an epoch at every horizon.
         each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses
-        curves_key, others = None, None
+        curves_key, others, points = None, None, history.points
+        point = None if points is None else points[trial.id]
         if self.settings.reference_curves:
             # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
             references = reference_trials(history, trial)
-            curves_key = (tuple(references), scale, horizon, goal.of)
+            points = None if points is None else points[[t.id for t in references]]
+            at = None if points is None else points.tobytes()
+            curves_key = (tuple(references), scale, horizon, goal.of, at)
             others = self._curves(
-                curves_key, lambda: reference_curves(references, goal.of == "best", scale, horizon, steps)
+                curves_key, lambda: reference_curves(references, goal.of == "best", scale, horizon, steps, points)
             )
 
         def table(at: int) -> DecisionTable:
             def solved() -> DecisionTable:
                 rng = history.rng("stopping", trial.id, at)
-                return self.settings.solve_at(errors[:at], horizon, threshold, each, rng, others)
+                return self.settings.solve_at(errors[:at], horizon, threshold, each, rng, others, point)
 
             key = (history.seed, trial.id, horizon, threshold, each, errors[:at].tobytes(), curves_key)
             return self._tables(key, solved)
@@ -241,7 +250,7 @@ def _explained(
         "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
         "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
         "basis": d.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-        "paths": d.paths, "beside": used, "beside_full": full, "beside_known": known, **warning,
+        "paths": d.paths, "p_model": d.p_model, "beside": used, "beside_full": full, "beside_known": known, **warning,
     }  # fmt: skip
     if d.basis == "saturated" and d.d == "stop":
         worst = f"the score was the worst possible in all {problem.amount(epoch)}"
@@ -254,6 +263,8 @@ def _explained(
     if full == known:
         others = f"{plural(used, 'trial')} trained to the end"
     basis = f"its {'own' if seen == epoch else 'first'} {problem.amount(seen)}"
+    if not math.isnan(d.p_model):
+        others = f"its configuration and {others}"
     if solved == seen:
         basis += f" and {others}" if used else ""
     else:

@@ -96,7 +96,7 @@ class FinalValues:
         rows = _rows(history, reported, lowest)
         end = history.problem.max_epochs or math.ceil(rows.epoch.max())
         stages = Stages(MultiFidelity().rungs(end), history.problem.space.dim)
-        seen = seen_at_stages(history, rows, stages, scores)
+        seen = seen_at_stages(history.points, rows, stages, scores)
         rng = history.rng("fit", 0)
         kept = spread(seen, VALUES_KEPT, None)
         mode = learn_kernel(stages, part := seen.at(spread(seen, LEARNT, rng)))

@@ -313,7 +313,8 @@ class Model:
         return scale_of(rows, ranked=len(self.stages.epochs) > 1)
 
     def _own(self, history: History, rows: CurveTable) -> Seen | None:
-        return None if (scale := self.scale(rows)) is None else seen_at_stages(history, rows, self.stages, scale)
+        scale = self.scale(rows)
+        return None if scale is None else seen_at_stages(history.points, rows, self.stages, scale)
 
 
 def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:

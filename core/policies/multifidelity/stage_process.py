@@ -632,8 +632,8 @@ LEARNT = 160  # values that hyperparameters are learnt from
 VALUES_KEPT = 400  # values that a process keeps, so that decisions of a long search stay quick
 
 
-def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: NormalScores) -> Seen:
-    """Return the rows at their stages, as targets of the scale.
+def seen_at_stages(points: Array, rows: CurveTable, stages: Stages, scale: NormalScores) -> Seen:
+    """Return the rows at their stages, as targets of the scale; points: (trials, d) of all trials.
 
     A diverged trial counts at the last stage: it stays diverged. A trial's first row at or after a stage's epoch counts
     at that stage, the latest one that it passes. Another row counts at the nearest stage if the trial has no later row.
@@ -655,7 +655,7 @@ def seen_at_stages(history: History, rows: CurveTable, stages: Stages, scale: No
     order = np.argsort(first)  # in the order of the log
     first, latest = first[order], latest[order]
     trials, run = _numbered(trial[first])
-    return Seen(history.points[trials], run, stage[first], scale.targets(value[latest]))
+    return Seen(points[trials], run, stage[first], scale.targets(value[latest]))
 
 
 def _numbered(trial: Indices) -> tuple[Indices, Indices]:

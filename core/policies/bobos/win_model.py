@@ -1,0 +1,97 @@
+"""The probability that a trial wins, by its configuration and its errors at a few epochs.
+
+Simulated paths know the curve of a trial and other curves, but no configuration. The Gaussian process of the default
+search (`multifidelity.stage_process`) knows both: it learns how alike configurations end, and how well the epochs 1, 2,
+4, ... predict the end. From it
+
+    p_model = T_m((mean - z) / sqrt(deviation^2 + s^2))
+
+with the mean and the deviation of the trial's final target, given the trials at rest and its own errors so far; z is
+the target of the incumbent, and s the error of hyperparameters that are learnt from few trials. T_m is Student's t with
+as many degrees of freedom as trials were trained in full: only these show how far apart final values are.
+`curves.calibrated` joins p_model with the share of the paths that win.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logit, stdtr
+
+from haltune._utils.arrays import Array
+from haltune.policies.multifidelity.stage_process import (
+    LEARNT,
+    SIZE,
+    VALUES_KEPT,
+    CurveTable,
+    NormalScores,
+    Seen,
+    StageKernel,
+    StageProcess,
+    Stages,
+    learn_kernel,
+    scale_of,
+    seen_at_stages,
+    spread,
+)
+
+_FEWEST = 4  # trials trained in full: with fewer, a rule that stops too much would never learn that it does
+_FURTHEST = 7.0  # log odds of p_model, to either side
+_LEARNT_ERROR = SIZE / 3  # s, as in multifidelity.final_values
+
+
+@dataclass(frozen=True)
+class WinModel:
+    """The process, given the errors of trials at rest."""
+
+    scale: NormalScores
+    kernel: StageKernel
+    seen: Seen
+    complete: int  # m, trials trained in full
+
+    @classmethod
+    def of(cls, points: Array, errors: Array) -> WinModel | None:
+        """Learn from trials with configurations (trials, d) in the unit cube and errors (trials, horizon).
+
+        Errors are NaN after the last epoch of a trial. None for fewer than four full trainings or equal errors.
+        """
+        complete = int(np.isfinite(errors[:, -1]).sum())
+        if complete < _FEWEST or not points.shape[1]:
+            return None
+        stages = Stages(_epochs(errors.shape[1]), points.shape[1])
+        rows = _rows(errors, stages)
+        if (scale := scale_of(rows, ranked=len(stages.epochs) > 1)) is None:
+            return None
+        seen = seen_at_stages(points, rows, stages, scale)
+        kernel = learn_kernel(stages, seen.at(spread(seen, LEARNT, np.random.default_rng(len(seen)))))
+        return cls(scale, kernel, seen.at(spread(seen, VALUES_KEPT, None)), complete)
+
+    def log_odds(self, point: Array, errors: Array, threshold: float) -> float:
+        """Return the log odds that a trial at `point` (d,) with errors (n,) ends with an error below `threshold`."""
+        stages, here = self.kernel.stages, point[None]
+        own = seen_at_stages(here, _rows(errors[None], stages), stages, self.scale)
+        mean, deviation = StageProcess.of(self.kernel, self.seen.union(own)).ends(here, seen=True)
+        ahead = mean[0] - self.scale.targets(np.array(-threshold))
+        p = stdtr(self.complete, ahead / math.hypot(deviation[0], _LEARNT_ERROR))
+        return float(np.clip(logit(p), -_FURTHEST, _FURTHEST))
+
+
+def _epochs(horizon: int) -> tuple[int, ...]:
+    """Return a fiftieth of the horizon, twice it, four times it, ..., and the horizon."""
+    epochs = [max(1, round(horizon / 50))]
+    while 2.5 * epochs[-1] < horizon:
+        epochs.append(2 * epochs[-1])
+    return (*epochs, horizon) if epochs[0] < horizon else (horizon,)
+
+
+def _rows(errors: Array, stages: Stages) -> CurveTable:
+    """Return the errors (trials, n) at the stages' epochs, and the last of each trial, as heights."""
+    known = np.isfinite(errors)
+    kept = np.zeros_like(known)
+    kept[:, [n - 1 for n in stages.epochs if n <= errors.shape[1]]] = True
+    last = known.sum(axis=1) - 1
+    kept[np.arange(len(errors)), last] = True
+    trial, epoch = np.nonzero(kept & known)
+    return CurveTable(trial, epoch + 1.0, -errors[trial, epoch])
