@@ -150,7 +150,7 @@ def takes_moved(**kinds: Callable[..., Any]) -> Callable[[Callable[P, T]], Calla
 
 
 # option of a policy -> old and new record of the default, which are equal
-_DEFAULTS = {"rounds": (1, None), "cells": (100, 16)}
+_DEFAULTS = {"rounds": (1, None), "cells": (100, 16), "K1": (500.0, 1000.0)}
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:

@@ -51,21 +51,23 @@ TOPS = (0.7, 0.2, 0.5, 0.75, 0.72, 0.1, 0.9, 0.6)
 
 
 def test_it_stops_where_a_haltune_study_does():
+    tops = (0.5, 0.2, 0.6, 0.75, 0.8, 0.1, 0.9, 0.65, 0.3)  # four trained in full: then configurations count
     goal = Maximize("value", bounds=(0, 1))
     policy = Halting(RandomSearch(), QUICK)
-    study = Study({"top": Float(0, 1)}, goal, max_epochs=EPOCHS, policy=policy, seed=3, budget="8 trials", verbose=0,
-                  start=[{"top": top} for top in TOPS])  # fmt: skip
+    study = Study({"top": Float(0, 1)}, goal, max_epochs=EPOCHS, policy=policy, seed=3, budget="9 trials", verbose=0,
+                  start=[{"top": top} for top in tops])  # fmt: skip
     for trial in study:
         for epoch in trial.epochs():
             if trial.report(curve(trial.config["top"], epoch)).stops:
                 break
-    there = searched(HaltunePruner(EPOCHS, seed=3, bounds=(0, 1), stopping=QUICK), TOPS)
+    there = searched(HaltunePruner(EPOCHS, seed=3, bounds=(0, 1), stopping=QUICK), tops)
     assert [n for _, n in ends(there)] == [t.epoch for t in study.trials]
     stopped = [(t.verdict, o) for t, o in zip(study.trials, there.trials, strict=True) if t.verdict]
     assert len(stopped) >= 3
     for verdict, o in stopped:
         assert o.user_attrs["haltune:reason"] == verdict.reason
         assert o.user_attrs["haltune:p_beats"] == verdict.evidence["p_win"]
+    assert "its configuration" in stopped[-1][0].reason
 
 
 def test_the_first_trial_has_nothing_to_beat_and_a_bad_one_goes_early():

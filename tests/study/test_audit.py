@@ -26,13 +26,13 @@ from haltune.log.events import (
     verdict_to_json,
 )
 from haltune.log.history import History
-from haltune.policies import BOBOS, Halting, RandomSearch
+from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.study.explain import Audit, Rate, audit
 from haltune.study.view import read_study
 
 ONE = Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 10)
 K1 = 500.0
-SPEC = Halting(RandomSearch(), audit=0.2).spec
+SPEC = Halting(RandomSearch(), OptimalStopping(K1=K1), audit=0.2).spec
 
 
 def numbers(p: float, incumbent: float = 0.8, go: float = 2.0, k1: float = K1, **more: Any) -> dict[str, Any]:

@@ -15,8 +15,9 @@ Both are observed up to the epoch of solving and simulated after it. Each epoch 
 paths; on one grid over [0, 1] all paths of a late epoch would share a few cells.
 
 The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
-`robust`, the default, draws paths from a Bayesian power law and from reference curves, and solves again as the curve
-grows; between two solutions the last table decides. Nothing here depends on trials or logs: equal errors and rng states
+`robust`, the default, draws paths from a Bayesian power law and from reference curves, joins their probabilities with
+that of a model of configurations (`win_model`), and solves again as the curve grows; between two solutions the last
+table decides. Nothing here depends on trials or logs: equal errors and rng states
 give equal decisions, bit for bit.
 """
 
@@ -311,16 +312,16 @@ _FEWEST = 3  # errors that any judgement needs
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "robust": {
         "resolve_at": (12, 16, 24, 32, 40),
-        "K1": 500.0,
+        "K1": 1000.0,
         "paths": 20_000,
         "missing": 0.1,
         "reference_curves": True,
     },
     "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "reference_curves": False},
 }
-# with reference curves, in addition to every epoch from _FIRST_WITH_OTHERS to `first`
+# with reference curves, in addition to every epoch from the first that is judged to `first`
 _FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
-_FIRST_WITH_OTHERS = 2  # the first epoch that is judged
+_FIRST_WITH_OTHERS, _FIRST_WITH_POINTS = 2, 1  # the first epoch that is judged; with configurations
 _FEWEST_OTHERS = 3  # trials trained beyond an epoch that a judgement before `first` needs
 _PATHS_PER_DRAWN = 5  # with reference curves at least one fifth of `paths` is drawn, because drawing is slower
 
@@ -351,10 +352,10 @@ class OptimalStopping(KnowsAttributes):
         mode: "robust" solves again during the trial, over power-law curves. "faithful" solves once, as BO-BOS does,
             over curves of an exponential-decay process. Default: "robust".
         first: epochs, out of 51, before the first decision (N0 in BO-BOS); scaled to the horizon. Default: 8; with
-            curves of other trials the second epoch.
+            curves of other trials the second epoch, and with their configurations the first.
         resolve_at: further epochs, out of 51, at which to solve. Default: None, which is (12, 16, 24, 32, 40), more
             with curves of other trials, none in the mode "faithful".
-        K1: loss of a wrong stop; may be infinite. Default: None, 500 or (faithful) 100.
+        K1: loss of a wrong stop; may be infinite. Default: None, 1000 or (faithful) 100.
         K2: loss of continuing to the end without winning. Default: 99.
         c: loss of each further epoch; with more than 51 epochs, of each further 51st of a full training, unless the
             mode is "faithful". Default: 1.
@@ -365,8 +366,8 @@ class OptimalStopping(KnowsAttributes):
             is more.
         missing: cost of a missing final value, as a share of a full training; if above 0, at least 1.5 epochs. A trial
             is not stopped near its end to save less. Default: None, 0.1 or (faithful) 0.
-        reference_curves: True to use the curves of the other trials of the study. Default: None, True or (faithful)
-            False; "faithful" does not allow True.
+        reference_curves: True to use the curves of the other trials of the study and, from the fourth full training on,
+            their configurations. Default: None, True or (faithful) False; "faithful" does not allow True.
 
     Raises:
         InvalidInput: for other values.
@@ -411,7 +412,7 @@ class OptimalStopping(KnowsAttributes):
         if not isinstance(self.reference_curves, bool):
             raise InvalidInput(f"reference_curves={self.reference_curves!r} is not a truth value. Give True or False.")
         if self.min_visits is None:
-            # 31 paths without a winner show only that p_win < 0.1, which at K1 = 500 may cost 50 epochs
+            # 31 paths without a winner show only that p_win < 0.1, which at K1 = 1000 may cost 100 epochs
             share = (self.paths or 0) // 200 if self.mode == "robust" else 0
             object.__setattr__(self, "min_visits", max(_MIN_VISITS, share))
         if (self.min_visits or 0) < 0 or any(e <= self.first for e in self.resolve_at):
@@ -444,7 +445,8 @@ class OptimalStopping(KnowsAttributes):
             epochs += _FURTHER_WITH_OTHERS
         scaled = [max(_FEWEST, round(e * horizon / _REFERENCE_HORIZON)) for e in epochs]
         if learns and reference is not None and self.first == _FIRST:
-            scaled += [e for e in range(_FIRST_WITH_OTHERS, scaled[0]) if reference.beyond(e) >= _FEWEST_OTHERS]
+            begins = _FIRST_WITH_OTHERS if reference.points is None else _FIRST_WITH_POINTS
+            scaled += [e for e in range(begins, scaled[0]) if reference.beyond(e) >= _FEWEST_OTHERS]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
             return StoppingPlan(horizon, (), horizon)

@@ -39,6 +39,7 @@ from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecisi
 _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
 _NEW = ("slopes", "missing", "reference_curves")  # options of OptimalStopping that older logs do not have
+_FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 _FALLING = (
@@ -139,7 +140,7 @@ class Stopper:
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, OptimalStopping):
-            raise InvalidInput(f"stopping={self.settings!r} is not an OptimalStopping. Give OptimalStopping(K1=500).")
+            raise InvalidInput(f"stopping={self.settings!r} is not an OptimalStopping. Give OptimalStopping(K1=1000).")
         if not self.growth >= 1.0:
             raise InvalidInput(f"growth={self.growth!r} would shrink K1 from trial to trial. Give 1 or more.")
         if self.epoch_cost not in ("epochs", "seconds"):
@@ -569,6 +570,8 @@ class BOBOS(Policy[BOBOSState]):
                         f"wrong_stop={self.wrong_stop!r} is not a probability in (0, 1]. Give one, such as 0.02."
                     )
                 k1 = (self.K2 + self.c) / self.wrong_stop
+            if k1 is None and self.mode == "robust":
+                k1 = _FIRST_K1
             settings = OptimalStopping(mode=self.mode, K1=k1, K2=self.K2, c=self.c)
         stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta)
         object.__setattr__(self, "_stopper", stopper)

@@ -157,7 +157,7 @@ def test_c2_is_asked_of_the_trials_before_without_this_trials_own_epochs() -> No
 
 
 def test_a_stop_wins_over_a_pause_and_a_pause_over_going_on() -> None:
-    settings = OptimalStopping(paths=4000, first=3)
+    settings = OptimalStopping(paths=4000, first=3, K1=500)
     ends = [0.9, 0.15, 0.88, 0.2]
     policy = Halting(Pausing(), settings)
     study = Study(problem(epochs=12), policy, seed=3, budget=Budget(epochs=100))
@@ -209,9 +209,10 @@ def test_a_hopeless_trial_is_stopped_before_half_of_its_training_and_a_winner_is
 
 
 def test_the_same_curve_is_stopped_at_the_same_share_of_its_training() -> None:
-    first = stopped_at(50, Halting(RandomSearch()), [0.9, 0.6])[1]
+    rule = Halting(RandomSearch(), OptimalStopping(K1=500))
+    first = stopped_at(50, rule, [0.9, 0.6])[1]
     for horizon in (500, 5_000, 100_000):
-        assert stopped_at(horizon, Halting(RandomSearch()), [0.9, 0.6])[1] == pytest.approx(first, abs=0.1)
+        assert stopped_at(horizon, rule, [0.9, 0.6])[1] == pytest.approx(first, abs=0.1)
 
 
 # a fine-tuning whose loss stays where it started for five epochs, and then drops
