@@ -90,7 +90,7 @@ def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
 
 
 def reference_curves(
-    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice, points: Array | None
+    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice, points: Array | None = None
 ) -> ReferenceCurves:
     """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects.
 

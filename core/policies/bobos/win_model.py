@@ -94,4 +94,4 @@ def _rows(errors: Array, stages: Stages) -> CurveTable:
     last = known.sum(axis=1) - 1
     kept[np.arange(len(errors)), last] = True
     trial, epoch = np.nonzero(kept & known)
-    return CurveTable(trial, epoch + 1.0, -errors[trial, epoch])
+    return CurveTable(trial, epoch.astype(np.float64) + 1.0, -errors[trial, epoch])
