@@ -264,11 +264,11 @@ def _explained(
     if full == known:
         others = f"{plural(used, 'trial')} trained to the end"
     basis = f"its {'own' if seen == epoch else 'first'} {problem.amount(seen)}"
-    if not math.isnan(d.p_model):
-        others = f"its configuration and {others}"
+    model = not math.isnan(d.p_model)
     if solved == seen:
-        basis += f" and {others}" if used else ""
+        basis += f"{', its configuration' if model else ''} and {others}" if used else ""
     else:
+        basis += " and its configuration" if model else ""
         basis += f", by curves simulated at {problem.at(solved)}{f' from {others}' if used else ''}"
     reason = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at {problem.at(epoch)}, from {basis}"
     if d.d == "stop":
