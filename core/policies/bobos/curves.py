@@ -411,8 +411,12 @@ class ReferenceCurves:
         return len(self.errors)
 
     @cached_property
-    def win_model(self) -> WinModel | None:
+    def _win_model(self) -> WinModel | None:
         return None if self.points is None else WinModel.of(self.points, self.errors)
+
+    def log_odds(self, point: Array | None, errors: Array, threshold: float) -> float | None:
+        """Return WinModel.log_odds; None without configurations, and where too few trials are trained in full."""
+        return None if point is None or self._win_model is None else self._win_model.log_odds(point, errors, threshold)
 
     def beyond(self, epoch: int) -> int:
         """Return the number of curves known beyond `epoch`."""

@@ -473,8 +473,7 @@ class OptimalStopping(KnowsAttributes):
             share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
         paths = self.paths_of(y, horizon, count, rng, reference)
-        model = reference.win_model if learns and reference is not None and point is not None else None
-        odds = None if model is None or point is None else model.log_odds(point, y, incumbent_error)
+        odds = reference.log_odds(point, y, incumbent_error) if learns and reference is not None else None
         # a full training loses at most 51 c; if it lost more, a missing value would cost more than K2 at long horizons
         each = losses.c * (min(1.0, _REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
         missing = max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0  # in epochs

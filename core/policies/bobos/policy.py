@@ -246,12 +246,13 @@ def _explained(
     if posed.others is not None:
         near = posed.others.near(posed.errors[:at])
         used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(at)
+    model = {} if math.isnan(d.p_model) else {"p_model": d.p_model}
     solved, seen, best, losses = posed.epoch(at), posed.epoch(len(posed.errors)), posed.best, posed.losses
     evidence = {
         "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
         "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
         "basis": d.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-        "paths": d.paths, "p_model": d.p_model, "beside": used, "beside_full": full, "beside_known": known, **warning,
+        "paths": d.paths, **model, "beside": used, "beside_full": full, "beside_known": known, **warning,
     }  # fmt: skip
     if d.basis == "saturated" and d.d == "stop":
         worst = f"the score was the worst possible in all {problem.amount(epoch)}"
@@ -264,7 +265,6 @@ def _explained(
     if full == known:
         others = f"{plural(used, 'trial')} trained to the end"
     basis = f"its {'own' if seen == epoch else 'first'} {problem.amount(seen)}"
-    model = not math.isnan(d.p_model)
     if solved == seen:
         basis += f"{', its configuration' if model else ''} and {others}" if used else ""
     else:

@@ -328,7 +328,7 @@ def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
         def spec(self) -> dict[str, Any]:
             spec = super().spec
             known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "reference_curves")}
-            return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100}}
+            return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100, "K1": 500.0}}
 
     store = MemoryStore()
     small_study(Earlier(RandomSearch()), store, trials=1).ask().report(0.5)  # a study without a report would make way

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit, log_expit
 from worlds import problem, small_study
 
+from haltune.log.events import Reported
 from haltune.policies import Halting, OptimalStopping, RandomSearch
 from haltune.policies.bobos.curves import calibrated
 from haltune.policies.bobos.win_model import WinModel
@@ -104,8 +105,7 @@ def test_a_receipt_says_that_the_configuration_counts() -> None:
             if trial.report(1.0 - error).stops:
                 break
         trial.finish()
-    said = [e.verdict for e in study.events() if hasattr(e, "verdict") and "p_model" in e.verdict.evidence]
-    known = [v for v in said if isinstance(v.evidence["p_model"], float) and np.isfinite(v.evidence["p_model"])]
+    known = [e.verdict for e in study.events() if isinstance(e, Reported) and "p_model" in e.verdict.evidence]
     assert known
     assert all("its configuration" in v.reason for v in known)
     assert all(0.0 < v.evidence["p_model"] < 1.0 for v in known)
