@@ -307,9 +307,9 @@ class StudyView(ABC):
             ...             verdict = trial.report((1 - trial.config["lr"] ** 0.5) * epoch / (epoch + 1))
             >>> found = study.audit()
             >>> found.audited, found.stops, found.wrong, found.cost
-            (6, 4, 0, 43.0)
+            (6, 3, 0, 36.0)
             >>> print(found.of_stops)
-            0 of 4: 0%, 95% interval 0% to 60.2%
+            0 of 3: 0%, 95% interval 0% to 70.8%
         """
         from .explain import audit
 
