@@ -12,7 +12,7 @@ median. Every second task of a suite is in half 0, on which settings were chosen
 Wrong / share of foresight in percent, half 0 and half 1, over 20 orders: median 2.5 / 45 and .4 / 38; median-pruner
 19 / 75 and 24 / 76; hyperband-pruner 31 / 78 and 31 / 78; power-law 31 / 72 and 10 / 60; halving 63 / 104 and 57 / 102.
 Over 6 orders: `reference` (K1 = 1000) 4.6 / 79 and 6.8 / 73; `curves`, the same without configurations, with K1 = 500
-4.5 / 72 and CURVES1. An order has about 3.5 winners, so few orders measure wrong stops badly: over the first 3 of them
+4.5 / 72 and 8.3 / 70. An order has about 3.5 winners, so few orders measure wrong stops badly: over the first 3 of them
 `reference` has 2.5 / 80 on half 0.
 
 How the model of configurations came to be, all on half 0: log loss of p_model joined with the paths, over the decisions
