@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "policies.bayesopt": MODELS | {"policies.acquisition", "policies.costs", "policies.random"},
     "policies.hyperband": MODELS | {"policies.random"},
     "policies.multifidelity": BAYES | {"policies.hyperband"},
-    "policies.bobos": BAYES,
+    "policies.bobos": BAYES | {"policies.multifidelity"},  # the process of stages
     "policies.several_goals": LOG,
     "policies.autobct": MODELS | {"policies.bobos"},
 }
