@@ -182,23 +182,24 @@ class HaltunePruner(optuna.pruners.BasePruner):
         if not max(1, problem.min_epochs) <= last < horizon:
             return None
         with self._lock, undisturbed, one_thread, undisturbed.heard:
-            past = Past(problem, self._seed, self._over(study, problem), self._points(study, trial))
+            over = study.get_trials(deepcopy=False, states=WHOLE)
+            points = self._points(study.study_name, over, trial)
+            past = Past(problem, self._seed, self._records(study.study_name, over, problem), points)
             judged = record_of(trial, problem, past.scale_of(trial.number))
             return self._stopper.verdict(past, judged)
 
-    def _over(self, study: optuna.Study, problem: Problem) -> list[TrialRecord]:
+    def _records(self, study: str, over: list[FrozenTrial], problem: Problem) -> list[TrialRecord]:
         found = []
-        for t in study.get_trials(deepcopy=False, states=WHOLE):
+        for t in over:
             if t.intermediate_values:
-                key = (study.study_name, t._trial_id, t.datetime_complete)
+                key = (study, t._trial_id, t.datetime_complete)
                 if key not in self._known:
                     self._known[key] = record_of(t, problem)
                 found.append(self._known[key])
         return found
 
-    def _points(self, study: optuna.Study, trial: FrozenTrial) -> Array | None:
+    def _points(self, study: str, over: list[FrozenTrial], trial: FrozenTrial) -> Array | None:
         """Return the configurations (n, d) of ended trials and this one, by their numbers; None without a space."""
-        over = study.get_trials(deepcopy=False, states=WHOLE)
 
         def encoded() -> Array | None:
             try:
@@ -210,7 +211,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
             points[list(configs)] = translated.space.encode_many(list(configs.values()))
             return points
 
-        key = (study.study_name, tuple(t._trial_id for t in over), trial._trial_id, len(trial.params))
+        key = (study, tuple(t._trial_id for t in over), trial._trial_id, len(trial.params))
         return self._encoded(key, encoded)
 
     def _warn_once(self, text: str) -> None:

@@ -17,8 +17,7 @@ paths; on one grid over [0, 1] all paths of a late epoch would share a few cells
 The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
 `robust`, the default, draws paths from a Bayesian power law and from reference curves, joins their probabilities with
 that of a model of configurations (`win_model`), and solves again as the curve grows; between two solutions the last
-table decides. Nothing here depends on trials or logs: equal errors and rng states
-give equal decisions, bit for bit.
+table decides. Nothing here depends on trials or logs: equal errors and rng states give equal decisions, bit for bit.
 """
 
 from __future__ import annotations

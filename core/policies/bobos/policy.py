@@ -211,8 +211,7 @@ class Stopper:
             # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
             references = reference_trials(history, trial)
             points = None if points is None else points[[t.id for t in references]]
-            at = None if points is None else points.tobytes()
-            curves_key = (tuple(references), scale, horizon, goal.of, at)
+            curves_key = (tuple(references), scale, horizon, goal.of, None if points is None else points.tobytes())
             others = self._curves(
                 curves_key, lambda: reference_curves(references, goal.of == "best", scale, horizon, steps, points)
             )

@@ -35,9 +35,11 @@ from haltune.policies.multifidelity.stage_process import (
     scale_of,
     seen_at_stages,
     spread,
+    stage_epochs,
 )
 
 _FEWEST = 4  # trials trained in full: with fewer, a rule that stops too much would never learn that it does
+_RATIO = 2  # of the epochs of stages
 _FURTHEST = 7.0  # log odds of p_model, to either side
 _LEARNT_ERROR = SIZE / 3  # s, as in multifidelity.final_values
 
@@ -60,7 +62,8 @@ class WinModel:
         complete = int(np.isfinite(errors[:, -1]).sum())
         if complete < _FEWEST or not points.shape[1]:
             return None
-        stages = Stages(_epochs(errors.shape[1]), points.shape[1])
+        horizon = errors.shape[1]
+        stages = Stages(stage_epochs(max(1, round(horizon / 50)), _RATIO, horizon), points.shape[1])
         rows = _rows(errors, stages)
         if (scale := scale_of(rows, ranked=len(stages.epochs) > 1)) is None:
             return None
@@ -76,14 +79,6 @@ class WinModel:
         ahead = mean[0] - self.scale.targets(np.array(-threshold))
         p = stdtr(self.complete, ahead / math.hypot(deviation[0], _LEARNT_ERROR))
         return float(np.clip(logit(p), -_FURTHEST, _FURTHEST))
-
-
-def _epochs(horizon: int) -> tuple[int, ...]:
-    """Return a fiftieth of the horizon, twice it, four times it, ..., and the horizon."""
-    epochs = [max(1, round(horizon / 50))]
-    while 2.5 * epochs[-1] < horizon:
-        epochs.append(2 * epochs[-1])
-    return (*epochs, horizon) if epochs[0] < horizon else (horizon,)
 
 
 def _rows(errors: Array, stages: Stages) -> CurveTable:

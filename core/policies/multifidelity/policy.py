@@ -46,10 +46,18 @@ from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Samp
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import CurveRows, NormalScores, StageKernel, StageProcess, Stages, candidates, first_untried
+from .stage_process import (
+    CurveRows,
+    NormalScores,
+    StageKernel,
+    StageProcess,
+    Stages,
+    candidates,
+    first_untried,
+    stage_epochs,
+)
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
-_TOO_CLOSE = 1.25  # to the horizon: a rung there would compare what is nearly trained in full
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
 
 
@@ -165,10 +173,7 @@ class MultiFidelity(Policy[LadderState]):
 
         None is below min_epochs, or below the share `min_share` of the horizon.
         """
-        epochs = [max(1, min_epochs, round(self.min_share * horizon))]
-        while epochs[-1] * _RUNG_RATIO * _TOO_CLOSE < horizon:
-            epochs.append(epochs[-1] * _RUNG_RATIO)
-        return (*epochs, horizon) if epochs[0] * _TOO_CLOSE < horizon else (horizon,)
+        return stage_epochs(max(1, min_epochs, round(self.min_share * horizon)), _RUNG_RATIO, horizon)
 
     def start(self, problem: Problem) -> LadderState:
         if problem.max_epochs is None:

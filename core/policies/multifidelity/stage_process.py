@@ -398,6 +398,17 @@ _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
 _RELEVANCE, _RELEVANCE_SD = 0.7, 1.5  # q of a prior study; deviation of its logit
 
 
+_TOO_CLOSE = 1.25  # to the horizon: a stage there would tell hardly more than the last
+
+
+def stage_epochs(first: int, ratio: int, horizon: int) -> tuple[int, ...]:
+    """Return the epochs first, first * ratio, first * ratio^2, ..., and the horizon; none just before it."""
+    epochs = [first]
+    while epochs[-1] * ratio * _TOO_CLOSE < horizon:
+        epochs.append(epochs[-1] * ratio)
+    return (*epochs, horizon) if first * _TOO_CLOSE < horizon else (horizon,)
+
+
 class Stages:
     """The stages of training and the prior of the hyperparameters theta.
 
