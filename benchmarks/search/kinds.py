@@ -1,7 +1,8 @@
 """Searching every kind of recorded training: mean regret after 2, 5, 10 and 20 full trainings, suite by suite.
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
-                                      [--seconds] [--workers 4] [--budgets 2 5 10 20] [--noise] [--known-noise]
+                                      [--seconds] [--workers 4] [--budgets 2 5 10 20] [--continuous] [--noise]
+                                      [--known-noise]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
@@ -14,7 +15,9 @@ a training reports --parts times an epoch, with the noise of the recorded text R
 regrets are of the scores without it. --noise adds it to the reports of --unit epochs: what the noise costs without the
 steps. With --known-noise the prior of the noise of the default search has this noise as its median, by steps, or the
 jitter of the table's curves, by epochs, at least the usual median: the best that an estimate from the curves could give
-it. A peer whose package is not installed is left out, with a line.
+it. With --continuous a proposed point does not become a row that was not tried yet: it has a curve of its own, the mean
+of the nearest rows with the noise of a training. There a search may try one configuration again and again, which
+tables hide. A peer whose package is not installed is left out, with a line.
 """
 
 import os
@@ -99,6 +102,7 @@ def main() -> None:
     )
     parser.add_argument("--by-task", action="store_true")
     parser.add_argument("--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them")
+    parser.add_argument("--continuous", action="store_true", help="points between rows, with noise; in epochs")
     parser.add_argument("--unit", choices=("epochs", "steps"), default="epochs")
     parser.add_argument("--parts", type=int, default=4, help="reports an epoch, with --unit steps")
     parser.add_argument("--smooth", type=float, help="epochs that values are averaged over, with --unit steps")
@@ -111,6 +115,10 @@ def main() -> None:
         print(f"{parts} reports an epoch, AR(1) noise of deviation {noise[0]:.4f}, correlation {noise[1]:.2f}")
         cut = {"parts": parts, "noise": noise, "smooth": args.smooth}
         kinds = {suite: [replace(task, **cut) for task in tasks] for suite, tasks in kinds.items()}
+    if args.continuous:
+        if args.seconds or args.noise or args.unit == "steps":
+            parser.error("--continuous has noise of its own and counts epochs")
+        kinds = {suite: [replace(task, continuous=True) for task in tasks] for suite, tasks in kinds.items()}
     suites = {
         suite: halved
         for suite, tasks in kinds.items()

@@ -1,8 +1,9 @@
 """Recorded trainings that answer a search: tables of learning curves, and the meter that pays for epochs.
 
 A proposed point of the unit cube becomes the nearest configuration of the table that was not tried yet; its curve is
-then read epoch by epoch. One worker trains, or several; a resumed trial pays only its further epochs. Scripts in this
-folder run searches on it: `python benchmarks/search/curves.py --help`.
+then read epoch by epoch. So no search can try one configuration twice. In a continuous task it can: there a point has a
+curve of its own, between those of the nearest rows. One worker trains, or several; a resumed trial pays only its
+further epochs. Scripts in this folder run searches on it: `python benchmarks/search/curves.py --help`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +29,8 @@ from haltune.ranks import alone
 
 Array = NDArray[np.float64]
 STEPS = 25  # from one report within an epoch to the next
+NEAREST = 7  # rows that the curve of a continuous task lies between
+NOISE = (0.06, 0.02)  # of a continuous task: deviation of a training and of an epoch, see Task.between
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Task:
     parts: int = 1  # reports an epoch; from 2 on the study counts steps
     noise: tuple[float, float] = (0.0, 0.0)  # deviation of what is reported from the score, and its correlation
     smooth: float | None = None  # epochs, see haltune.Maximize
+    continuous: bool = False  # each point has a curve of its own
 
     @cached_property
     def space(self) -> Space:
@@ -89,10 +94,41 @@ class Task:
         distance = ((self.points - point) ** 2).sum(axis=1)
         return int(np.where(free, distance, np.inf).argmin())
 
+    def mixed(self, point: Array) -> Array:
+        """(epochs,) The mean of the nearest rows, weighted by exp(-(distance / that of the fourth)^2)."""
+        squared = ((self.points - point) ** 2).sum(axis=1)
+        near = np.argpartition(squared, NEAREST)[:NEAREST]
+        weights = np.exp(-squared[near] / (np.sort(squared[near])[NEAREST // 2] + 1e-12))
+        return np.asarray(weights @ self.scores[near] / weights.sum())
+
+    def between(self, point: Array) -> Array:
+        """(epochs,) Scores of a training at any point: the mean of the nearest rows, with noise.
+
+        Its deviations are shares of the distance from the best to the median final score: one of the whole training,
+        which grows to its full size with the epochs, and one of each epoch. Equal points have equal noise.
+        """
+        rng = np.random.default_rng([self.number, zlib.crc32(np.ascontiguousarray(point).tobytes())])
+        whole, each = (deviation * self.width for deviation in NOISE)
+        length = self.scores.shape[1]
+        drift = whole * rng.standard_normal() * np.linspace(0.3, 1.0, length)
+        return np.clip(self.mixed(point) + drift + each * rng.standard_normal(length), 0.0, 1.0)
+
+    @property
+    def width(self) -> float:
+        """The distance from the best score to the median final score."""
+        return float(self.scores.max() - np.median(self.scores[:, -1]))
+
+    @cached_property
+    def best(self) -> float:
+        """The best score; of a continuous task the best mean of nearest rows at a row, which noise may exceed."""
+        if not self.continuous:
+            return float(self.scores.max())
+        tops = np.argsort(-self.scores.max(axis=1))[:40]
+        return max(float(self.mixed(self.points[row]).max()) for row in tops)
+
     def regret(self, incumbents: Array) -> Array:
-        """0 at the best score of the table, 1 at the median final score."""
-        best = float(self.scores.max())
-        return (best - incumbents) / (best - float(np.median(self.scores[:, -1])))
+        """0 at the best score, 1 at the median final score of the table."""
+        return (self.best - incumbents) / (self.best - float(np.median(self.scores[:, -1])))
 
 
 def load(folder: str | None) -> list[Task]:
@@ -186,15 +222,24 @@ class Meter:
     paid: list[float] = field(default_factory=list)  # in all, after each epoch
     free: NDArray[np.bool_] = field(init=False)
     reported: dict[int, Array] = field(default_factory=dict)  # by row
+    between: list[Array] = field(default_factory=list)  # curves of a continuous task, numbered on from the rows
 
     def __post_init__(self) -> None:
         self.free = np.ones(len(self.task.points), dtype=bool)
 
     def take(self, point: Array) -> int:
-        """Return the row that a proposed point becomes; it is not used again."""
+        """Return the row that a proposed point becomes, which is not used again; a new one in a continuous task."""
+        if self.task.continuous:
+            self.between.append(self.task.between(point))
+            return len(self.free) + len(self.between) - 1
         row = self.task.nearest(point, self.free)
         self.free[row] = False
         return row
+
+    def scores(self, row: int) -> Array:
+        """Return the scores of a row."""
+        known = len(self.free)
+        return self.task.scores[row] if row < known else self.between[row - known]
 
     def price(self, row: int, epoch: int) -> float:
         """Return the price of an epoch of a row."""
@@ -213,9 +258,9 @@ class Meter:
         price = self.price(row, epoch) / parts
         self.paid.append((self.paid[-1] if self.paid else 0.0) + price)
         known = self.incumbents[-1] if self.incumbents else 0.0
-        self.incumbents.append(max(known, float(self.task.scores[row, epoch - 1])) if part % parts == 0 else known)
+        self.incumbents.append(max(known, float(self.scores(row)[epoch - 1])) if part % parts == 0 else known)
         if row not in self.reported:
-            self.reported[row] = self.task.reports(row)
+            self.reported[row] = self.task.reports(row) if row < len(self.free) else self.scores(row)
         return float(self.reported[row][part - 1]), price
 
     @property
@@ -267,7 +312,7 @@ def search(policy: Policy[Any], meter: Meter, seed: int, snapped: bool = True) -
     snapped: trials are recorded with the rows they became; otherwise with the proposed points.
     """
     task = meter.task
-    asked: Any = OnRows(policy, task) if snapped else policy
+    asked: Any = OnRows(policy, task) if snapped and not task.continuous else policy
     with alone():  # no other rank listens
         study = Study(task.problem, asked, seed=seed, budget=meter.bounds, verbose=0)
     at_work: list[Training] = []

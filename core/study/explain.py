@@ -73,7 +73,7 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
         others = record.results(problem) if problem.measured else {}
         for name in problem.measured:
             found.add(name, f"{others[name]:.6g}")
-    found.add("chosen because", record.proposed)
+    found.add("proposal", record.proposed)
     found.add("continued as", record.resumed)
     for title, reason in comparisons.because(record):
         found.add(title, reason)

@@ -55,6 +55,7 @@ from .stage_process import (
     candidates,
     first_untried,
     stage_epochs,
+    uncrowded,
 )
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
@@ -271,6 +272,7 @@ class MultiFidelity(Policy[LadderState]):
         if scale is None and lessons is None:
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
+        points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
         if (found := first_untried(history, points, value)) is None:

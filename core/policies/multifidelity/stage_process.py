@@ -218,6 +218,22 @@ def first_untried(history: History, points: Array, value: Array) -> tuple[int, d
     return None
 
 
+_NEAR = 0.5  # of the side of a cell, if the cube were divided into as many cells as there are trials
+_CROWD = 3  # trials so near to a point that no other one starts there
+
+
+def uncrowded(points: Array, tried: Array) -> Mask:
+    """Return which points (m, d) have fewer than three trials, at (n, d), within n^(-1 / d) / 2; all if none has.
+
+    Without it a search in a continuous space tries its best configuration again and again, because no trial that pauses
+    early shows how it ends.
+    """
+    count, dim = tried.shape
+    near = squared_distances(points, tried) < (_NEAR * count ** (-1.0 / max(1, dim))) ** 2
+    free = near.sum(axis=1) < _CROWD
+    return free if free.any() else np.ones(len(points), dtype=bool)
+
+
 def _free(space: Space) -> bool:
     """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
     return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, load_study
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study, load_study
 from haltune.errors import StudyMismatch
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
@@ -107,6 +107,26 @@ def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
     draws = [{"x": a, "y": b} for a, b in rng.random((400, 2))]
     at_random = np.mean([max(early(c, 27) for c in draws[k : k + 400 // 27]) for k in range(0, 380, 20)])
     assert found > at_random
+
+
+@pytest.mark.parametrize("curve", [early, late])
+def test_no_trial_starts_where_three_are(curve: Any) -> None:
+    """Within n^(-1 / d) / 2 of n trials in d dimensions. Else a search tries its best configuration for ever."""
+    started = [e for e in searched(curve, seed=4).events() if isinstance(e, Started)]
+    points = np.array([[e.config["x"], e.config["y"]] for e in started])
+    near = [
+        (np.sqrt(((points[:n] - points[n]) ** 2).sum(axis=1)) < n**-0.5 / 2).sum()
+        for n, e in enumerate(started)
+        if "ucb" in e.evidence
+    ]
+    assert len(near) >= 10
+    assert max(near) < 3
+
+
+def test_a_small_space_is_tried_whole() -> None:
+    space = Space({"x": Choice([n / 11 for n in range(12)], ordered=True), "y": Choice([0.0, 0.5, 1.0], ordered=True)})
+    study = searched(problem=Problem(space, Maximize("acc", (0, 1)), 9), budget=Budget(trials=36))
+    assert len({tuple(t.config.values()) for t in study.trials}) == 36
 
 
 @pytest.mark.parametrize(("horizon", "rungs"), [(50, (1, 3, 9, 27, 50)), (200, (4, 12, 36, 108, 200))])
