@@ -54,11 +54,11 @@ def one(
 
 def relative_noise(task: Task) -> float:
     """The deviation of the noise over the distance from the best score to the median final one."""
-    deviation, width = task.noise[0], float(task.scores.max() - np.median(task.scores[:, -1]))
+    deviation = task.noise[0]
     if task.parts == 1:  # of second differences 6^(1/2) deviations, if it is white; the first epochs are left out
         curves = np.abs(np.diff(task.scores[:, 3:] if task.scores.shape[1] > 6 else task.scores, 2, axis=1))
         deviation = float(np.median(np.median(curves, axis=1))) / (0.6745 * 6**0.5)
-    return deviation / width
+    return deviation / task.width
 
 
 def row(name: str, found: Row) -> str:

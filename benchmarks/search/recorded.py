@@ -91,12 +91,15 @@ class Task:
 
     def nearest(self, point: Array, free: NDArray[np.bool_]) -> int:
         """The row nearest to a point among those that are free."""
-        distance = ((self.points - point) ** 2).sum(axis=1)
-        return int(np.where(free, distance, np.inf).argmin())
+        return int(np.where(free, self.squared_distances(point), np.inf).argmin())
+
+    def squared_distances(self, point: Array) -> Array:
+        """(n,) From a point to each row."""
+        return np.asarray(((self.points - point) ** 2).sum(axis=1))
 
     def mixed(self, point: Array) -> Array:
         """(epochs,) The mean of the nearest rows, weighted by exp(-(distance / that of the fourth)^2)."""
-        squared = ((self.points - point) ** 2).sum(axis=1)
+        squared = self.squared_distances(point)
         near = np.argpartition(squared, NEAREST)[:NEAREST]
         weights = np.exp(-squared[near] / (np.sort(squared[near])[NEAREST // 2] + 1e-12))
         return np.asarray(weights @ self.scores[near] / weights.sum())
@@ -222,7 +225,6 @@ class Meter:
     paid: list[float] = field(default_factory=list)  # in all, after each epoch
     free: NDArray[np.bool_] = field(init=False)
     reported: dict[int, Array] = field(default_factory=dict)  # by row
-    between: list[Array] = field(default_factory=list)  # curves of a continuous task, numbered on from the rows
 
     def __post_init__(self) -> None:
         self.free = np.ones(len(self.task.points), dtype=bool)
@@ -230,16 +232,16 @@ class Meter:
     def take(self, point: Array) -> int:
         """Return the row that a proposed point becomes, which is not used again; a new one in a continuous task."""
         if self.task.continuous:
-            self.between.append(self.task.between(point))
-            return len(self.free) + len(self.between) - 1
+            row = len(self.reported)
+            self.reported[row] = self.task.between(point)
+            return row
         row = self.task.nearest(point, self.free)
         self.free[row] = False
         return row
 
     def scores(self, row: int) -> Array:
         """Return the scores of a row."""
-        known = len(self.free)
-        return self.task.scores[row] if row < known else self.between[row - known]
+        return self.reported[row] if self.task.continuous else self.task.scores[row]
 
     def price(self, row: int, epoch: int) -> float:
         """Return the price of an epoch of a row."""
@@ -260,7 +262,7 @@ class Meter:
         known = self.incumbents[-1] if self.incumbents else 0.0
         self.incumbents.append(max(known, float(self.scores(row)[epoch - 1])) if part % parts == 0 else known)
         if row not in self.reported:
-            self.reported[row] = self.task.reports(row) if row < len(self.free) else self.scores(row)
+            self.reported[row] = self.task.reports(row)
         return float(self.reported[row][part - 1]), price
 
     @property

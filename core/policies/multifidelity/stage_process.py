@@ -414,7 +414,7 @@ _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
 _RELEVANCE, _RELEVANCE_SD = 0.7, 1.5  # q of a prior study; deviation of its logit
 
 
-_TOO_CLOSE = 1.25  # to the horizon: a stage there would tell hardly more than the last
+_TOO_CLOSE = 1.25  # to the horizon: a stage there would add little to the last one
 
 
 def stage_epochs(first: int, ratio: int, horizon: int) -> tuple[int, ...]:

@@ -227,6 +227,6 @@ def test_several_studies_are_weighed_each_by_itself() -> None:
     misleading = searched(RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e))
     study = searched(learn_from=[before(), misleading], budget=Budget(epochs=150))
     evidence = [e.evidence for e in study.events() if isinstance(e, Started) and "earlier" in e.evidence]
-    learnt = next(e["earlier"] for e in evidence if e["rows"] >= 16)  # later this study needs neither
+    learnt = next(e["earlier"] for e in evidence if e["rows"] >= 16)
     relevance = {earlier["name"]: earlier["relevance"] for earlier in learnt}
     assert relevance["reversed"] < 0.3 < relevance["before"]

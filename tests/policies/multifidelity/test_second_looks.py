@@ -135,6 +135,6 @@ def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
 def test_its_reason_names_the_rank_the_standstill_and_the_prediction() -> None:
     look = looks(searched(0))[0]
     facts, e = look.reason, look.evidence
-    assert re.match(r"\d+(st|nd|rd|th) of \d+ after \d+ epochs?, not promoted; ", facts)
+    assert re.match(r"\d+(st|nd|rd|th) of \d+ after (1 epoch|\d+ epochs), not promoted; ", facts)
     assert f"of {e['paused']} paused trials" in facts
     assert f"predicts acc {e['mean']:.4g} ± {e['sd']:.2g}; continues to" in facts
