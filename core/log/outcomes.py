@@ -171,7 +171,7 @@ class Comparisons:
         self._arrivals: dict[_Rung, _Arrivals] = {}
 
     def now(self, t: TrialRecord) -> str:
-        """Return a trial's rank and how many continued: "11th of 11 at epoch 9; 7 continued".
+        """Return a trial's rank and how many others continued: "11th of 11 at epoch 9; 7 others continued".
 
         If its first report came after the rung: "11th of 11 at epoch 9, counted at epoch 12". Return "" if the trial
         was not compared or trained in full, or its value there is not finite.
@@ -194,7 +194,7 @@ class Comparisons:
         rank = f"{rank}{self._scope(rung)} {where}{'' if self.over else ' so far'}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"
-        return f"{rank}; {counted(len(found.continued)) if found.continued else 'none'} continued"
+        return f"{rank}; {plural(len(found.continued), 'other') if found.continued else 'none'} continued"
 
     def because(self, t: TrialRecord) -> list[tuple[str, str]]:
         """Return why a trial did not continue, as (title, words): its rank now, then the reason of the decision."""

@@ -138,11 +138,12 @@ class Surrogate:
         scale, sign = history.scale, history.problem.goal.sign
         width, zero = (1.0, 0.0) if scale is None else (scale.high - scale.low, scale.low)
         value, bound = (sign * (zero + score * width) for score in (mean, choice.value))
+        sd = width * math.sqrt(variance)
         bounded = (
             f"{'highest UCB, mean +' if sign > 0 else 'lowest LCB, mean -'} {math.sqrt(beta):.2f} sd: {short(bound)}"
         )
-        reason = f"{chosen_to(history, value, width * math.sqrt(variance))}; {bounded}"
-        evidence = {"mean": mean, "sd": math.sqrt(variance), "beta": beta, "ucb": choice.value}
+        reason = f"{chosen_to(history, value, sd)}; {bounded}"
+        evidence = {"mean": value, "sd": sd, "beta": beta, "ucb": bound}
         return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import haltune.policies as of
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study
+from haltune.display import plural
 from haltune.log.decisions import FULL, Action
 from haltune.log.events import Event, Reported, Resumed, Started, Status
 from haltune.policies import OptimalStopping
@@ -124,7 +125,8 @@ def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
         assert tuple(map(int, found.groups())) == expected[:3]
         assert (" so far" in because) == (not study.outcome.over)
         if "its configuration continued as another trial" not in because:
-            assert f"; {expected[3] or 'none'} continued" in because
+            others = plural(expected[3], "other") if expected[3] else "none"
+            assert f"; {others} continued" in because
         was = "when it paused" if t.status is Status.PAUSED else "when stopped"
         assert t.verdict is not None
         assert any(line.startswith(f"  {was:<14} ") and t.verdict.reason in line for line in lines)
@@ -141,8 +143,8 @@ def test_a_rank_gives_the_epoch_of_a_report_that_came_after_the_rung() -> None:
                 if trial.report(float(trial.id), epoch=epoch).stops:
                     break
     because = {t.id: study.explain(t.id) for t in study.trials}
-    assert "2nd of 3 at epoch 3; 1 continued" in because[1]
-    assert "3rd of 3 at epoch 3, counted at epoch 5; 1 continued" in because[2]
+    assert "2nd of 3 at epoch 3; 1 other continued" in because[1]
+    assert "3rd of 3 at epoch 3, counted at epoch 5; 1 other continued" in because[2]
 
 
 def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so() -> None:
@@ -157,7 +159,7 @@ def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so(
     assert expected is not None
     rank, count, epoch, continued = expected
     assert count > 3
-    place = f"{count}th of {count} at epoch {epoch}; {continued} continued"
+    place = f"{count}th of {count} at epoch {epoch}; {plural(continued, 'other')} continued"
     assert rank == count
     row = digest(study).rows[0]
     assert trial.verdict is not None

@@ -11,7 +11,7 @@ from curves import accuracy
 from virtual import SQUARE
 from worlds import SPACE, problem, search, small_study, train
 
-from haltune import Budget, Float, Int, Maximize, Problem, Space, Study, Trial
+from haltune import Budget, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.gp import condition_on
 from haltune.log.events import Status
 from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout, Start
@@ -35,14 +35,19 @@ def test_beta_is_theorem_1_on_a_finite_space() -> None:
     assert beta_t(3.5, GRID, 7, 0.1) == 3.5
 
 
-def test_the_proposal_is_the_untried_configuration_of_highest_ucb() -> None:
-    study = search(small_study(GPUCB(initial=4), problem=problem(space=GRID), trials=13), lambda c, e: c["width"] / 20)
+@pytest.mark.parametrize("goal", [Maximize("acc", (0, 1)), Minimize("loss", (0, 20))])
+def test_the_proposal_is_the_untried_configuration_of_highest_ucb(goal) -> None:
+    trained = small_study(GPUCB(initial=4), problem=Problem(GRID, goal, 9), trials=13)
+    study = search(trained, lambda c, e: c["width"] / 20)
     move, posterior = asked(study)
     free = [c for c in GRID.enumerate() if GRID.key(c) not in study.history.tried]
     mean, variance = posterior.predict(GRID.encode_many(free))
     ucb = mean + np.sqrt(move.evidence["beta"] * variance)
-    assert move.evidence["ucb"] == pytest.approx(ucb.max(), abs=1e-9)
-    assert GRID.key(move.config) == GRID.key(free[int(np.argmax(ucb))])
+    chosen = int(np.argmax(ucb))
+    assert GRID.key(move.config) == GRID.key(free[chosen])
+    in_the_metric = study.history.scale.raw(np.array([ucb[chosen], mean[chosen]]))
+    np.testing.assert_allclose([move.evidence["ucb"], move.evidence["mean"]], in_the_metric, atol=1e-9)
+    assert move.evidence["sd"] == pytest.approx(math.sqrt(variance[chosen]) * (goal.bounds[1] - goal.bounds[0]))
 
 
 def test_the_posterior_grown_trial_by_trial_is_the_one_computed_at_one_go() -> None:
