@@ -185,6 +185,15 @@ class DecisionTable:
     p_win: Array  # (rows, cells x slopes)
     next_value: Array  # (rows, cells x slopes) mean loss of the paths from the next epoch on; inf in the last
     p_model: float = float("nan")  # see StopDecision
+    end_known: bool = False  # see `solve`
+
+    def losses_at(self, row: ArrayLike, p_win: ArrayLike, next_value: ArrayLike) -> tuple[Array, Array, Array]:
+        """Return the expected losses of stop, win and continue at epochs start + row."""
+        stop, win, further = self.losses.expected(p_win, next_value)
+        if self.end_known:
+            left = self.losses.c * (self.horizon - self.start - np.asarray(row))
+            further = np.where(np.isinf(further), further, np.minimum(further, left))
+        return stop, win, further
 
     def decide(self, errors: ArrayLike) -> StopDecision:
         """Return the decision after epoch n given errors (n,); InvalidInput unless start <= n <= horizon."""
@@ -205,7 +214,7 @@ class DecisionTable:
         if self.visits[row, cell] <= self.min_visits:
             return _undecided("rare", losses)
         p_win, visits = float(self.p_win[row, cell]), int(self.visits[row, cell])
-        stop, win, further = (float(loss) for loss in losses.expected(p_win, float(self.next_value[row, cell])))
+        stop, win, further = (float(loss) for loss in self.losses_at(row, p_win, self.next_value[row, cell]))
         d: Literal["stop", "win", "continue"] = "continue"
         if min(stop, win) <= further:
             d = "stop" if stop <= win else "win"
@@ -214,7 +223,7 @@ class DecisionTable:
     @property
     def decided(self) -> Array:
         """(rows, cells x slopes): -1 for stop, 1 for win, 0 for continue."""
-        stop, win, further = self.losses.expected(self.p_win, self.next_value)
+        stop, win, further = self.losses_at(np.arange(len(self.p_win))[:, None], self.p_win, self.next_value)
         ends = (np.minimum(stop, win) <= further) & (self.visits > self.min_visits)
         return np.where(ends, np.where(stop <= win, -1.0, 1.0), 0.0)
 
@@ -229,6 +238,7 @@ def solve(
     slopes: int = 8,
     *,
     saturated_loses: bool = True,
+    end_known: bool = False,
     calibrate: Callable[[float], float] | None = None,
 ) -> DecisionTable:
     """Solve by approximate backward induction (algorithm 2) over the running and recent means of epochs 1..n.
@@ -238,6 +248,7 @@ def solve(
     cells, slopes: number of cells of the running mean, and of columns per cell. A column with at most `min_visits`
     paths gets the decision of its cell; a cell with so few continues, and the losses of its paths still count.
     saturated_loses: if errors are all 1, the worst, they lose to any better incumbent. False if the paths model that.
+    end_known: True: to continue loses at most the epochs that are left, because the final error is known at the end.
     calibrate: maps the share of winning paths to the probability of winning, by weights of the paths that win.
     Raises InvalidInput for errors outside [0, 1], of another length than paths.start, or a NaN threshold.
     """
@@ -255,18 +266,22 @@ def solve(
         basis = "saturated" if saturated else "few paths"
         grids = Grids(*[none] * 7)
         return DecisionTable(y.size, paths.horizon, threshold, losses, basis, 0, 1, grids, visits, empty, empty)
-    wins = kept.values[-1] < np.float32(threshold)
-    share, weights = float(wins.mean()), np.ones(kept.count)
-    if calibrate is not None and 0.0 < share < 1.0:
-        p = calibrate(share)  # the mean win of the weighted paths
-        weights = np.where(wins, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
+    wins, weights = (kept.values[-1] < np.float32(threshold)).astype(np.float64), np.ones(kept.count)
+    if calibrate is not None:
+        share = (wins.sum() + 0.5) / (kept.count + 1.0)  # no path of few thousands wins: p is small, but not 0
+        p = calibrate(share)
+        if wins.min() < wins.max():
+            weights = np.where(wins > 0.0, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
+        else:
+            wins[:] = p  # of each path: none shows how it may end otherwise
     grids, columns = grids_of(kept, y, cells, slopes)
     solved = _induct(columns, wins, losses, (cells, slopes), min_visits, weights)
-    return DecisionTable(y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved)
+    table = DecisionTable(y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved)
+    return replace(table, end_known=end_known)
 
 
 def _induct(
-    columns: Indices, wins: Mask, losses: Losses, shape: tuple[int, int], min_visits: int, weights: Array
+    columns: Indices, wins: Array, losses: Losses, shape: tuple[int, int], min_visits: int, weights: Array
 ) -> tuple[NDArray[np.int64], Array, Array]:
     """Return visits, p_win and mean next value (rows, columns), from the last epoch backwards, equation (2).
 
@@ -278,7 +293,7 @@ def _induct(
     visits = np.empty((rows, size), dtype=np.int64)
     p_win, next_value = np.empty((rows, size)), np.full((rows, size), np.inf)
     stopped = losses.K1 * wins if np.isfinite(losses.K1) else np.full(count, np.inf)
-    won, lost = losses.K2 * ~wins, np.zeros(count)
+    won, lost = losses.K2 * (1.0 - wins), np.zeros(count)
     for row in reversed(range(rows)):
         column, last = columns[row], row == rows - 1
         passed = np.bincount(column, minlength=size)
@@ -320,7 +335,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # with reference curves, in addition to every epoch from the first that is judged to `first`
 _FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
-_FIRST_WITH_OTHERS, _FIRST_WITH_POINTS = 2, 1  # the first epoch that is judged; with configurations
+_FIRST_WITH_OTHERS = 2  # the first epoch that is judged with reference curves; with configurations, out of 51
 _FEWEST_OTHERS = 3  # trials trained beyond an epoch that a judgement before `first` needs
 _PATHS_PER_DRAWN = 5  # with reference curves at least one fifth of `paths` is drawn, because drawing is slower
 
@@ -351,7 +366,7 @@ class OptimalStopping(KnowsAttributes):
         mode: "robust" solves again during the trial, over power-law curves. "faithful" solves once, as BO-BOS does,
             over curves of an exponential-decay process. Default: "robust".
         first: epochs, out of 51, before the first decision (N0 in BO-BOS); scaled to the horizon. Default: 8; with
-            curves of other trials the second epoch, and with their configurations the first.
+            curves of other trials the second epoch, and with their configurations 2 of 51.
         resolve_at: further epochs, out of 51, at which to solve. Default: None, which is (12, 16, 24, 32, 40), more
             with curves of other trials, none in the mode "faithful".
         K1: loss of a wrong stop; may be infinite. Default: None, 1000 or (faithful) 100.
@@ -444,7 +459,9 @@ class OptimalStopping(KnowsAttributes):
             epochs += _FURTHER_WITH_OTHERS
         scaled = [max(_FEWEST, round(e * horizon / _REFERENCE_HORIZON)) for e in epochs]
         if learns and reference is not None and self.first == _FIRST:
-            begins = _FIRST_WITH_OTHERS if reference.points is None else _FIRST_WITH_POINTS
+            begins = _FIRST_WITH_OTHERS
+            if reference.points is not None:
+                begins = max(1, round(_FIRST_WITH_OTHERS * horizon / _REFERENCE_HORIZON))
             scaled += [e for e in range(begins, scaled[0]) if reference.beyond(e) >= _FEWEST_OTHERS]
         solve_at = tuple(sorted({e for e in scaled if e < horizon}))
         if not solve_at:
@@ -480,6 +497,7 @@ class OptimalStopping(KnowsAttributes):
         table = solve(
             paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
             saturated_loses=self.mode == "faithful",
+            end_known=self.mode == "robust",
             calibrate=partial(calibrated, log_odds=odds) if learns else None,
         )  # fmt: skip
         return table if odds is None else replace(table, p_model=float(expit(odds)))

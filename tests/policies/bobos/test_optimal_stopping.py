@@ -147,6 +147,18 @@ def test_fewer_than_a_thousand_survivors_mean_continue():
     assert solve(Paths(3, values), [0.5, 0.5, 0.5], 0.1, Losses()).decide([0.5, 0.5, 0.5]).d == "stop"
 
 
+@pytest.mark.parametrize("p", [1e-4, 0.04, 0.3])
+@pytest.mark.parametrize("threshold", [0.1, 0.9])  # no path wins, and all do
+def test_where_all_paths_end_alike_the_probability_of_a_win_still_counts(p, threshold):
+    """Then no later epoch tells more, so the smaller loss of the two ends is the best, at once."""
+    values = np.random.default_rng(0).uniform(0.4, 0.6, (5, 3000)).astype(np.float32)
+    losses = Losses(1000.0, 99.0, 1.0, missing=1.5)
+    decision = solve(Paths(1, values), [0.5], threshold, losses, calibrate=lambda share: p).decide([0.5])
+    assert decision.p_win == pytest.approx(p)
+    assert (decision.loss_stop, decision.loss_win) == (pytest.approx(1000 * p + 1.5), pytest.approx(99 * (1 - p)))
+    assert decision.d == ("stop" if 1000 * p + 1.5 <= 99 * (1 - p) else "win")
+
+
 @given(st.floats(1.0, 1e4), st.floats(1.0, 1e3), st.floats(0.0, 5.0))
 @quick
 def test_no_stop_is_made_above_the_bound_of_lemma_8(K1, K2, c):
@@ -174,6 +186,22 @@ def test_any_errors_are_judged(mode, errors, horizon, incumbent):
     if decision.d == "stop":
         assert decision.loss_stop <= decision.loss_continue
         assert decision.p_win <= decision.bound
+        if mode == "robust":  # at the end the final error is known, so to continue loses no more than the epochs left
+            assert decision.loss_stop <= horizon - len(errors)
+
+
+@pytest.mark.parametrize("left", [1, 2, 5])
+def test_a_trial_is_not_stopped_for_more_than_the_epochs_left(left):
+    """No cell of the last epoch tells whether its paths win, so the induction alone expects a loss there."""
+    rng = np.random.default_rng(0)
+    values = np.vstack([rng.uniform(0.4, 0.6, (left - 1, 4000)), rng.permutation(np.linspace(0.0, 1.0, 4000))])
+    losses = Losses(1000.0, 1000.0, 1.0)
+    for end_known in (False, True):
+        paths, errors = Paths(10, values.astype(np.float32)), [0.5] * 10
+        decision = solve(paths, errors, 0.02, losses, cells=1, slopes=1, end_known=end_known).decide(errors)
+        assert decision.loss_stop == pytest.approx(20.0, rel=0.05)
+        assert decision.d == ("continue" if end_known else "stop")
+    assert decision.loss_continue == left
 
 
 def test_the_plan_of_51_epochs_is_the_papers_and_scales_with_the_horizon():
