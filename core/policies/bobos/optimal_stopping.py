@@ -531,14 +531,16 @@ class OptimalStopping(KnowsAttributes):
         """Return the decision after epoch n given errors (n,), and the epoch of its table; None before the first.
 
         table: returns `solve_at` of the first errors, up to an epoch. The last table of the plan decides, unless the
-        curve has left the range of its paths. A robust stop also needs the agreement of a table of all n errors.
+        curve has left the range of its paths. In the mode "robust" a table of all n errors decides where few of those
+        paths are like the curve; a stop also needs its agreement.
         """
         n = len(errors)
         at = self.plan(horizon, reference).solved_at(n)
         if at is None:
             return None, 0
         decision = table(at).decide(errors)
-        if at < n and (decision.basis == "left" or (decision.d == "stop" and self.mode == "robust")):
+        doubts = decision.basis == "rare" or decision.d == "stop"
+        if at < n and (decision.basis == "left" or (doubts and self.mode == "robust")):
             return table(n).decide(errors), n
         return decision, at
 

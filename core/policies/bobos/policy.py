@@ -245,14 +245,14 @@ def _explained(
     if posed.others is not None:
         near = posed.others.near(posed.errors[:at])
         used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(at)
-    model = {} if math.isnan(d.p_model) else {"p_model": d.p_model}
     solved, seen, best, losses = posed.epoch(at), posed.epoch(len(posed.errors)), posed.best, posed.losses
     evidence = {
         "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
         "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
         "basis": d.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-        "paths": d.paths, **model, "beside": used, "beside_full": full, "beside_known": known, **warning,
+        "paths": d.paths, "p_model": d.p_model, "beside": used, "beside_full": full, "beside_known": known, **warning,
     }  # fmt: skip
+    evidence = {k: v for k, v in evidence.items() if not (isinstance(v, float) and math.isnan(v))}  # not estimated
     if d.basis == "saturated" and d.d == "stop":
         worst = f"the score was the worst possible in all {problem.amount(epoch)}"
         return stop(f"{worst}, so the trial counts as losing to {best:.4g}", **evidence)
@@ -265,9 +265,9 @@ def _explained(
         others = f"{plural(used, 'trial')} trained to the end"
     basis = f"its {'own' if seen == epoch else 'first'} {problem.amount(seen)}"
     if solved == seen:
-        basis += f"{', its configuration' if model else ''} and {others}" if used else ""
+        basis += f"{', its configuration' if 'p_model' in evidence else ''} and {others}" if used else ""
     else:
-        basis += " and its configuration" if model else ""
+        basis += " and its configuration" if "p_model" in evidence else ""
         basis += f", by curves simulated at {problem.at(solved)}{f' from {others}' if used else ''}"
     reason = f"P(beats {best:.4g}) {chance(d.p_win, d.paths)} at {problem.at(epoch)}, from {basis}"
     if d.d == "stop":
@@ -360,7 +360,7 @@ def ruled(
         evidence = {**verdict.evidence, "sd_end": float(end), "sd_now": float(now), "kappa": kappa}
         if end > kappa * now:
             why = f"sd {end:.3g} at the end > {kappa:g} x {now:.3g} now"
-            return continue_(f"would stop, but the surrogate is too uncertain about the end: {why}", **evidence)
+            return continue_(f"would stop, {verdict.reason}; but the surrogate is too uncertain: {why}", **evidence)
         verdict = replace(verdict, evidence=evidence)
     if trial.id in audited:
         reason = f"audit: would stop here, {verdict.reason}; continues to measure wrong stops"

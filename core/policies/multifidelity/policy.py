@@ -40,7 +40,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.old_names import renamed, takes_old_names
 from haltune.policies.acquisition import expected_improvement
-from haltune.policies.bayesopt import chosen_to
+from haltune.policies.bayesopt import AGAIN, chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
 from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
@@ -215,6 +215,8 @@ class MultiFidelity(Policy[LadderState]):
             in_full = "it is the first that trains in full"
         elif trial.tags.get(CLOSING):
             in_full = "it trains in full, because no new trial would end within the budget"
+        elif trial.tags.get(ALL_TRIED):
+            in_full = "it trains in full, because every configuration was tried"
         if in_full and "rung" in verdict.evidence:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
@@ -232,9 +234,16 @@ class MultiFidelity(Policy[LadderState]):
         move = state.ladder.propose(history, promotion)
         if (last := instead(move, state, kernel, history)) is not None:
             return last
-        if not isinstance(move, Start) or kernel is None:
+        if not isinstance(move, Start):
+            return move
+        all_tried = not history.queue and len(history.tried) >= (history.problem.space.size or math.inf)
+        if all_tried and (paused := best_paused(state, kernel, history)) is not None:
+            return paused
+        if kernel is None:
             return move
         started, base = len(history), promotion.base
+        if all_tried:
+            return self._chosen(move, base, kernel, state, history, rng)
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
         chosen_early = state.model.lessons is not None and started >= _RANDOM_TRIALS and started % 2
         if started < self._cuts(history).initial and not chosen_early:
@@ -266,7 +275,7 @@ class MultiFidelity(Policy[LadderState]):
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
     ) -> Start:
-        """Start the untried candidate with the largest UCB at the end; return the move itself if there is none."""
+        """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
         rows, lessons = state.rows.table, state.model.lessons
         scale = state.model.scale(rows)
         if scale is None and lessons is None:
@@ -276,7 +285,9 @@ class MultiFidelity(Policy[LadderState]):
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
         if (found := first_untried(history, points, value)) is None:
-            return move
+            if (found := best_tried(history, points, value)) is None:
+                return replace(move, reason=f"drawn at random{AGAIN}")
+            move = replace(move, tags={**move.tags, ALL_TRIED: True})
         best, config = found
         sign = history.problem.goal.sign
         evidence = expected(scale, sign, float(mean[best]), float(deviation[best]), float(value[best])) | {
@@ -287,7 +298,10 @@ class MultiFidelity(Policy[LadderState]):
             evidence["earlier"] = lessons.evidence(kernel.relevance[1:])
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
-        return replace(move, config=config, reason=chosen_because(history, evidence), evidence=evidence)
+        reason = chosen_because(history, evidence)
+        if move.tags.get(ALL_TRIED):
+            reason += "; every configuration was tried, so it trains in full"
+        return replace(move, config=config, reason=reason, evidence=evidence)
 
 
 # -- how few are promoted, and from which rung on
@@ -471,6 +485,40 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         return trained_in_full(id, ladder, history, shares, {})
     id, predicted = worth_most(shares, state.model.process(kernel, history, rows), scale, history)
     return trained_in_full(id, ladder, history, shares, predicted)
+
+
+# -- a space whose configurations were all tried
+#
+# Then nothing is new, so trials train in full: first paused ones, by their expected improvement per remaining cost,
+# then configurations that were stopped, then again those that may be the best.
+ALL_TRIED = "all tried"  # tag of such a trial
+
+
+def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:
+    ladder, rows = state.ladder, state.rows.table
+    paused = in_time(ladder, Remaining(history, state.horizon), history)
+    if not paused:
+        return None
+    reason, scale = "every configuration was tried, so a paused trial trains in full", state.model.scale(rows)
+    if kernel is None or scale is None:
+        return resume_to_end(leader(ladder, paused), ladder, history, ALL_TRIED, reason, {})
+    prices = {id: share or 1.0 for id, share in paused.items()}
+    id, predicted = worth_most(prices, state.model.process(kernel, history, rows), scale, history)
+    reason += f"; predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
+    return resume_to_end(id, ladder, history, ALL_TRIED, reason, predicted)
+
+
+def best_tried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
+    """Return the index and configuration of the point (n, d) of largest value (n,) that is not trained in full yet.
+
+    If all are, the one of largest value; None if none is allowed.
+    """
+    space = history.problem.space
+    complete = {space.key_of_canonical(dict(t.config)) for t in history.trials if t.complete}
+    allowed = [(int(i), space.decode(points[i])) for i in np.argsort(-value, kind="stable")]
+    allowed = [(i, config) for i, config in allowed if space.contains(config)]
+    fresh = (found for found in allowed if space.key_of_canonical(found[1]) not in complete)
+    return next(fresh, allowed[0] if allowed else None)
 
 
 def worth_most(

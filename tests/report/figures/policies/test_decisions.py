@@ -55,7 +55,9 @@ def test_the_regions_are_what_the_table_decides_cell_by_cell():
     for row, column in np.ndindex(table.visits.shape):
         p, ahead = table.p_win[row, column], table.next_value[row, column]
         losses = [table.losses.K1 * p, table.losses.K2 * (1 - p), table.losses.c + ahead]
-        losses[0] += 0.0 if math.isinf(ahead) else table.losses.missing
+        if not math.isinf(ahead):
+            losses[0] += table.losses.missing
+            losses[2] = min(losses[2], table.losses.c * (table.horizon - table.start - row))
         least = [-1.0, 1.0, 0.0][int(np.argmin(losses))]
         expected = least if table.visits[row, column] > table.min_visits else 0.0
         assert table.decided[row, column] == expected
