@@ -40,7 +40,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.old_names import renamed, takes_old_names
 from haltune.policies.acquisition import expected_improvement
-from haltune.policies.bayesopt import AGAIN, chosen_to
+from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
 from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
@@ -236,13 +236,13 @@ class MultiFidelity(Policy[LadderState]):
             return last
         if not isinstance(move, Start):
             return move
-        all_tried = not history.queue and len(history.tried) >= (history.problem.space.size or math.inf)
-        if all_tried and (paused := best_paused(state, kernel, history)) is not None:
+        nothing_new = all_tried(history) and not history.queue
+        if nothing_new and (paused := best_paused(state, kernel, history)) is not None:
             return paused
         if kernel is None:
             return move
         started, base = len(history), promotion.base
-        if all_tried:
+        if nothing_new:
             return self._chosen(move, base, kernel, state, history, rng)
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
         chosen_early = state.model.lessons is not None and started >= _RANDOM_TRIALS and started % 2
@@ -285,8 +285,8 @@ class MultiFidelity(Policy[LadderState]):
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
         if (found := first_untried(history, points, value)) is None:
-            if (found := best_tried(history, points, value)) is None:
-                return replace(move, reason=f"drawn at random{AGAIN}")
+            if not all_tried(history) or (found := best_tried(history, points, value)) is None:
+                return move
             move = replace(move, tags={**move.tags, ALL_TRIED: True})
         best, config = found
         sign = history.problem.goal.sign
@@ -489,9 +489,13 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
 
 # -- a space whose configurations were all tried
 #
-# Then nothing is new, so trials train in full: first paused ones, by their expected improvement per remaining cost,
+# Then trials train in full: first paused ones, by their expected improvement per remaining cost,
 # then configurations that were stopped, then again those that may be the best.
 ALL_TRIED = "all tried"  # tag of such a trial
+
+
+def all_tried(history: History) -> bool:
+    return len(history.tried) >= (history.problem.space.size or math.inf)
 
 
 def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:
