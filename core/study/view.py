@@ -307,9 +307,9 @@ class StudyView(ABC):
             ...             verdict = trial.report((1 - trial.config["lr"] ** 0.5) * epoch / (epoch + 1))
             >>> found = study.audit()
             >>> found.audited, found.stops, found.wrong, found.cost
-            (6, 3, 0, 36.0)
+            (6, 2, 0, 37.0)
             >>> print(found.of_stops)
-            0 of 3: 0%, 95% interval 0% to 70.8%
+            0 of 2: 0%, 95% interval 0% to 84.2%
         """
         from .explain import audit
 

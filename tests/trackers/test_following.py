@@ -8,7 +8,7 @@ import pytest
 from haltune import Budget, Float, Maximize, Study, load_study
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Status
-from haltune.policies import Halting, RandomSearch, SuccessiveHalving
+from haltune.policies import Halting, OptimalStopping, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
 from haltune.trackers.tracker import Mirror, Turn
 
@@ -85,7 +85,7 @@ def test_all_events_are_sent_in_their_order():
 
 
 def test_verdict_and_reason_are_sent_with_a_stop():
-    study, notes = made(Halting(RandomSearch()), 8, epochs=20), Notes()
+    study, notes = made(Halting(RandomSearch(), OptimalStopping(K1=200)), 8, epochs=20), Notes()
     with track(study, notes):
         searched(study)
     stopped = {t.id: t for t in study.trials if t.status is Status.STOPPED}

@@ -10,7 +10,7 @@ import pytest
 from haltune import Budget, Float, Maximize, Study
 from haltune.errors import installing
 from haltune.log.events import Status
-from haltune.policies import Halting, RandomSearch
+from haltune.policies import Halting, OptimalStopping, RandomSearch
 from haltune.trackers import MLflow, TensorBoard, WandB, track
 
 
@@ -18,7 +18,8 @@ from haltune.trackers import MLflow, TensorBoard, WandB, track
 def study():
     """A search with runs that were trained in full, that were stopped, and one that failed."""
     study = Study(
-        {"lr": Float(0.1, 4.0)}, Maximize("acc", (0, 1)), max_epochs=20, policy=Halting(RandomSearch()), seed=0,
+        {"lr": Float(0.1, 4.0)}, Maximize("acc", (0, 1)), max_epochs=20, seed=0,
+        policy=Halting(RandomSearch(), OptimalStopping(K1=200)),
         name="digits", budget=Budget(trials=8), verbose=0,
     )  # fmt: skip
     for trial in study:
