@@ -28,7 +28,7 @@ from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import CurveRows, StageKernel, Stages, candidates, first_untried
+from haltune.policies.multifidelity.stage_process import CurveRows, StageKernel, Stages, best_allowed, candidates
 
 from .spaces import (
     ENDS,
@@ -236,7 +236,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
         mean, deviation = model.process(kernel, history, rows).ends(points)
-        found = first_untried(history, points, mean + self._deviations * deviation)
+        found = best_allowed(problem.space, points, mean + self._deviations * deviation, history.tried)
         return None if found is None else found[1]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -276,8 +276,9 @@ def solve(
             wins[:] = p  # of each path: none shows how it may end otherwise
     grids, columns = grids_of(kept, y, cells, slopes)
     solved = _induct(columns, wins, losses, (cells, slopes), min_visits, weights)
-    table = DecisionTable(y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved)
-    return replace(table, end_known=end_known)
+    return DecisionTable(
+        y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved, end_known=end_known
+    )
 
 
 def _induct(

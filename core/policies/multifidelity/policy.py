@@ -50,10 +50,9 @@ from .stage_process import (
     CurveRows,
     NormalScores,
     StageKernel,
-    StageProcess,
     Stages,
+    best_allowed,
     candidates,
-    first_untried,
     stage_epochs,
     uncrowded,
 )
@@ -284,7 +283,7 @@ class MultiFidelity(Policy[LadderState]):
         points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
-        if (found := first_untried(history, points, value)) is None:
+        if (found := best_allowed(history.problem.space, points, value, history.tried)) is None:
             if not all_tried(history) or (found := best_tried(history, points, value)) is None:
                 return move
             move = replace(move, tags={**move.tags, ALL_TRIED: True})
@@ -433,12 +432,11 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
         return None
     if trials_alone(history.budget) is not None:
         return None
-    scale = state.model.scale(rows.table)
     paused = in_time(ladder, Remaining(history, horizon), history)
     epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused if not ladder.trials[id].idle}
-    if scale is None or not epochs:
+    if not epochs or state.model.scale(rows.table) is None:
         return None
-    id, predicted = worth_most(epochs, state.model.process(kernel, history, rows.table), scale, history)
+    id, predicted = worth_most(epochs, state, kernel, history)
     on, problem, since = ladder.trials[id], history.problem, (rows.trained - rows.best_at) / horizon
     why = (
         f"{ladder.place(id)}, not promoted; but no value was better in the last {since:.1f} full trainings, and of "
@@ -468,7 +466,7 @@ CLOSING = "closing"  # tag of a final full training
 
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
     """Return the move in place of one that would not end within the budget; None keeps the move."""
-    ladder, rows, remaining = state.ladder, state.rows.table, Remaining(history, state.horizon)
+    ladder, remaining = state.ladder, Remaining(history, state.horizon)
     if not too_late(move, remaining, history):
         return None
     shares = in_time(ladder, remaining, history)
@@ -479,11 +477,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
             return None
         why = "the rest of the budget is too small to train another trial in full"
         return Wait(f"{why}, and some are still training") if history.running else Finish(why)
-    scale = state.model.scale(rows)
-    if kernel is None or scale is None:  # the one that leads at the highest rung
-        id = leader(ladder, shares)
-        return trained_in_full(id, ladder, history, shares, {})
-    id, predicted = worth_most(shares, state.model.process(kernel, history, rows), scale, history)
+    id, predicted = worth_most(shares, state, kernel, history)
     return trained_in_full(id, ladder, history, shares, predicted)
 
 
@@ -499,40 +493,35 @@ def all_tried(history: History) -> bool:
 
 
 def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:
-    ladder, rows = state.ladder, state.rows.table
-    paused = in_time(ladder, Remaining(history, state.horizon), history)
-    if not paused:
+    shares = in_time(state.ladder, Remaining(history, state.horizon), history)
+    if not shares:
         return None
-    reason, scale = "every configuration was tried, so a paused trial trains in full", state.model.scale(rows)
-    if kernel is None or scale is None:
-        return resume_to_end(leader(ladder, paused), ladder, history, ALL_TRIED, reason, {})
-    prices = {id: share or 1.0 for id, share in paused.items()}
-    id, predicted = worth_most(prices, state.model.process(kernel, history, rows), scale, history)
-    reason += f"; predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
-    return resume_to_end(id, ladder, history, ALL_TRIED, reason, predicted)
+    id, predicted = worth_most({id: share or 1.0 for id, share in shares.items()}, state, kernel, history)
+    reason = "every configuration was tried, so a paused trial trains in full"
+    if predicted:
+        reason += f"; predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
+    return resume_to_end(id, state.ladder, history, ALL_TRIED, reason, predicted)
 
 
 def best_tried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
-    """Return the index and configuration of the point (n, d) of largest value (n,) that is not trained in full yet.
-
-    If all are, the one of largest value; None if none is allowed.
-    """
+    """Return `best_allowed` of what no trial has trained in full; if all is, of everything."""
     space = history.problem.space
     complete = {space.key_of_canonical(dict(t.config)) for t in history.trials if t.complete}
-    allowed = [(int(i), space.decode(points[i])) for i in np.argsort(-value, kind="stable")]
-    allowed = [(i, config) for i, config in allowed if space.contains(config)]
-    fresh = (found for found in allowed if space.key_of_canonical(found[1]) not in complete)
-    return next(fresh, allowed[0] if allowed else None)
+    return best_allowed(space, points, value, complete) or best_allowed(space, points, value, ())
 
 
 def worth_most(
-    prices: Mapping[int, float], process: StageProcess, scale: NormalScores, history: History
+    prices: Mapping[int, float], state: LadderState, kernel: StageKernel | None, history: History
 ) -> tuple[int, dict[str, Any]]:
     """Return the trial with the largest expected improvement for its price, and its prediction.
 
-    Before a trial is complete, that is the one with the best predicted value.
+    Before a trial is complete, that is the one with the best predicted value; before the model is fitted, the one that
+    leads at the highest rung, without a prediction.
     """
-    ids = list(prices)
+    scale = state.model.scale(state.rows.table)
+    if kernel is None or scale is None:
+        return leader(state.ladder, prices), {}
+    ids, process = list(prices), state.model.process(kernel, history, state.rows.table)
     mean, deviation = process.ends(history.points[ids], seen=True)
     worth = mean
     if (best := process.best_end) is not None:

@@ -31,7 +31,7 @@ attempt, are left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -205,15 +205,17 @@ def _best_trials(rows: CurveTable) -> Indices:
     return ranked[np.sort(first)[:_BEST_TRIALS]]
 
 
-def first_untried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
-    """Return the index and configuration of the point (n, d) of largest value (n,) that is allowed and untried.
+def best_allowed(
+    space: Space, points: Array, value: Array, besides: Collection[str]
+) -> tuple[int, dict[str, Any]] | None:
+    """Return the index and configuration of the point (n, d) of largest value (n,) that is allowed.
 
-    None if there is none. The points are checked one by one, because a check is slow.
+    besides: keys of configurations that do not count. None if there is none. The points are checked one by one, because
+    a check is slow.
     """
-    space = history.problem.space
     for i in np.argsort(-value, kind="stable"):
         config = space.decode(points[i])
-        if space.contains(config) and space.key_of_canonical(config) not in history.tried:
+        if space.contains(config) and space.key_of_canonical(config) not in besides:
             return int(i), config
     return None
 
