@@ -113,6 +113,12 @@ def stop(where: Where, name: Name = None) -> None:
         say(f"{study.name} stops: {after}")
 
 
+_MORE = (
+    "To continue it, run haltune resume ... --trials 50 -- python train.py, or set a larger budget in its program or "
+    "study file and start it again."
+)
+
+
 def enqueue(
     where: Where,
     values: Annotated[list[str], typer.Argument(help="the whole configuration: lr=0.01 width=32", show_default=False)],
@@ -124,8 +130,7 @@ def enqueue(
         store, name = find(where, name, writing=True)
         study = follow_study(store, name)
         over = study.outcome.over and not study.history.held
-        more = "To continue it, run haltune resume with a larger budget, such as --trials 50"
-        lifted = f"; the search is over ({study.outcome.reason}). {more}" if over else ""
+        lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
         added = study.enqueue(store, dict(map(_setting, values)), again)
         say(
             f"enqueued{if_allowed(study.problem)}{lifted}"
@@ -148,12 +153,11 @@ def _setting(text: str) -> tuple[str, Any]:
 def _lifted(study: RecordedStudy, budget: Budget) -> str:
     """Let a stopped search continue, without training here; return what happened, in words."""
     if not budget.unlimited:
-        raise InvalidInput("A budget option needs a program that trains: haltune resume ... -- python train.py")
+        raise InvalidInput(f"A budget option needs a program that trains. {_MORE}")
     lifted = lift(study.store, study.name, study.history)
     study = read_study(study.store, study.name)
     if study.outcome.over:
-        more = "If its budget ended it, a larger one continues it: set it in the program or the study file."
-        return f"{study.name} is over: {study.outcome.reason}. {more}"
+        return f"{study.name} is over: {study.outcome.reason}. {_MORE}"
     state = "may continue" if lifted else "was not stopped"
     return f"{study.name} {state}. Run its program again, or add it here: haltune resume ... -- python train.py"
 

@@ -40,6 +40,7 @@ ARGUMENTS: Rows = (
     ("Study Problem Policy", "direction mode metric objective", _GOAL),
     ("Study Problem", "directions goals objectives metrics", "goal=[Maximize('val_acc'), Minimize('latency_ms')]"),
     ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", "max_epochs= of the study"),
+    ("Study Problem", "min_steps min_tokens min_seconds", "min_epochs=, which counts in the study's unit"),
     ("Study Problem Policy HaltuneCallback", "n_warmup_steps grace_period start_from_epoch min_resource", _WARM_UP),
     ("Policy", "min_epochs", _WARM_UP),
     ("Study Budget Policy", _N_TRIALS, "budget='20 trials', or trials=20 in a Budget"),
@@ -164,10 +165,10 @@ def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str,
         hint = next((h for owner in rows if (h := _ARGUMENTS.get((owner, word.lower())))), None)
         hint = hint or _ARGUMENTS.get((owners[0], "*"))
         if hint is None and not takes_all:
-            near = get_close_matches(word, known[1:], n=1)
+            near = sorted(get_close_matches(word, known[1:]), key=lambda other: sorted(other) != sorted(word))
             hint = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
         if hint is not None:
-            raise UnknownArgument(f"{owners[0]}({word}=...): {hint}")
+            raise UnknownArgument(f"{owners[0]} has no argument {word}=: {hint}")
 
 
 class KnowsArguments:
@@ -238,7 +239,7 @@ def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Seque
 
 def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
     """Add a note about configurations to an error of reading one."""
-    named = f"haltune: a configuration is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
+    named = f"haltune: trial.config is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
     if isinstance(error, AttributeError) and error.obj is config:
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in config:

@@ -163,7 +163,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         if verdict is None:
             return False
         if "warning" in verdict.evidence:
-            self._warn_once(_FALLING)
+            self._warn_once("falling", _FALLING)
         if trial.state is TrialState.RUNNING and (verdict.stops or "p_win" in verdict.evidence):
             p = verdict.evidence.get("p_win")
             found = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}
@@ -176,8 +176,9 @@ class HaltunePruner(optuna.pruners.BasePruner):
         last, horizon = max(curve_of(trial), default=0), problem.max_epochs or 1
         if last > horizon:
             self._warn_once(
+                "long",
                 f"Trial {trial.number} reported epoch {last}, but a full training has {horizon} epochs. Later epochs "
-                f"are not pruned. Use HaltunePruner(max_epochs={last}) or more. A step is an epoch."
+                f"are not pruned. Use HaltunePruner(max_epochs={last}) or more. A step is an epoch.",
             )
         if not max(1, problem.min_epochs) <= last < horizon:
             return None
@@ -214,9 +215,9 @@ class HaltunePruner(optuna.pruners.BasePruner):
         key = (study, tuple(t._trial_id for t in over), trial._trial_id, len(trial.params))
         return self._encoded(key, encoded)
 
-    def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
             warn(text)
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import numpy as np
 
-from haltune._utils.checks import check_counts, check_whole
+from haltune._utils.checks import check_counts, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
@@ -170,7 +170,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         check_whole("HaltuneSampler", 1, initial=initial)
         check_whole("HaltuneSampler", 3, candidates=candidates)
         check_counts(seed=seed)
-        if not 0 <= deviations < np.inf:
+        if not (is_number(deviations) and 0 <= deviations < np.inf):
             raise InvalidInput(f"HaltuneSampler(deviations={deviations!r}): use a number of at least 0")
         self._max_epochs, self._initial = max_epochs, initial
         self._deviations, self._candidates = deviations, candidates
@@ -224,7 +224,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     def _chosen(
         self, problem: Problem, translated: Translated, trials: Sequence[FrozenTrial], rng: np.random.Generator
     ) -> dict[str, Any] | None:
-        """Return the untried candidate with the highest upper bound; None if data are few or all were tried."""
+        """Return the candidate with the highest upper bound, an untried one if there is one; None if data are few."""
         known = CurveHistory.of(problem, trials, translated, self._seed)
         history, rows = known.history, known.rows.table
         if len(history) - len(history.pending) < self._initial:
@@ -236,7 +236,8 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
         mean, deviation = model.process(kernel, history, rows).ends(points)
-        found = best_allowed(problem.space, points, mean + self._deviations * deviation, history.tried)
+        space, value = problem.space, mean + self._deviations * deviation
+        found = best_allowed(space, points, value, history.tried) or best_allowed(space, points, value, ())
         return None if found is None else found[1]
 
     def __getstate__(self) -> dict[str, Any]:

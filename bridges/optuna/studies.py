@@ -25,6 +25,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
+from sqlalchemy.exc import ArgumentError
+
 from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
@@ -81,7 +83,7 @@ def to_study(
         The Optuna study. Its attribute "haltune:left_out" lists everything without a counterpart; it is also logged.
 
     Raises:
-        InvalidInput: If the storage has another study with this name.
+        InvalidInput: If the storage has another study with this name, or is not a URL.
         StoreError: If the log does not exist.
 
     Example:
@@ -97,7 +99,11 @@ def to_study(
     if not isinstance(study, StudyView):
         study = read_study(study)
     study.sync()
-    made = _empty(study, optuna.storages.get_storage(storage), name or study.name)
+    try:
+        kept = optuna.storages.get_storage(storage)
+    except ArgumentError as error:
+        raise InvalidInput(f"storage={storage!r} is not a URL. Use one such as 'sqlite:///optuna.db'.") from error
+    made = _empty(study, kept, name or study.name)
     translated = Translated.of_space(study.history.problem.space)
     ends = {e.trial: e.at for e in study.events() if isinstance(e, Ended | Expired)}
     for t in study.trials:

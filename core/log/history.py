@@ -161,7 +161,8 @@ class History:
 
     @property
     def any_success(self) -> bool:
-        return any(self._with[s] for s in _RANKED)
+        """Return whether a trial ended or paused with a finite value, so that the training code works."""
+        return any(any(map(math.isfinite, self._trials[id].values)) for s in _RANKED for id in self._with[s])
 
     @property
     def reports(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune.display import amount, counted, numeral, ordinal, plural
 
-from .decisions import ASKED, CUT, FULL, WISH
+from .decisions import ASKED, CUT, FULL, IDLE, WISH
 from .events import Status
 from .history import History
 from .problem import Problem, latest, violation
@@ -85,10 +85,20 @@ def saved_epochs(t: TrialRecord, problem: Problem, over: bool) -> float:
     return max(0.0, problem.max_epochs - t.epoch) if ended and problem.max_epochs is not None else 0.0
 
 
-def saved_seconds(t: TrialRecord, problem: Problem, over: bool) -> float:
-    """Return `saved_epochs` times the trial's median seconds per epoch."""
-    epochs = saved_epochs(t, problem, over)
-    return epochs * float(np.median(t.epoch_seconds)) if epochs and len(t.seconds) else 0.0
+def saved_seconds(history: History, over: bool) -> dict[int, float]:
+    """Return `saved_epochs` times the seconds of an epoch, for each trial that saved some.
+
+    A first report often includes start-up, so a trial's epoch takes the median of later reports. Without one it takes
+    its first report, shortened as much as the later reports of other trials are shorter in the median.
+    """
+    later = {t.id: float(np.median(t.epoch_seconds[1:])) for t in history.trials if len(t.seconds) > 1}
+    firsts = ((history.trial(id).epoch_seconds[0], each) for id, each in later.items())
+    shorter = min(1.0, float(np.median([each / first for first, each in firsts if first > 0.0] or [1.0])))
+    return {
+        t.id: epochs * later.get(t.id, shorter * float(t.epoch_seconds[0]))
+        for t in history.trials
+        if len(t.seconds) and (epochs := saved_epochs(t, history.problem, over))
+    }
 
 
 def trained_again(history: History) -> float:
@@ -115,7 +125,7 @@ class Savings:
         ended = [t for t in trials if problem.max_epochs and _kind(t, problem, over) == "itself"]
         return cls(
             math.fsum(saved_epochs(t, problem, over) for t in trials),
-            math.fsum(saved_seconds(t, problem, over) for t in trials),
+            math.fsum(saved_seconds(history, over).values()),
             math.fsum((problem.max_epochs or 0) - t.epoch for t in ended),
             problem,
         )
@@ -191,9 +201,11 @@ class Comparisons:
         where = f"with a resource of {t.resource:g}" if t.partial else f"at {self._at(rung)}"
         late = rung.unit == "epochs" and not t.partial and found.epochs[t.id] - self._early > rung.level
         where += f", counted at {self._at(rung, found.epochs[t.id])}" if late else ""
-        rank = f"{rank}{self._scope(rung)} {where}{'' if self.over else ' so far'}"
+        rank = f"{rank} {where}{self._scope(rung)}{'' if self.over else ' so far'}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"
+        if t.verdict and t.verdict.evidence.get(IDLE):
+            rank += ", but it had not improved since the rung before"
         return f"{rank}; {plural(len(found.continued), 'other') if found.continued else 'none'} continued"
 
     def because(self, t: TrialRecord) -> list[tuple[str, str]]:
@@ -286,7 +298,7 @@ class Comparisons:
         if kind == "bracket":
             return f" in bracket {which}" if len(self.history.first_rungs) > 1 else ""
         several = len(set(self.history.first_rungs.values())) > 1
-        return f" from brackets that start at {self._at(rung, float(which))}" if several and which else ""
+        return f" in brackets that start at {self._at(rung, float(which))}" if several and which else ""
 
 
 def _when(t: TrialRecord) -> str:

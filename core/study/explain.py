@@ -56,6 +56,7 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
             found.add(problem.at(e.epoch), f"{values} -> {v.action}: {v.reason}", v.evidence)
         elif isinstance(e, ev.Ended):
             found.add("ended", f"{e.status} ({e.error})" if e.error else str(e.status))
+            found.quote(e.traceback or "")
         elif isinstance(e, ev.Asked):
             found.add("asked", f"{e.wish}: {e.reason}")
         elif isinstance(e, ev.Expired):
@@ -96,10 +97,14 @@ class _Lines:
         if numbers := ", ".join(f"{shown(name)} {_number_of(value)}" for name, value in evidence.items()):
             self._lines.append(f"  {'':<14} [{numbers}]")
 
+    def quote(self, text: str) -> None:
+        self._lines += [f"  {'':<14} {line}" for line in text.splitlines()]
+
     def text(self) -> str:
         record, problem = self._record, self._history.problem
         if epochs := saved_epochs(record, problem, self._over):
-            horizon, seconds = problem.max_epochs or math.inf, saved_seconds(record, problem, self._over)
+            seconds = saved_seconds(self._history, self._over).get(record.id, 0.0)
+            horizon = problem.max_epochs or math.inf
             share = f"{numeral(epochs)} of {problem.amount(horizon)} ({epochs / horizon:.0%})"
             self.add("saved", f"{share}, about {duration(seconds)}")
         return visible("\n".join(self._lines))

@@ -199,7 +199,8 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
     first = "highest" if goal.sign > 0 else "lowest"
     if not complete:
-        return f"the {first} of {among} at {history.problem.at(t.epoch)}"
+        where = history.problem.at(t.epoch)
+        return f"the {first} of {among} at {where}" if among > 1 else f"the only one at {where}"
     return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
 
 

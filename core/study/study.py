@@ -222,8 +222,12 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 _log.info("%s", said)
         elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
             warn(gone, aloud=True)
-        elif self._speaks and self.policy.remarks(self.problem) != given.remarks(self.problem):
-            _log.info("study %r keeps what it learnt from prior studies when it was created", self.name)
+        elif self._speaks and (asked := given.remarks(self.problem)) != (kept := self.policy.remarks(self.problem)):
+            if asked and not kept:
+                text = f"study {self.name!r} was created without learn_from= and continues without prior studies."
+                warn(f"{text} To use them, choose another name= or file, which starts another study.", aloud=True)
+            else:
+                _log.info("study %r uses its prior studies as they were when it was created", self.name)
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES

@@ -273,7 +273,7 @@ def test_a_search_that_its_budget_ended_is_over_for_every_reader_of_the_log(poli
     told = haltune("stop", tmp_path / "a.db")
     assert f"is over already: {study.outcome.reason}" in told
     told = haltune("resume", tmp_path / "a.db")
-    assert f"is over: {study.outcome.reason}. If its budget" in told
+    assert f"is over: {study.outcome.reason}. To continue it, run haltune resume ... --trials 50 -- python" in told
     assert read_study(tmp_path / "a.db").history.position == study.history.position
     larger = over(tmp_path, policy, **dict.fromkeys(budget, 99.0), most=1)
     assert larger.history.position > study.history.position  # that is true
@@ -469,7 +469,7 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
         trial.report(0.5)
     told = haltune("enqueue", path, "lr=2e-3", "opt=sgd")
     assert "enqueued; the search is over" in told
-    assert "run haltune resume with a larger budget" in told
+    assert "run haltune resume ... --trials 50 -- python train.py" in told
 
 
 def test_the_command_line_is_a_module_too():

@@ -35,7 +35,9 @@ def ended() -> Study:
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: Int(1, 10, step=2), r"Int\(step=...\): there are no steps. Choice\("),  # type: ignore[call-arg]
+    (lambda: Float(0.0, 1.0, lgo=True), r"did you mean log=\?"),  # type: ignore[call-arg]
+    (lambda: Study(X, "acc", max_steps=100, min_steps=3), "min_epochs=, which counts in the study's unit"),  # type: ignore[call-arg]
+    (lambda: Int(1, 10, step=2), r"Int has no argument step=: there are no steps. Choice\("),  # type: ignore[call-arg]
     (lambda: Choice(categories=["a", "b"]), r"one list: Choice\(\["),  # type: ignore[call-arg]
     (lambda: Space(x=Float(0.0, 1.0)), r"one dict: Space\("),  # type: ignore[call-arg]
     (lambda: Budget(n_trials=20), "trials=20"),  # type: ignore[call-arg]
@@ -44,7 +46,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc", n_trials=20), "budget='20 trials'"),  # type: ignore[call-overload]
     (lambda: RandomSearch(seed=3), r"Study\(..., seed=0\)"),  # type: ignore[call-arg]
     (lambda: a_trial().report(val_acc=0.5), "with the goal's metric, other metrics by metrics="),  # type: ignore[call-arg]
-    (lambda: haltune.load_study(study_name="a", storage="a.db"), r"load_study\(st\w+=...\): (name=|store='search.db')"),  # type: ignore[call-arg]
+    (
+        lambda: haltune.load_study(study_name="a", storage="a.db"),
+        r"load_study has no argument st\w+=: (name=|store='search.db')",
+    ),  # type: ignore[call-arg]
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
-from haltune.errors import InvalidInput  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -137,3 +137,26 @@ def test_processes_on_one_storage_choose_different_trials(tmp_path):
 def test_arguments_that_do_not_fit_are_errors_in_words(wrong):
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
         HaltuneSampler(**wrong)
+
+
+def test_where_all_shared_values_were_tried_the_best_ones_are_chosen_again():
+    def conditional(trial):
+        kind = trial.suggest_categorical("kind", ["good", "bad", "worse"])
+        return {"good": 1.0, "bad": 0.0, "worse": -1.0}[kind] - 0.1 * trial.suggest_float(f"x_{kind}", 0, 1)
+
+    study = searched(HaltuneSampler(seed=0), 40, conditional, direction="maximize")
+    chosen = [t.params["kind"] for t in study.trials[12:]]
+    assert chosen.count("good") >= 20
+
+
+def test_it_does_not_try_one_place_again_and_again():
+    study = searched(HaltuneSampler(seed=0, max_epochs=9), 40, learning, pruner=HaltunePruner(9))
+    places = np.sort([(np.log10(t.params["lr"]) + 4) / 4 for t in study.trials])
+    n = len(places)
+    assert max(((places > x - 0.5 / n) & (places < x + 0.5 / n)).sum() for x in places) <= 5  # two sides of three
+
+
+def test_a_pruner_warns_once_that_trainings_are_longer_than_it_knows():
+    with pytest.warns(HaltuneWarning, match="max_epochs=5") as caught:
+        searched(optuna.samplers.RandomSampler(0), 3, learning, pruner=HaltunePruner(max_epochs=4))
+    assert sum("not pruned" in str(w.message) for w in caught) == 1

@@ -191,6 +191,16 @@ def test_what_a_user_typed_is_not_read_as_markup():
         assert metric in console.file.getvalue()
 
 
+def test_saved_time_does_not_count_the_start_up_of_a_first_epoch():
+    study = Study(Problem(Space({"lr": Float(0, 1)}), Maximize("acc", (0, 1)), 10), RandomSearch(trials=2), verbose=0)
+    full, stopped = study.ask(), study.ask()
+    for epoch in range(1, 11):
+        full.report(0.5, seconds=30.0 if epoch == 1 else 1.0)
+    stopped.report(0.1, seconds=60.0)
+    stopped.finish("stopped")
+    assert "9 epochs (45%) and about 18 s saved" in summary(study)
+
+
 def test_the_summary_has_the_best_and_what_was_saved():
     text = summary(a_search())
     assert "best acc 0.95 (trial 0, epoch 10)\n  lr=0.25" in text

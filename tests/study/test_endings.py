@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -29,6 +30,22 @@ def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_s
     assert "1 / 0" in ended.traceback
     assert __file__ in ended.traceback
     assert "none has succeeded yet. The training code may have a bug" in caught.value.__notes__[0]
+
+
+def test_a_trial_without_a_finite_value_is_no_success(world: World) -> None:
+    with world.ask() as trial:
+        trial.report(math.nan)
+    with pytest.raises(KeyError), world.ask() as trial:
+        raise KeyError("typo")
+
+
+def test_the_explanation_of_a_failed_trial_has_its_traceback(world: World) -> None:
+    world.succeed()
+    with world.ask() as trial:
+        1 / 0  # noqa: B018
+    told = world.study.explain(trial.id)
+    assert "1 / 0" in told
+    assert __file__ in told
 
 
 def test_after_a_success_the_search_continues_until_too_many_fail_in_a_row(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
         False,
     ),
 }
-NOW = re.compile(r"(\d+)(?:st|nd|rd|th) of (\d+)(?: in bracket \d+| from brackets.*)? at epoch (\d+)(?: so far)?")
+NOW = re.compile(r"(\d+)(?:st|nd|rd|th) of (\d+) at epoch (\d+)(?: in bracket.*)?(?: so far)?")
 
 
 def searched(name: str, goal: Any, rows: list[list[float]], saves: bool, endless: bool, left: int = 0) -> Study:

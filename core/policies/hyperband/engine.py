@@ -29,7 +29,7 @@ from haltune._utils.memo import Memo
 from haltune.display import amount, ordinal, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
+from haltune.log.decisions import FULL, IDLE, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
 from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -664,19 +664,24 @@ class Promotion:
 
 @dataclass
 class RungState:
-    arrived: list[Key] = field(default_factory=list)  # with a finite value
+    arrived: list[Key] = field(default_factory=list)  # with a finite value, not idle
+    idle: list[Key] = field(default_factory=list)  # see Asynchronous
     count: int = 0  # all that arrived, including failed ones and values that are not finite
     waiting: list[Key] = field(default_factory=list)  # paused here
 
-    def arrive(self, key: Key | None) -> None:
-        """Record one more trial; None: it is counted but not ranked."""
+    def arrive(self, key: Key | None, idle: bool = False) -> None:
+        """Record one more trial; None: without a finite value."""
         self.count += 1
         if key is not None:
-            insort(self.arrived, key)
+            insort(self.idle if idle else self.arrived, key)
 
     def rank(self, key: Key) -> int:
-        """Return how many of the arrived trials rank before a key."""
+        """Return how many trials are promoted before a key."""
         return bisect_left(self.arrived, key)
+
+    def place(self, key: Key) -> int:
+        """Return the rank of a key among all values of the rung, from 1."""
+        return 1 + self.rank(key) + bisect_left(self.idle, key)
 
     def leave(self, key: Key) -> None:
         at = bisect_left(self.waiting, key)
@@ -767,8 +772,8 @@ class Asynchronous(Halving):
         if arrives:
             on.result = on.value if last > OUT else OUT
             for rung in range(on.rung, on.passed(on.had) + 1):  # a report may pass several rungs
-                on.rung, on.idle = rung, self._idle(on, rung, on.result, e.trial)
-                self.rung(on).arrive(on.key(e.trial) if last > OUT and not on.idle else None)
+                on.rung, on.idle = rung, self._idle(on, rung, on.result)
+                self.rung(on).arrive(on.key(e.trial) if last > OUT else None, on.idle)
         if on.result is None or on.had < on.needed or on.last:
             return  # still training towards its rung, perhaps after a crash
         # a CONTINUE at the horizon is not the policy's and names no next rung
@@ -777,10 +782,10 @@ class Asynchronous(Halving):
         elif arrives and e.verdict.action is Action.PAUSE and not on.idle:
             insort(self.rung(on).waiting, on.key(e.trial))
 
-    def _idle(self, on: LadderEntry, rung: int, result: float, trial: int) -> bool:
+    def _idle(self, on: LadderEntry, rung: int, result: float) -> bool:
         """Return True if a trial that arrives at a rung is no better than at the one before and does not lead."""
         stays = self.rising and result <= on.before and rung < len(on.bracket.rungs) - 1
-        return stays and self.rungs[on.bracket][rung].rank((-result, trial)) > 0
+        return stays and self.rungs[on.bracket][rung].rank((-result, -1)) > 0
 
     def _over(self, e: ev.Ended | ev.Expired) -> None:
         """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
@@ -810,7 +815,7 @@ class Asynchronous(Halving):
         """Return the rank of a trial at its rung, in words."""
         on = self.trials[id]
         rung = self.rung(on)
-        return f"{ordinal(rung.rank(on.key(id)) + 1)} of {rung.count} after {self.amount(on.needed)}"
+        return f"{ordinal(rung.place(on.key(id)))} of {rung.count} after {self.amount(on.needed)}"
 
     def promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
         resource = bracket.rungs[at + 1].resource
@@ -889,14 +894,20 @@ class Asynchronous(Halving):
         arrived, idle, result = rung.count, on.idle, on.result
         if result is None:
             arrived, result = arrived + 1, score
-            idle = self._idle(on, at, score, trial.id)
-        rank, top = rung.rank((-result, trial.id)), by.top(at, arrived)
-        evidence = {"rank": rank + 1, "arrived": arrived, "go_on": top, "rung": at}
+            idle = self._idle(on, at, score)
+        # equal trials wait in the order of their arrival; a stop is for good, so only better trials count
+        key, top = (-result, -1 if by.stops else trial.id), by.top(at, arrived)
+        rank, place = rung.rank(key), rung.place(key)
+        evidence = {"rank": place, "arrived": arrived, "go_on": top, "rung": at}
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
-        going = f"the best {plural(top, 'continues', 'continue')}" if top else "too few trials yet to promote one"
+        improved = "of those that improved, " * (rank + 1 < place)
+        going = f"; {improved}the best {plural(top, 'continues', 'continue')}"
         if idle:
-            going = f"no better than after {self.amount(rungs[at - 1].resource)}"
-        text = f"{ordinal(rank + 1)} of {arrived} after {after}{'; ' if top or idle else ', '}{going}"
+            evidence[IDLE] = True
+            going = f", but no better than after {self.amount(rungs[at - 1].resource)}"
+        elif not top:
+            going = ", too few trials yet to promote one"
+        text = f"{ordinal(place)} of {arrived} after {after}{going}"
         if rank < top and not idle:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
         return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)

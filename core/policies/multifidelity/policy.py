@@ -46,16 +46,7 @@ from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Samp
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import (
-    CurveRows,
-    NormalScores,
-    StageKernel,
-    Stages,
-    best_allowed,
-    candidates,
-    stage_epochs,
-    uncrowded,
-)
+from .stage_process import CurveRows, NormalScores, StageKernel, Stages, best_allowed, candidates, stage_epochs
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
@@ -280,7 +271,6 @@ class MultiFidelity(Policy[LadderState]):
         if scale is None and lessons is None:
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
-        points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
         if (found := best_allowed(history.problem.space, points, value, history.tried)) is None:

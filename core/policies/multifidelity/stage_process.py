@@ -144,7 +144,7 @@ class CurveRows:
         if e.epoch >= self.end and self.goal.better(e.value, self.best):
             self.best, self.best_at = e.value, self.trained
         t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
-        t.value = t.top if self.goal.of == "best" and math.isfinite(e.value) else e.value
+        t.value = t.top if self.goal.of == "best" and math.isfinite(t.top) else e.value
         if marked:
             self._add(t, e.trial, t.value)
 
@@ -182,11 +182,12 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     """Return points (n, d): random ones, and neighbours of the best trials, moved in about half of their coordinates.
 
     A third of `count` are neighbours. others: points (k, d) that have neighbours too, and are candidates themselves. A
-    space with no more than `count` configurations gives all of them.
+    space with no more than `count` configurations gives all of them. Crowded points are left out, see `uncrowded`.
     """
     space, near = history.problem.space, count // 3
     if space.size is not None and space.size <= count:
-        return space.encode_many(space.enumerate())
+        points = space.encode_many(space.enumerate())
+        return points[uncrowded(points, history.points)]
     tops = history.points[_best_trials(rows)]
     others = np.empty((0, space.dim)) if others is None else others
     tops = np.vstack([tops, others])
@@ -194,7 +195,8 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     base = tops[rng.integers(len(tops), size=near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
     points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
-    return points if _free(space) else space.encode_many(space.decode_many(points))
+    points = points if _free(space) else space.encode_many(space.decode_many(points))
+    return points[uncrowded(points, history.points)]
 
 
 def _best_trials(rows: CurveTable) -> Indices:

@@ -44,6 +44,20 @@ def verdicts(study: Study) -> list[Reported]:
     return [e for e in study.events() if isinstance(e, Reported) and IDLE in e.verdict.reason]
 
 
+def test_a_place_at_a_rung_counts_all_values_there() -> None:
+    arrived: dict[float, list[float]] = {}
+    places = 0
+    for e in searched("last").events():
+        if isinstance(e, Reported):
+            others = arrived.setdefault(e.epoch, [])
+            if "rank" in e.verdict.evidence and e.epoch < EPOCHS:
+                places += 1
+                better, as_good = (sum(map(of, others)) for of in (e.value.__lt__, e.value.__le__))
+                assert better < e.verdict.evidence["rank"] <= 1 + as_good
+            others.append(e.value)
+    assert places > len(verdicts(searched("last"))) > 0
+
+
 @pytest.mark.parametrize("of", ["last", "best"])
 def test_an_idle_run_does_not_continue(of: Literal["last", "best"]) -> None:
     study = searched(of)
@@ -69,3 +83,14 @@ def test_where_nothing_can_pause_an_idle_run_is_stopped() -> None:
     late = [e for e in verdicts(searched("best", saves=False)) if e.seen > 40]
     assert late
     assert {e.verdict.action for e in late} == {Action.STOP}
+
+
+@pytest.mark.parametrize("plateau", [1, 3])  # epochs at chance, equal for all
+def test_trials_that_are_equal_so_far_are_not_stopped(plateau: int) -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)
+    study = Study(problem, MultiFidelity(candidates=40), seed=0, budget=Budget(trials=12), verbose=0)
+    for trial in study:
+        for epoch in trial.epochs():
+            trial.report(0.1 if epoch <= plateau else 0.1 + 0.5 * trial.config["x"], seconds=1.0)
+    stopped = [t for t in study.trials if not t.complete]
+    assert all(t.epoch > plateau for t in stopped)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from haltune import Budget, Constant, Float, Maximize, Problem, Space, Study, load_study
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Started
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
 from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, Lessons
@@ -202,6 +202,13 @@ def opened_twice() -> Study:
     store = MemoryStore()
     searched(learn_from=[before()], store=store, budget=Budget(epochs=20))
     return searched(learn_from=[before()], store=store)
+
+
+def test_prior_studies_that_come_too_late_are_answered_with_a_warning() -> None:
+    store = MemoryStore()
+    searched(store=store, budget=Budget(epochs=20))
+    with pytest.warns(HaltuneWarning, match="without prior studies. To use them, choose another name="):
+        searched(learn_from=[before()], store=store, verbose=1)
 
 
 @pytest.mark.parametrize("again", ["without", "grown", "loaded"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -192,6 +193,18 @@ def test_a_new_configuration_says_from_where_on_runs_are_compared_and_what_is_ex
         assert f"trials are compared {since}" in t.reason
         assert abs(t.evidence["mean"]) <= 2.0
         assert t.evidence["sd"] > 0
+
+
+def test_if_the_best_epoch_counts_a_later_nan_does_not_make_a_configuration_bad() -> None:
+    problem = Problem(SPACE, Maximize("acc", (0, 1), of="best"), 9)
+    study = Study(problem, MultiFidelity(candidates=40), seed=0, budget=Budget(trials=24), verbose=0)
+    for trial in study:
+        for epoch in trial.epochs():
+            trial.report(early(trial.config, epoch) if epoch < 9 else math.nan, seconds=1.0)
+    chosen = [e for e in study.events() if isinstance(e, Started) and "mean" in e.evidence]
+    least = min(t.values[np.isfinite(t.values)].min() for t in study.trials)
+    assert chosen
+    assert all(e.evidence["mean"] > least for e in chosen)
 
 
 def test_where_nothing_can_pause_runs_are_stopped_permanently_from_the_second_on() -> None:
