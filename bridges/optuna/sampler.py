@@ -28,7 +28,14 @@ from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
 from haltune.policies import MultiFidelity
 from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import CurveRows, StageKernel, Stages, best_allowed, candidates
+from haltune.policies.multifidelity.stage_process import (
+    CurveRows,
+    StageKernel,
+    Stages,
+    best_allowed,
+    candidates,
+    uncrowded,
+)
 
 from .spaces import (
     ENDS,
@@ -235,6 +242,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
             return None
         kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
+        points = points[uncrowded(points, history.points[[t.id for t in history.trials if not t.complete]])]
         mean, deviation = model.process(kernel, history, rows).ends(points)
         space, value = problem.space, mean + self._deviations * deviation
         found = best_allowed(space, points, value, history.tried) or best_allowed(space, points, value, ())

@@ -46,7 +46,16 @@ from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Samp
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
 from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import CurveRows, NormalScores, StageKernel, Stages, best_allowed, candidates, stage_epochs
+from .stage_process import (
+    CurveRows,
+    NormalScores,
+    StageKernel,
+    Stages,
+    best_allowed,
+    candidates,
+    stage_epochs,
+    uncrowded,
+)
 
 _RUNG_RATIO = 3  # ratio of the epochs of rungs
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
@@ -230,7 +239,7 @@ class MultiFidelity(Policy[LadderState]):
         if nothing_new and (paused := best_paused(state, kernel, history)) is not None:
             return paused
         if kernel is None:
-            return move
+            return leading_again(move, state.ladder, history) if nothing_new else move
         started, base = len(history), promotion.base
         if nothing_new:
             return self._chosen(move, base, kernel, state, history, rng)
@@ -271,6 +280,7 @@ class MultiFidelity(Policy[LadderState]):
         if scale is None and lessons is None:
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
+        points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
         if (found := best_allowed(history.problem.space, points, value, history.tried)) is None:
@@ -496,8 +506,24 @@ def best_paused(state: LadderState, kernel: StageKernel | None, history: History
 def best_tried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
     """Return `best_allowed` of what no trial has trained in full; if all is, of everything."""
     space = history.problem.space
-    complete = {space.key_of_canonical(dict(t.config)) for t in history.trials if t.complete}
-    return best_allowed(space, points, value, complete) or best_allowed(space, points, value, ())
+    return best_allowed(space, points, value, in_full(history)) or best_allowed(space, points, value, ())
+
+
+def leading_again(move: Start, ladder: Asynchronous, history: History) -> Start:
+    """Before the model is fitted: train the leading configuration in full that no trial has; if there is none, move."""
+    key, done = history.problem.space.key_of_canonical, in_full(history)
+    left = [t.id for t in history.trials if len(t.values) and t.id in ladder.trials and key(dict(t.config)) not in done]
+    if not left:
+        return move
+    config = dict(history.trial(leader(ladder, left)).config)
+    reason = "every configuration was tried; of those that were not trained in full, this one leads"
+    return replace(move, config=config, tags={**move.tags, ALL_TRIED: True}, reason=reason)
+
+
+def in_full(history: History) -> set[str]:
+    """Return the keys of the configurations that a trial has trained in full, or trains now."""
+    done = (t for t in history.trials if t.complete or t.status is Status.RUNNING)
+    return {history.problem.space.key_of_canonical(dict(t.config)) for t in done}
 
 
 def worth_most(

@@ -182,12 +182,11 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     """Return points (n, d): random ones, and neighbours of the best trials, moved in about half of their coordinates.
 
     A third of `count` are neighbours. others: points (k, d) that have neighbours too, and are candidates themselves. A
-    space with no more than `count` configurations gives all of them. Crowded points are left out, see `uncrowded`.
+    space with no more than `count` configurations gives all of them.
     """
     space, near = history.problem.space, count // 3
     if space.size is not None and space.size <= count:
-        points = space.encode_many(space.enumerate())
-        return points[uncrowded(points, history.points)]
+        return space.encode_many(space.enumerate())
     tops = history.points[_best_trials(rows)]
     others = np.empty((0, space.dim)) if others is None else others
     tops = np.vstack([tops, others])
@@ -195,8 +194,7 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     base = tops[rng.integers(len(tops), size=near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
     points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
-    points = points if _free(space) else space.encode_many(space.decode_many(points))
-    return points[uncrowded(points, history.points)]
+    return points if _free(space) else space.encode_many(space.decode_many(points))
 
 
 def _best_trials(rows: CurveTable) -> Indices:
@@ -233,6 +231,8 @@ def uncrowded(points: Array, tried: Array) -> Mask:
     early shows how it ends.
     """
     count, dim = tried.shape
+    if not count:
+        return np.ones(len(points), dtype=bool)
     near = squared_distances(points, tried) < (_NEAR * count ** (-1.0 / max(1, dim))) ** 2
     free = near.sum(axis=1) < _CROWD
     return free if free.any() else np.ones(len(points), dtype=bool)
