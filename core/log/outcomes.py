@@ -92,8 +92,8 @@ def saved_seconds(history: History, over: bool) -> dict[int, float]:
     its first report, shortened as much as the later reports of other trials are shorter in the median.
     """
     later = {t.id: float(np.median(t.epoch_seconds[1:])) for t in history.trials if len(t.seconds) > 1}
-    firsts = ((history.trial(id).epoch_seconds[0], each) for id, each in later.items())
-    shorter = min(1.0, float(np.median([each / first for first, each in firsts if first > 0.0] or [1.0])))
+    firsts = ((float(history.trial(id).epoch_seconds[0]), each) for id, each in later.items())
+    shorter = float(np.median([min(each, first) / first for first, each in firsts if first > 0.0] or [1.0]))
     return {
         t.id: epochs * later.get(t.id, shorter * float(t.epoch_seconds[0]))
         for t in history.trials

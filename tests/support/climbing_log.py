@@ -43,7 +43,10 @@ class Rungs:
         self.arrived.setdefault((t.bracket, t.rung), {})[id] = (value, self.position)
 
     def top(self, id: int, seen: float = math.inf) -> list[int]:
-        """Return the best 1 / eta of the trials that arrived before position `seen`, counting those without a value."""
+        """Return the best 1 / eta of the trials that arrived before position `seen`, counting those without a value.
+
+        Where trials stop, those equal to the last of these belong to them.
+        """
         t = self.trials[id]
         arrived = self.arrived.get((t.bracket, t.rung), {})
         here = {i: v for i, (v, at) in arrived.items() if at < seen or i == id}
@@ -51,7 +54,8 @@ class Rungs:
             return []
         many = math.floor(len(here) / (self.first if t.rung == 0 and self.first else self.eta))
         ranked = sorted((-v, i) for i, v in here.items() if math.isfinite(v))
-        return [i for _, i in ranked[: max(many, int(self.stops))]]
+        best = ranked[: max(many, int(self.stops))]
+        return [i for v, i in ranked if best and v <= best[-1][0]] if self.stops else [i for _, i in best]
 
     def climb(self, id: int, seen: int) -> None:
         t = self.trials[id]
