@@ -208,7 +208,8 @@ def run(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # CPython checks this too
         raise InvalidInput(
-            "launch.run was called while a worker imports this program. Call it under `if __name__ == '__main__':`."
+            "A worker imports this program, which launches workers again. Put `study.optimize(..., workers=...)` or "
+            "`launch.run(...)` under `if __name__ == '__main__':`."
         )
     if this().place.rank:
         raise NotSupported(

@@ -164,7 +164,7 @@ def propose(log: Decides) -> Move:
         move = move_in_unit(move, grid)
     if not history.queue or not isinstance(move, Start) or move.repeats:
         return move
-    reason = f"enqueued by you, instead of: {move.reason or 'a configuration of the policy'}"
+    reason = f"enqueued by you, in place of one {move.reason or 'of the policy'}"
     return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
 
 

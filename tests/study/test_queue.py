@@ -39,7 +39,7 @@ def test_what_is_enqueued_is_started_next_in_its_order_and_says_so():
     assert begun(study)[1:3] == [OTHER, MINE]
     reasons = [e.reason for e in starts(study)]
     assert [reason.startswith("enqueued by you") for reason in reasons] == [False, True, True, False, False]
-    assert reasons[1] == "enqueued by you, instead of: drawn at random"
+    assert reasons[1] == "enqueued by you, in place of one drawn at random"
     assert "enqueued by you" in study.explain(1)
     assert study.trials[1].proposed == reasons[1]
 
