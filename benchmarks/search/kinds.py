@@ -2,7 +2,7 @@
 
     python benchmarks/search/kinds.py --data DIR [--policy multifidelity ...] [--seeds 20] [--half 0 or 1] [--by-task]
                                       [--seconds] [--workers 4] [--budgets 2 5 10 20] [--continuous] [--noise]
-                                      [--known-noise]
+                                      [--known-noise] [--without-checkpoints]
 
 Data: learning_curves.npz (text RNNs) and training_curves.npz (AlexNet and DeBERTa, small CNNs, LSTMs and architectures,
 OpenCLIP, tabular MLPs); every table keeps its own number of epochs. Protocol as in curves.py, regret at most 1; a run
@@ -17,7 +17,8 @@ steps. With --known-noise the prior of the noise of the default search has this 
 jitter of the table's curves, by epochs, at least the usual median: the best that an estimate from the curves could give
 it. With --continuous a proposed point does not become a row that was not tried yet: it has a curve of its own, the mean
 of the nearest rows with the noise of a training. There a search may try one configuration again and again, which
-tables hide. A peer whose package is not installed is left out, with a line.
+tables hide. With --without-checkpoints a paused trial of haltune trains again from its start. A peer whose package is not installed
+is left out, with a line.
 """
 
 import os
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--by-task", action="store_true")
     parser.add_argument("--seconds", action="store_true", help="budgets in seconds, of the tasks that recorded them")
     parser.add_argument("--continuous", action="store_true", help="points between rows, with noise; in epochs")
+    parser.add_argument("--without-checkpoints", action="store_true", help="a trial that resumes starts again")
     parser.add_argument("--unit", choices=("epochs", "steps"), default="epochs")
     parser.add_argument("--parts", type=int, default=4, help="reports an epoch, with --unit steps")
     parser.add_argument("--smooth", type=float, help="epochs that values are averaged over, with --unit steps")
@@ -119,6 +121,8 @@ def main() -> None:
         if args.seconds or args.noise or args.unit == "steps":
             parser.error("--continuous has noise of its own and counts epochs")
         kinds = {suite: [replace(task, continuous=True) for task in tasks] for suite, tasks in kinds.items()}
+    if args.without_checkpoints:
+        kinds = {suite: [replace(task, saves=False) for task in tasks] for suite, tasks in kinds.items()}
     suites = {
         suite: halved
         for suite, tasks in kinds.items()

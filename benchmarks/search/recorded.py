@@ -47,6 +47,7 @@ class Task:
     noise: tuple[float, float] = (0.0, 0.0)  # deviation of what is reported from the score, and its correlation
     smooth: float | None = None  # epochs, see haltune.Maximize
     continuous: bool = False  # each point has a curve of its own
+    saves: bool = True  # a trial that pauses has a checkpoint; without one it trains again from its start
 
     @cached_property
     def space(self) -> Space:
@@ -342,7 +343,7 @@ class Training:
         part = int(self.trial.epoch) // each + 1
         value, price = meter.train_part(self.row, part)
         verdict = self.trial.report(value, part * each, seconds=price, cost=price)
-        if verdict.resumable:
+        if verdict.resumable and meter.task.saves:
             self.trial.checkpointed(f"row-{self.row}")  # so that it continues where it was
         if not verdict.stops and part < meter.task.scores.shape[1] * parts:
             return True

@@ -160,7 +160,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
 
     @property
     def gives_up_pauses(self) -> bool:
-        """True if it stops trials instead of pausing them, after a pause could not be saved."""
+        """True if late trials stop instead of pausing, after a pause was not saved."""
         return False
 
     @property

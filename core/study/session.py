@@ -535,7 +535,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
     if attempt.ended is Status.PAUSED and record.checkpoint_epoch < attempt.epoch:
         then = "When it resumes, it trains the unsaved epochs again"
         if replica.policy.gives_up_pauses:
-            then = "From now on the search stops trials instead of pausing them"
+            then = "A trial that resumes trains again from its start, so trials that have trained 40% stop instead"
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
                 "Trial %d paused, but no checkpoint was saved after %s. %s. To save checkpoints, use trial.save(write) "

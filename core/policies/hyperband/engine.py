@@ -639,14 +639,15 @@ class Synchronous(Halving):
 class Promotion:
     """Rule that promotes a share of each rung.
 
-    eta: 1 / eta of a rung continues; first: the same for the first rung, None for eta. stops: True for the stopping
-    form, False for the promotion form. min_trials_per_rung: trials that arrive at the first rung before any continues.
-    base: index of the first rung at which trials are compared; all continue from lower ones.
+    eta: 1 / eta of a rung continues; first: the same for the first rung, None for eta. stops_from: resource of the
+    first rung where trials stop instead of waiting; 0 for the stopping form, infinite for the promotion form.
+    min_trials_per_rung: trials that arrive at the first rung before any continues. base: index of the first rung at
+    which trials are compared; all continue from lower ones.
     """
 
     eta: Fraction
     first: Fraction | None = None
-    stops: bool = False
+    stops_from: float = math.inf
     min_trials_per_rung: int = 1
     base: int = 0
 
@@ -659,7 +660,7 @@ class Promotion:
             return arrived
         if rung == self.base and arrived < self.min_trials_per_rung:
             return 0
-        return max(int(self.stops), arrived // self.cut(rung))
+        return int(arrived // self.cut(rung))
 
 
 @dataclass
@@ -895,8 +896,9 @@ class Asynchronous(Halving):
         if result is None:
             arrived, result = arrived + 1, score
             idle = self._idle(on, at, score)
-        # equal trials wait in the order of their arrival; a stop is for good, so only better trials count
-        key, top = (-result, -1 if by.stops else trial.id), by.top(at, arrived)
+        stops = rungs[at].resource >= by.stops_from
+        # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
+        key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank, place = rung.rank(key), rung.place(key)
         evidence = {"rank": place, "arrived": arrived, "go_on": top, "rung": at}
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
@@ -910,7 +912,7 @@ class Asynchronous(Halving):
         text = f"{ordinal(place)} of {arrived} after {after}{going}"
         if rank < top and not idle:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
-        return Verdict(Action.STOP if by.stops else Action.PAUSE, text, evidence)
+        return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
 
     def alive(self) -> frozenset[int] | None:
         """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""

@@ -6,6 +6,7 @@ compare trials at different epochs. The reason: it is not known from which epoch
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, ClassVar, Literal
@@ -101,7 +102,7 @@ class Bracketed(ByEngine):
         sampler.check(problem)
         if not self.asynchronous:
             return Synchronous(problem, plan, sampler, self.resource, self._ends, self.resume)
-        promotion = Promotion(exact(options.eta), stops=self.asynchronous == "stop")
+        promotion = Promotion(exact(options.eta), stops_from=0.0 if self.asynchronous == "stop" else math.inf)
         return Asynchronous(problem, plan, sampler, self.resource, promotion, self._ends)
 
     @property

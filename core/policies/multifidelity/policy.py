@@ -80,11 +80,11 @@ class MultiFidelity(Policy[LadderState]):
     """The default search: it learns how well early epochs predict the final value, and when to compare trials.
 
     `Study(problem)` uses it if you give no policy. It does not end by itself: a budget ends it. A paused trial may
-    still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. If the first trial that should
-    pause cannot be saved, the search stops trials instead from then on. The first configuration that you enqueue trains
-    in full, so that you see what the search gains. Without one, the leading trial trains in full as soon as all trials
-    together have cost a full training. Once the last third of all epochs has brought no better value, every third
-    decision continues a paused trial that was not promoted, in place of a new one.
+    still resume, so its checkpoint stays; `Checkpointing(disk_quota=)` limits them. Without checkpoints a trial that
+    resumes trains again from its start, so a trial that has trained 40% stops instead of pausing. The first
+    configuration that you enqueue trains in full, so that you see what the search gains. Without one, the leading trial
+    trains in full as soon as all trials together have cost a full training. Once the last third of all epochs has
+    brought no better value, every third decision continues a paused trial that was not promoted, in place of a new one.
 
     A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
     of 20 about 5 train in full.
@@ -220,8 +220,9 @@ class MultiFidelity(Policy[LadderState]):
             # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
         verdict = unless_late(verdict, state, history, trial)
-        if state.pauses.declined and verdict.action is Action.STOP and "rank" in verdict.evidence:
-            return replace(verdict, reason=f"{verdict.reason}; stopped, because trials cannot pause in this study")
+        if verdict.action is Action.STOP and "rank" in verdict.evidence:
+            why = "trials cannot pause in this study" if state.pauses.declined else "no checkpoint is saved"
+            return replace(verdict, reason=f"{verdict.reason}; stopped, because {why}")
         return verdict
 
     def propose(self, state: LadderState, history: History, rng: Generator) -> Move:
@@ -267,9 +268,9 @@ class MultiFidelity(Policy[LadderState]):
         epochs = self.rungs(horizon, ladder.min_epochs)
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
-        stops = state.pauses.declined  # decided on arrival: no trial waits at a rung
-        fewest = 1 if stops else cuts.waiting(horizon, epochs[base])
-        return Promotion(exact(cuts.eta), exact(cuts.first), stops, fewest, base)
+        stops_from = state.pauses.stops_from(horizon)
+        fewest = 1 if epochs[base] >= stops_from else cuts.waiting(horizon, epochs[base])
+        return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base)
 
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
@@ -364,15 +365,25 @@ def first_rung(correlations: Array, epochs: tuple[int, ...]) -> int:
     return int(np.argmax(correlations * np.array(above)))
 
 
+_FROM_THE_START = 0.4  # share of a full training that a trial may train again when it resumes
+
+
 @dataclass
 class Pauses:
-    """Trials whose verdict was PAUSE, and whether one could not pause.
+    """Trials whose verdict was PAUSE, and whether one could not pause, or paused without a checkpoint.
 
-    A trial that was killed or interrupted before it paused does not count: perhaps it was about to save.
+    If one could not, trials stop. Without checkpoints a trial that resumes trains again from its start, which is cheap
+    at early rungs: it stops at later ones. A trial that was killed or interrupted before it paused does not count:
+    perhaps it was about to save.
     """
 
     asked: set[int] = field(default_factory=set)  # running, in the attempt of that verdict
-    declined: bool = False  # one paused without a checkpoint, or trained on
+    unsaved: bool = False  # one paused without a checkpoint
+    declined: bool = False  # one trained on
+
+    def stops_from(self, horizon: float) -> float:
+        """Return the epochs from which on trials stop instead of pausing."""
+        return 0.0 if self.declined else _FROM_THE_START * horizon if self.unsaved else math.inf
 
     def take(self, rows: CurveRows, event: Event) -> None:
         if not isinstance(event, Reported | Ended | Expired | Resumed):
@@ -383,7 +394,7 @@ class Pauses:
         if not isinstance(event, Reported):
             self.asked.discard(event.trial)
             paused = isinstance(event, Ended) and event.status is Status.PAUSED
-            self.declined = self.declined or (paused and t.saved < t.at)
+            self.unsaved = self.unsaved or (paused and t.saved < t.at)
         elif event.trial in self.asked:
             self.declined = self.declined or (t.held and event.epoch > t.at)
         elif t.held and event.verdict.action is Action.PAUSE:
@@ -397,12 +408,18 @@ class Pauses:
 # are worth. On recorded trainings this lowers the mean regret after two full trainings by a sixth and changes later
 # ones by less than their errors; earlier, after a half or four fifths, was worse (benchmarks/search/kinds.py).
 FIRST = "first"  # tag of that trial
+_LAST_MOMENT = 0.75  # of the rest of the budget is needed to train in full
 
 
 def first_in_full(state: LadderState, history: History) -> Resume | None:
     ladder, horizon = state.ladder, state.horizon
-    if ladder.one_in_full or history.spent.epochs < horizon:
+    if ladder.one_in_full:
         return None
+    if history.spent.epochs < horizon:
+        # from its start a trial needs more of the rest of the budget, so it may be the last moment
+        rest = Remaining(history, horizon).share(None) if state.pauses.unsaved else 0.0
+        if rest < _LAST_MOMENT:
+            return None
     if any(t.tags.get(FIRST) or t.id == state.baseline or ladder.trials[t.id].last for t in history.pending):
         return None  # one is under way
     paused = in_time(ladder, Remaining(history, horizon), history)
@@ -561,7 +578,8 @@ def unless_late(verdict: Verdict, state: LadderState, history: History, trial: T
     if ends or not _one_in_full(state, history, trial.id):
         return verdict
     reason = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
-    return Verdict(Action.STOP if state.pauses.declined else Action.PAUSE, reason, verdict.evidence)
+    stops = trial.epoch >= state.pauses.stops_from(state.horizon)
+    return Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
 
 
 def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:

@@ -24,17 +24,24 @@ def peaks(config: dict[str, Any], epoch: float) -> float:
     return (0.7 + 0.2 * config["y"]) * epoch / (epoch + 1)
 
 
+def train(trial: Any, value: Any, epochs: int, pauses: bool) -> None:
+    """Train a trial. pauses: False: it trains on after a PAUSE, as with a trainer that cannot pause."""
+    for epoch in range(int(trial.epoch) + 1, epochs + 1):
+        verdict = trial.report(value(trial.config, epoch), epoch, seconds=1.0)
+        if verdict.action is Action.STOP or (pauses and verdict.stops):
+            break
+
+
 @cache
-def searched(of: Literal["last", "best"], policy: Any = None, saves: bool = True) -> Study:
+def searched(of: Literal["last", "best"], policy: Any = None, pauses: bool = True) -> Study:
     """Return a search; read only."""
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
     problem = Problem(space, Maximize("acc", (0, 1), of=of), EPOCHS)
     study = Study(problem, policy or MultiFidelity(candidates=40), seed=2, budget=Budget(epochs=700), verbose=0)
     for trial in study:
         with trial:
-            for epoch in trial.epochs():
-                trial.report(peaks(trial.config, epoch), seconds=1.0)
-            if saves and trial.verdict is not None and trial.verdict.resumable:
+            train(trial, peaks, EPOCHS, pauses)
+            if pauses and trial.verdict is not None and trial.verdict.resumable:
                 trial.checkpointed("saved")
     return study
 
@@ -80,7 +87,7 @@ def test_what_rises_is_trained_in_full_in_place_of_what_peaked() -> None:
 
 
 def test_where_nothing_can_pause_an_idle_run_is_stopped() -> None:
-    late = [e for e in verdicts(searched("best", saves=False)) if e.seen > 40]
+    late = [e for e in verdicts(searched("best", pauses=False)) if e.seen > 40]
     assert late
     assert {e.verdict.action for e in late} == {Action.STOP}
 
@@ -90,7 +97,6 @@ def test_trials_that_are_equal_so_far_are_not_stopped(plateau: int) -> None:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 9)
     study = Study(problem, MultiFidelity(candidates=40), seed=0, budget=Budget(trials=12), verbose=0)
     for trial in study:
-        for epoch in trial.epochs():
-            trial.report(0.1 if epoch <= plateau else 0.1 + 0.5 * trial.config["x"], seconds=1.0)
-    stopped = [t for t in study.trials if not t.complete]
-    assert all(t.epoch > plateau for t in stopped)
+        with trial:
+            train(trial, lambda config, n: 0.1 if n <= plateau else 0.1 + 0.5 * config["x"], 9, pauses=False)
+    assert all(t.epoch > plateau for t in study.trials if not t.complete)

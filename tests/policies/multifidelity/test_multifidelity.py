@@ -207,17 +207,36 @@ def test_if_the_best_epoch_counts_a_later_nan_does_not_make_a_configuration_bad(
     assert all(e.evidence["mean"] > least for e in chosen)
 
 
-def test_where_nothing_can_pause_runs_are_stopped_permanently_from_the_second_on() -> None:
-    study = searched(saves=False)
+def test_without_checkpoints_promoted_trials_train_again_from_their_start_and_late_ones_stop() -> None:
+    study = searched(late, Problem(SPACE, Maximize("acc", (0, 1)), 50), saves=False, budget=Budget(epochs=900))
     events = list(study.events())
-    actions = [e.verdict.action for e in events if isinstance(e, Reported)]
-    assert actions.count(Action.PAUSE) == 1
+    resumed = {(e.trial, e.attempt) for e in events if isinstance(e, Resumed)}
+    firsts = {(e.trial, e.attempt): e.epoch for e in reversed(events) if isinstance(e, Reported)}
+    assert resumed
+    assert {firsts[attempt] for attempt in resumed} == {1.0}
+    cut = [e for e in events if isinstance(e, Reported) and "rank" in e.verdict.evidence and e.verdict.stops]
+    assert {e.verdict.action for e in cut if e.epoch < 20} == {Action.PAUSE}
+    stops = [e for e in cut if e.epoch >= 20]
+    assert stops
+    assert all(e.verdict.action is Action.STOP and "no checkpoint is saved" in e.verdict.reason for e in stops)
+    assert study.best.epoch == 50
+
+
+def test_where_a_trial_trains_on_instead_of_pausing_later_ones_stop() -> None:
+    study = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=400), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in range(1, 28):
+                if trial.report(early(trial.config, epoch), epoch, seconds=1.0).action is Action.STOP:
+                    break
+    events = list(study.events())
+    actions = [e.verdict.action for e in events if isinstance(e, Reported) and "rank" in e.verdict.evidence]
+    assert Action.PAUSE in actions[:2]
+    assert Action.PAUSE not in actions[27:]
     stopped = [t for t in study.trials if t.status is Status.STOPPED and t.epoch < 27]
     assert stopped
-    reasons = [e.verdict.reason for e in events if isinstance(e, Reported) and "rank" in e.verdict.evidence]
-    assert sum("trials cannot pause in this study" in reason for reason in reasons) == len(stopped)
-    assert sum(isinstance(e, Resumed) for e in events) <= 1
-    assert study.best.epoch == 27
+    assert all(t.verdict and "trials cannot pause in this study" in t.verdict.reason for t in stopped)
+    assert not any(isinstance(e, Resumed) for e in events)
 
 
 @pytest.mark.parametrize("epochs", [9, 27])  # runs are first compared after 1 epoch, after 3
@@ -241,8 +260,8 @@ def test_a_kill_before_a_trial_has_paused_does_not_show_whether_trials_can_pause
             trial.finish()
     assert killed
     assert study.trials[0].attempt > 1
-    reasons = [e.verdict.reason for e in study.events() if isinstance(e, Reported)]
-    assert any("trials cannot pause in this study" in reason for reason in reasons) is not saves
+    assert study._log.state.pauses.unsaved is not saves
+    assert not study._log.state.pauses.declined
 
 
 def test_a_loop_that_never_leaves_has_trained_in_full_and_nothing_is_trained_twice() -> None:
