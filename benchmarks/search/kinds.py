@@ -17,8 +17,8 @@ steps. With --known-noise the prior of the noise of the default search has this 
 jitter of the table's curves, by epochs, at least the usual median: the best that an estimate from the curves could give
 it. With --continuous a proposed point does not become a row that was not tried yet: it has a curve of its own, the mean
 of the nearest rows with the noise of a training. There a search may try one configuration again and again, which
-tables hide. With --without-checkpoints a paused trial of haltune trains again from its start. A peer whose package is not installed
-is left out, with a line.
+tables hide. With --without-checkpoints a paused trial of haltune trains again from its start. A peer whose package is
+not installed is left out, with a line.
 """
 
 import os
