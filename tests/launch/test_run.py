@@ -138,7 +138,7 @@ def test_a_program_without_the_main_guard_gets_an_error_and_ends(tmp_path):
         timeout=120,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "Call it under `if __name__ == '__main__':`" in done.stderr
+    assert "`launch.run(...)` under `if __name__ == '__main__':`" in done.stderr
     assert len(done.stderr.splitlines()) < 90
     assert not a_study(tmp_path, 2).history.with_status(Status.FAILED)
 
