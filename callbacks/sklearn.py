@@ -2,7 +2,8 @@
 
 An epoch is one pass over the shuffled data, followed by a score on the validation data. A checkpoint is the whole
 estimator in skops' format, which has no pickle; the process's random state is saved next to it. If skops is not
-installed, or the estimator has parts that are not scikit-learn's, nothing is saved: trials stop instead of pausing.
+installed, nothing is saved, and a trial that resumes trains again from its start. An estimator with parts that are not
+scikit-learn's does not pause.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def _saving(trial: Trial, model: Any) -> Callable[[Path], object] | None:
         return lambda path: _save(model, path)
     once(
         trial._session,
-        "skops is not installed, so scikit-learn estimators are not saved: trials stop instead of pausing, and the "
-        f"best model is not kept. Run: {installing('sklearn')}",
+        "skops is not installed, so scikit-learn estimators are not saved: a trial that resumes trains again from its "
+        f"start, and the best model is not kept. Run: {installing('sklearn')}",
     )
     return None
 

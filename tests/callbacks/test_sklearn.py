@@ -190,10 +190,12 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
     assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
 
 
-def test_without_skops_runs_stop_permanently_and_it_says_what_to_install(monkeypatch):
+def test_without_skops_nothing_is_saved_and_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(loops.importlib.util, "find_spec", lambda name: None)
     trial = accuracies(4, {2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"skops is not installed.*trials stop instead.*pip install .*sklearn"):
+    with pytest.warns(
+        HaltuneWarning, match=r"skops is not installed.*trains again from its start.*pip install .*sklearn"
+    ):
         train(trial)
     assert (trial.epochs, trial.saved, trial.endings) == ([1, 2], [], [None])
 
