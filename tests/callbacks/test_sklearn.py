@@ -193,9 +193,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
 def test_without_skops_nothing_is_saved_and_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(loops.importlib.util, "find_spec", lambda name: None)
     trial = accuracies(4, {2.0: PAUSE})
-    with pytest.warns(
-        HaltuneWarning, match=r"skops is not installed.*trains again from its start.*pip install .*sklearn"
-    ):
+    with pytest.warns(HaltuneWarning, match=r"skops is not installed.*again from its start.*pip install .*sklearn"):
         train(trial)
     assert (trial.epochs, trial.saved, trial.endings) == ([1, 2], [], [None])
 
