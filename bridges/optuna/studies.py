@@ -285,7 +285,7 @@ def _goals(study: optuna.Study, curves: Sequence[Curve]) -> tuple[list[Goal], li
     return [kinds[0](metric)], [odd] * bool(last)
 
 
-_REASON = "enqueued by you, instead of: drawn at random"  # the reason that a study or a replay would write
+_REASON = "enqueued by you, in place of one drawn at random"  # the reason that a study or a replay would write
 _STATUS = {**ENDS, TrialState.FAIL: Status.FAILED, TrialState.RUNNING: Status.INTERRUPTED}
 
 
