@@ -896,7 +896,7 @@ class Asynchronous(Halving):
         if result is None:
             arrived, result = arrived + 1, score
             idle = self._idle(on, at, score)
-        stops = rungs[at].resource >= by.stops_from
+        stops = max(had, rungs[at].resource) >= by.stops_from
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank, place = rung.rank(key), rung.place(key)

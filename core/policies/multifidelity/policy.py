@@ -484,7 +484,7 @@ CLOSING = "closing"  # tag of a final full training
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
     """Return the move in place of one that would not end within the budget; None keeps the move."""
     ladder, remaining = state.ladder, Remaining(history, state.horizon)
-    if not too_late(move, remaining, history):
+    if not too_late(move, remaining, history, state.pauses.unsaved):
         return None
     shares = in_time(ladder, remaining, history)
     if not shares and not _one_in_full(state, history):  # one that may end too late is better than none
@@ -563,11 +563,16 @@ def worth_most(
     return ids[found], expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
 
 
-def too_late(move: Move, remaining: Remaining, history: History) -> bool:
-    """Return whether a move's trial cannot be trained in full. A user's configuration always starts."""
-    if isinstance(move, Resume):
-        return remaining.share(history.trial(move.trial)) > 1.0
-    return isinstance(move, Start) and not history.queue and remaining.share(None) > 1.0
+def too_late(move: Move, remaining: Remaining, history: History, unsaved: bool) -> bool:
+    """Return whether a move's trial cannot be trained in full. A user's configuration always starts.
+
+    unsaved: no checkpoints are saved. Then it must leave as much as a trial needs that trains from its start.
+    """
+    if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
+        return False
+    share = remaining.share(history.trial(move.trial) if isinstance(move, Resume) else None)
+    pauses = unsaved and move.pause_at is not None and move.pause_at < remaining.horizon
+    return share * (1.0 + (move.pause_at or 0.0) / remaining.horizon if pauses else 1.0) > 1.0
 
 
 def unless_late(verdict: Verdict, state: LadderState, history: History, trial: TrialRecord) -> Verdict:
@@ -673,7 +678,12 @@ class Remaining:
             limit(budget.epochs - spent.epochs, lambda t: 1.0, spare=1.0)
         if budget.cost is not None:
             mean = spent.cost / spent.epochs
-            limit(budget.cost - spent.cost, lambda t: _SPARE * each(history.cost(t.id) or 0.0 if t else 0.0, t, mean))
+
+            def cost(t: TrialRecord | None) -> float:
+                again = t is None or history.furthest_superseded(t.id) is not None  # its cost is that of more epochs
+                return _SPARE * (mean if again else each(history.cost(t.id) or 0.0, t, mean))
+
+            limit(budget.cost - spent.cost, cost)
         training = spent.training + spent.validation
         # reports of more seconds than a worker has spent come from another clock
         measured = min(1.0, spent.worker_time / training) if training else 0.0

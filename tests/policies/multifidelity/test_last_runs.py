@@ -177,3 +177,25 @@ def test_a_budget_of_epochs_holds_whatever_is_trained(
 def test_of_several_workers_one_trains_in_full_first() -> None:
     resumed = [e for e in shared(4, Budget(epochs=200), 27).events() if isinstance(e, Resumed)]
     assert sum("first trial that trains in full" in e.reason for e in resumed) == 1
+
+
+def test_without_checkpoints_a_budget_of_cost_trains_one_in_full_too() -> None:
+    found = study(MultiFidelity(candidates=16), Budget(cost=81.0), 27, 1, verbose=0)
+    at_work: list[tuple[Trial, Any]] = []
+    while True:
+        while len(at_work) < 2 and isinstance(trial := found.ask(), Trial):
+            at_work.append((trial, trial.epochs()))
+        if not at_work:
+            break
+        for trial, own in list(at_work):
+            epoch = next(own)
+            if trial.report(rises(trial.config, epoch, 27), cost=1.0).stops or epoch == 27:
+                trial.finish()
+                at_work.remove((trial, own))
+    kept(found, 27)
+
+
+def test_without_checkpoints_the_end_of_the_budget_trains_a_paused_trial_in_full() -> None:
+    found = shared(1, Budget(epochs=150), 50, saves=False)
+    assert sum(t.epoch == 50 for t in found.trials) >= 2
+    assert any(t.tags.get("closing") for t in found.trials)
