@@ -680,8 +680,9 @@ class Remaining:
             mean = spent.cost / spent.epochs
 
             def cost(t: TrialRecord | None) -> float:
-                again = t is None or history.furthest_superseded(t.id) is not None  # its cost is that of more epochs
-                return _SPARE * (mean if again else each(history.cost(t.id) or 0.0, t, mean))
+                if t is None or history.furthest_superseded(t.id) is not None:  # its cost is that of more epochs
+                    return _SPARE * mean
+                return _SPARE * each(history.cost(t.id) or 0.0, t, mean)
 
             limit(budget.cost - spent.cost, cost)
         training = spent.training + spent.validation
