@@ -78,9 +78,9 @@ def _sqlite(path: Path) -> Iterator[Finding]:
             mode = c.execute("PRAGMA journal_mode").fetchone()[0]
             whole = c.execute("PRAGMA quick_check(3)").fetchall()
     except sqlite3.Error as error:
-        advice = "restore a copy of the file with its -wal file"
-        if isinstance(error, sqlite3.OperationalError):  # it cannot be opened, so nothing is known of damage
-            advice = "let this user write to the file and to its folder"
+        closed = isinstance(error, sqlite3.OperationalError)  # it cannot be opened, so nothing is known of damage
+        own = "let this user write to the file and to its folder"
+        advice = own if closed else "restore a copy of the file with its -wal file"
         yield Finding("store", False, f"SQLite says: {error}", advice)
         return
     advice = "" if mode == "wal" else "processes wait for each other. Check that the file is on a local disk"

@@ -224,6 +224,10 @@ class Comparisons:
         return amount(count, "seconds") if rung.unit == "seconds" else self.history.problem.at(count)
 
     @cached_property
+    def saved_seconds(self) -> dict[int, float]:
+        return saved_seconds(self.history, self.over)
+
+    @cached_property
     def _early(self) -> float:
         """Distance before a rung at which a report is still judged at it."""
         grid = self.history.problem.in_points().grid

@@ -25,7 +25,7 @@ from haltune.log.decisions import AUDIT, shown
 from haltune.log.events import Status, trial_of
 from haltune.log.history import History
 from haltune.log.metric_names import limit
-from haltune.log.outcomes import Comparisons, outcome_of, saved_epochs, saved_seconds
+from haltune.log.outcomes import Comparisons, outcome_of, saved_epochs
 from haltune.log.problem import Goal
 from haltune.log.records import Best, TrialRecord
 
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 def explanation(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:
     """Return each decision on a trial, as text. over: whether the search is. Raises InvalidInput for no such trial."""
     record, problem = history.trial(trial), history.problem
-    found = _Lines(history, record, over)
-    found.add("ended because", Comparisons(history, over).now(record))
+    comparisons = Comparisons(history, over)
+    found = _Lines(comparisons, record)
+    found.add("ended because", comparisons.now(record))
     smooth = {} if record.smoothed is None else dict(zip(record.epochs, record.smoothed, strict=True))
     for e in log:
         if trial_of(e) != trial:
@@ -68,7 +69,7 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
     """Return the outcome of a trial and its reason, as text. Raises InvalidInput for an unknown trial."""
     history, record = comparisons.history, comparisons.history.trial(trial)
     problem, values = history.problem, record.counting(history.problem.goal)
-    found = _Lines(history, record, comparisons.over)
+    found = _Lines(comparisons, record)
     if len(values):
         found.add(problem.goal.metric, f"{values[-1]:.6g}, after {problem.at(record.epoch)}")
         others = record.results(problem) if problem.measured else {}
@@ -84,9 +85,9 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
 class _Lines:
     """The lines of an explanation: the outcome first, the saved epochs last."""
 
-    def __init__(self, history: History, record: TrialRecord, over: bool) -> None:
-        self._history, self._record, self._over = history, record, over
-        self._lines = [f"trial {record.id}: {outcome_of(record, history.problem, over).words}"]
+    def __init__(self, comparisons: Comparisons, record: TrialRecord) -> None:
+        self._comparisons, self._record = comparisons, record
+        self._lines = [f"trial {record.id}: {outcome_of(record, comparisons.history.problem, comparisons.over).words}"]
         config = ", ".join(f"{name}={_number_of(value)}" for name, value in record.config.items())
         self.add("configuration", config or "the only one there is")
 
@@ -101,9 +102,9 @@ class _Lines:
         self._lines += [f"  {'':<14} {line}" for line in text.splitlines()]
 
     def text(self) -> str:
-        record, problem = self._record, self._history.problem
-        if epochs := saved_epochs(record, problem, self._over):
-            seconds = saved_seconds(self._history, self._over).get(record.id, 0.0)
+        record, problem = self._record, self._comparisons.history.problem
+        if epochs := saved_epochs(record, problem, self._comparisons.over):
+            seconds = self._comparisons.saved_seconds.get(record.id, 0.0)
             horizon = problem.max_epochs or math.inf
             share = f"{numeral(epochs)} of {problem.amount(horizon)} ({epochs / horizon:.0%})"
             self.add("saved", f"{share}, about {duration(seconds)}")

@@ -572,7 +572,8 @@ def too_late(move: Move, remaining: Remaining, history: History, unsaved: bool) 
         return False
     share = remaining.share(history.trial(move.trial) if isinstance(move, Resume) else None)
     pauses = unsaved and move.pause_at is not None and move.pause_at < remaining.horizon
-    return share * (1.0 + (move.pause_at or 0.0) / remaining.horizon if pauses else 1.0) > 1.0
+    before = (move.pause_at or 0.0) / remaining.horizon if pauses else 0.0
+    return share * (1.0 + before) > 1.0
 
 
 def unless_late(verdict: Verdict, state: LadderState, history: History, trial: TrialRecord) -> Verdict:

@@ -231,9 +231,7 @@ def uncrowded(points: Array, tried: Array) -> Mask:
     early shows how it ends.
     """
     count, dim = tried.shape
-    if not count:
-        return np.ones(len(points), dtype=bool)
-    near = squared_distances(points, tried) < (_NEAR * count ** (-1.0 / max(1, dim))) ** 2
+    near = squared_distances(points, tried) < (_NEAR * max(1, count) ** (-1.0 / max(1, dim))) ** 2
     free = near.sum(axis=1) < _CROWD
     return free if free.any() else np.ones(len(points), dtype=bool)
 
