@@ -311,7 +311,7 @@ class Session:
         verdict = self._do(
             f"{attempt._label} reports {attempt.unit} {report.epoch:.12g}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
-            _verdict_converts, verdict_from_json, attempt, attempt._patient,
+            _verdict_converts, verdict_from_json, attempt, attempt.patient,
         )  # fmt: skip
         if self.logger.verbose > 1:
             self.logger.judged(self.log.history, attempt, report.epoch, report.value, verdict)
@@ -320,7 +320,7 @@ class Session:
     def recall(self, attempt: Attempt) -> None:
         """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
         if self.acts:
-            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt._patient)
+            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
@@ -331,7 +331,7 @@ class Session:
             attempt.checkpoint = attempt.checkpoint if keep else path
             return True
         work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
-        return self._do(None, work, patient=attempt._patient)
+        return self._do(None, work, patient=attempt.patient)
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish."""
@@ -559,7 +559,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             raise InvalidInput(text)
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows how long its fit should be
+        _doubt(replica, record, one_epoch=attempt.patient)  # a callback knows how long its fit should be
 
 
 def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:

@@ -126,7 +126,7 @@ def by_trial(trial):
 def test_without_a_horizon_a_trial_has_a_number_of_epochs_that_loops_take(train):
     s = endless()
     for trial in s:
-        assert (trial.max_epochs, trial._horizon) == (ENDLESS, None)
+        assert (trial.max_epochs, trial.horizon) == (ENDLESS, None)
         with trial:
             train(trial)
     assert trained_to_rungs(s)

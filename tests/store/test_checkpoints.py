@@ -202,7 +202,8 @@ def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(t
     asked(study).report(0.5)
     with pytest.warns(HaltuneWarning, match=r"Use checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
         again = load_study(tmp_path / "s.db", policy=Whims(), checkpoints=tmp_path / "ck", disk_quota="1 GB")  # type: ignore[call-arg]
-    assert (study._settings.store.lease, study._settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
+    storage = study.session.settings.store
+    assert (storage.lease, storage.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
     assert again.checkpoints.quota == 10**9
     assert again.checkpoints.folder.is_relative_to(tmp_path / "ck")
     with pytest.raises(InvalidInput, match=r"use only store=Storage"):
