@@ -6,7 +6,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from haltune._utils.interruption import AroundTrial
 from haltune._utils.signals import interrupts
 from haltune.above import above
 from haltune.display import numeral, several_of
-from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_memory, is_shortage
+from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
@@ -506,7 +505,7 @@ class Trial(Attempt, KnowsAttributes):
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
         began = self._session.monotonic()
         temporary = self._begin_save(suffix, keep)
-        with self._ours(temporary):
+        with self._session.ours(self, temporary):
             try:
                 write(temporary)
                 check_written(temporary)
@@ -540,46 +539,16 @@ class Trial(Attempt, KnowsAttributes):
 
     def _begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """Return a temporary path for `_commit_save`, the same on all ranks, for states that they write together."""
-        work = partial(self._session.checkpoints.temporary, self.id, self.attempt, self.epoch, suffix, keep, self.unit)
-        return self._session.decide(self, "starts to be saved", work, str, Path)
+        return self._session.begin_save(self, suffix, keep)
 
     def _commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
         """Make the state at a path of `_begin_save` the trial's checkpoint; return its path. Raises as `save` does.
 
         seconds: time that writing took.
         """
-        return self._session.decide(self, "commits", partial(self._publish, temporary, seconds, keep))
-
-    def _publish(self, temporary: Path, seconds: float, keep: bool) -> str:
-        checkpoints = self._session.checkpoints
-        with checkpoints.undecided(temporary):
-            with self._ours(temporary):
-                final = checkpoints.publish(temporary)
-            # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-            if not self._session.checkpointed(self, checkpoints.recorded(final), seconds, keep):
-                discard(final)
-                raise self._lost()
-            checkpoints.supersede(final)
+        path = self._session.commit_save(self, temporary, seconds, keep)
         self._lap = self._session.monotonic()
-        return str(final)
-
-    @contextmanager
-    def _ours(self, temporary: Path) -> Iterator[None]:
-        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
-        try:
-            yield
-        except Exception as error:
-            if not os.path.lexists(temporary):
-                with suppress(StoreError):
-                    self._session.sync()
-                record = self._session.log.history.trial(self.id)
-                if (record.attempt, record.status) != (self.attempt, Status.RUNNING):
-                    raise self._lost() from error
-            raise
-
-    def _lost(self) -> LeaseLost:
-        why = f"has ended ({self.ended})" if self.ended else "was offered to another worker"
-        return LeaseLost(f"Trial {self.id} {why}. Its state is not saved.")
+        return path
 
     def room_for(self, size: int) -> None:
         """Check that a checkpoint could be saved now.
