@@ -79,14 +79,14 @@ def test_what_a_policy_raises_costs_its_verdicts_and_is_said_once():
 def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeypatch):
     s = study(store, trials=1)
     trial = s.ask()
-    record = type(trial)._record
+    record = type(trial).record
 
     def unreachable(self, *args, **named):
         if reached < 3:
             raise StoreError("the disk is gone")
         return record(self, *args, **named)
 
-    monkeypatch.setattr(type(trial), "_record", unreachable)
+    monkeypatch.setattr(type(trial), "record", unreachable)
     reached = 0
 
     def train():

@@ -44,7 +44,7 @@ def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
     world.clock.now += 5000
     assert not trial.report(0.2).stops
     assert world.curve() == [0.1, 0.2]
-    assert not world.another()._session.replica.expire(2)
+    assert not world.another().session.replica.expire(2)
 
 
 def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_answered_with_stop(world: World) -> None:

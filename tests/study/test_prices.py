@@ -119,7 +119,7 @@ def test_a_log_without_prices_is_as_it_was_and_one_with_prices_is_read_back() ->
     plain = search(small_study(RandomSearch(), store, trials=2))
     assert not any("price" in to_json(e) for e in plain.events())
     plain.budget = Budget(trials=4)
-    plain._session.set_price(0)
+    plain.session.set_price(0)
     search(plain)
     written = [to_json(e) for e in plain.events()]
     assert [body["price"] for body in written if "price" in body] == [0.0, 0.0]
