@@ -94,10 +94,11 @@ class Detached(Port):
 
     report = adopt = before_end = record
 
-    def finish(self, *args: Any) -> None:
+    def finish(self, status: Any = None) -> None:
         """Do nothing, because the trial ends in its own process."""
 
-    fail = finish
+    def fail(self, error: Any) -> None:
+        """Do nothing, as `finish`."""
 
 
 class Reporter:
@@ -211,8 +212,10 @@ class Reporter:
 
     # a fit, from its start to its end
 
-    def begin(self, planned: float | None = None, model: Any = None) -> None:
-        """Start a fit. planned: its length in the study's unit, if known. model: the model that it trains.
+    def begin(
+        self, planned: float | None = None, model: Any = None, position: float | None = None, of: int | None = None
+    ) -> None:
+        """Start a fit. planned: its length in the study's unit, if known. model, position, of: see `Port.starts`.
 
         Raises NotSupported if this process did not ask for the trial. It is allowed if the asking process forked or
         spawned this one to train, and the study has a store that both can open.
@@ -240,13 +243,8 @@ class Reporter:
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )
-        known = self.ended or model is None
-        if not known and (first := trial.starts(model)) is not None:
-            self.advise(
-                f"Trial {trial.id} trains the same model object as trial {first}, with that trial's weights and "
-                "configuration. Build a model for each trial, within the loop, from trial.config.",
-                "model",
-            )
+        if not self.ended and trial.starts(model, position, of, self._resume_hint):
+            self._warned.add("repeat")
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
             arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough

@@ -425,16 +425,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trial = self._reporter, self.trial
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        reporter.begin(planned, trainer.lightning_module)
         checks.check_loaded(trainer, trial, self._of)
-        checks.check_start(trainer, trial)
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
-        if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
-            reporter.warn_once(
-                "repeat",
-                f"Trial {trial.id} continues after {trial.unit} {trial.epoch:g}, but this fit starts at {trial.unit} "
-                f"{starts} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
-            )
+        reporter.begin(planned, trainer.lightning_module, starts, self._of)
+        checks.check_start(trainer, trial)
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)

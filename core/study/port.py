@@ -22,7 +22,7 @@ import numpy as np
 from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.history import History
@@ -79,8 +79,46 @@ class Port(Attempt):
 
     # a fit
 
-    def starts(self, model: Any = None) -> int | None:
-        """State the model that a fit trains; return the other trial that trained this object before, or None."""
+    def starts(
+        self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
+    ) -> bool:
+        """State what a fit trains, and from where. Warns if it is not this trial's state.
+
+        Args:
+            model: The object that it trains. Default: None, not known.
+            position: Where it starts, in the study's unit. Default: None, not known.
+            of: The trial whose state it loaded. Default: None, no state, or not known.
+            resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
+
+        Returns:
+            True if the fit trains again what was reported before.
+
+        Raises:
+            NotSupported: If the state is another trial's.
+        """
+        if of not in (None, self.id):
+            raise NotSupported(
+                f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
+                f"another configuration. {resume}, and let each trial save to a folder of its own."
+            )
+        again = self.ended is None and bool(self.checkpoint) and position is not None and position < int(self.epoch)
+        if again:
+            self.warn(
+                f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit starts at "
+                f"{self.unit} {position:g} and trains them again. {resume}.",
+                "repeat",
+            )
+        if model is not None and (first := self.trained_before(model)) is not None:
+            self.warn(
+                f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
+                "configuration. Build a model for each trial, within the loop, from trial.config.",
+                "model",
+                once=True,
+            )
+        return again
+
+    def trained_before(self, model: Any) -> int | None:
+        """Return the other trial of the study that trained this model object before, or None."""
         first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
         return first if first != self.id else None
 

@@ -46,7 +46,10 @@ class FakeTrial(Port):
     def history(self):
         return History(Problem({"lr": Constant(0.1)}, self.goal, self.horizon))
 
-    def starts(self, model=None):
+    def starts(self, model=None, position=None, of=None, resume=""):
+        return False
+
+    def trained_before(self, model):
         return None
 
     def adopt(self):
