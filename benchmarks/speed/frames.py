@@ -112,11 +112,17 @@ def value(trial: Trial, epoch: int) -> float:
     return float((0.9 - trial.config["lr"] / 2) * epoch / (epoch + 1))
 
 
+def asked(study: Study) -> Trial:
+    """The next trial."""
+    trial = study.ask()
+    assert isinstance(trial, Trial), trial
+    return trial
+
+
 def trained(study: Study, trials: int) -> Study:
     """Train some trials in a plain loop."""
     for _ in range(trials):
-        trial = study.ask()
-        assert isinstance(trial, Trial)
+        trial = asked(study)
         for epoch in trial.epochs():
             trial.report(value(trial, epoch))
         trial.finish()
@@ -138,8 +144,7 @@ def lightning(policy: str, store: str) -> Walk:
     from haltune.callbacks.lightning import HaltuneCallback
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    trial = trained(study_in(store, policy), 5).ask()
-    assert isinstance(trial, Trial)
+    trial = asked(trained(study_in(store, policy), 5))
 
     class Net(pl.LightningModule):
         def __init__(self) -> None:
@@ -156,7 +161,7 @@ def lightning(policy: str, store: str) -> Walk:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     data = DataLoader(TensorDataset(torch.randn(8, 2)), batch_size=8)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     quiet |= {"enable_model_summary": False, "accelerator": "cpu", "num_sanity_val_steps": 0}
     trainer = pl.Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)], **quiet)
     with walks("reported") as reports:
@@ -166,8 +171,7 @@ def lightning(policy: str, store: str) -> Walk:
 
 def loop(policy: str, store: str) -> Walk:
     """`TrainingLoop.report` of the third epoch of the sixth trial."""
-    trial = trained(study_in(store, policy), 5).ask()
-    assert isinstance(trial, Trial)
+    trial = asked(trained(study_in(store, policy), 5))
     training = TrainingLoop(trial)
     with walks("reported") as reports:
         for epoch in training:
@@ -178,9 +182,9 @@ def loop(policy: str, store: str) -> Walk:
 def ask(policy: str, store: None) -> Walk:
     """`Study.ask` after 16 trials."""
     study = trained(study_in(store, policy, width=Int(8, 128, log=True)), 16)
-    with walks("started") as asked:
+    with walks("started") as starts:
         study.ask()
-    return asked[0]
+    return starts[0]
 
 
 def keras(policy: str, store: str) -> Walk:
@@ -197,9 +201,7 @@ def keras(policy: str, store: str) -> Walk:
     x, y = np.zeros((8, 2)), np.zeros((8, 1))
     study = study_in(store, policy)
     while True:
-        trial = study.ask()
-        assert isinstance(trial, Trial), f"no trial paused: {trial}"
-        with trial:
+        with (trial := asked(study)):
             model = trial.load_model()
             if model is None:
                 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
