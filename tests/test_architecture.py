@@ -22,7 +22,7 @@ TOPS = {
     "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner",
     "bridges/syne_tune": "haltune.syne_tune", "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {"above", "display", "errors", "hints", "old_names"}  # on which everything stands
+GROUND = {"above", "display", "errors", "hints"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
 MODELS = LOG | {"gp"}
 BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
@@ -31,7 +31,6 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "errors": {"display"},
     "above": {"errors"},
     "hints": {"errors"},
-    "old_names": {"display", "errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},
