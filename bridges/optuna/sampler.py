@@ -229,11 +229,11 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         history, rows = known.history, known.rows.table
         if len(history) - len(history.pending) < self._initial:
             return None
-        stages = Stages(stage_epochs(problem.max_epochs or 1), problem.space.dim)
-        model = self._models(stages, lambda: SearchModel(stages))
+        epochs, dim = stage_epochs(problem.max_epochs or 1), problem.space.dim
+        model = self._models((epochs, dim), lambda: SearchModel(Stages(epochs, dim)))
         if model.scale(rows) is None:
             return None
-        kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
+        kernel = model.kernel(history, rows) or StageKernel(model.stages, model.stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
         points = points[uncrowded(points, history.points[[t.id for t in history.trials if not t.complete]])]
         mean, deviation = model.process(kernel, history, rows).ends(points)
