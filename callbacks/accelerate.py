@@ -177,7 +177,7 @@ def _set_loader(loader: Any, state: dict[str, Any]) -> None:
         _sampler(loader).initial_seed = state["seed"]
     _set_generators(loader, state["generators"])
     if isinstance(loader, _Placed):
-        loader._haltune_resumes = state.get("place")  # none in checkpoints of older versions
+        loader._haltune_resumes = state["place"]
 
 
 def _set_random(loader: Any, state: dict[str, Any]) -> None:

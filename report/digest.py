@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from haltune._utils import disk
 from haltune.display import counted, short
 from haltune.errors import InvalidInput
-from haltune.log.decisions import shown
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, saved_epochs, trained_again
@@ -231,7 +230,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
         value=float(values[-1]) if len(values) else None,
         reason=comparisons.reason(t) or "no value was finite" * silent,
         now=comparisons.now(t),
-        evidence={shown(k).replace("_", " "): short(v) for k, v in numbers[:6] if math.isfinite(v)},
+        evidence={k.replace("_", " "): short(v) for k, v in numbers[:6] if math.isfinite(v)},
         saved=saved_epochs(t, history.problem, over),
         several=bool(history.problem.further),
     )

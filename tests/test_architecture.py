@@ -22,31 +22,31 @@ TOPS = {
     "bridges/ray_tune": "haltune.ray_tune", "bridges/keras_tuner": "haltune.keras_tuner",
     "bridges/syne_tune": "haltune.syne_tune", "cli": "haltune.cli",
 }  # fmt: skip
-GROUND = {"above", "display", "errors", "hints", "old_names"}  # on which everything stands
+GROUND = {"above", "display", "errors", "hints"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
-MODELS = LOG | {"gp"}
-BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
+MATH = LOG | {"gp"}
+BAYES = MATH | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
 ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "display": set(),
     "errors": {"display"},
     "above": {"errors"},
     "hints": {"errors"},
-    "old_names": {"display", "errors"},
     "_utils": set(),
     "space": {"_utils"},
     "gp": {"_utils"},
     "ranks": {"_utils"},
     "log": {"_utils", "space"},
     "store": LOG,
-    "policies.random": MODELS,
-    "policies.costs": MODELS,
-    "policies.acquisition": MODELS,
-    "policies.bayesopt": MODELS | {"policies.acquisition", "policies.costs", "policies.random"},
-    "policies.hyperband": MODELS | {"policies.random"},
-    "policies.multifidelity": BAYES | {"policies.hyperband"},
-    "policies.bobos": BAYES | {"policies.multifidelity"},  # the process of stages
+    "models": MATH,
+    "policies.random": MATH,
+    "policies.costs": MATH,
+    "policies.acquisition": MATH,
+    "policies.bayesopt": MATH | {"policies.acquisition", "policies.costs", "policies.random"},
+    "policies.hyperband": MATH | {"policies.random"},
+    "policies.multifidelity": BAYES | {"models", "policies.hyperband"},
+    "policies.bobos": BAYES | {"models"},
     "policies.several_goals": LOG,
-    "policies.autobct": MODELS | {"policies.bobos"},
+    "policies.autobct": MATH | {"models"},
 }
 ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec

@@ -19,7 +19,6 @@ from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
 from haltune.log.spending import Outcome
-from haltune.old_names import takes_moved
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
@@ -56,7 +55,6 @@ class ReadingSession:
         raise NotSupported(self._why)
 
 
-@takes_moved(store=Storage, checkpoints=Checkpointing)
 @answering
 def load_study(
     store: StrPath | Store | Storage,

@@ -101,7 +101,7 @@ class Port(Attempt):
                 f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
                 f"another configuration. {resume}, and let each trial save to a folder of its own."
             )
-        again = self.ended is None and bool(self.checkpoint) and position is not None and position < int(self.epoch)
+        again = self.ended is None and position is not None and position < int(self.epoch)
         if again:
             self.warn(
                 f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit starts at "

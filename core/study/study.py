@@ -17,7 +17,6 @@ from haltune.hints import KnowsArguments, KnowsAttributes, answering
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
-from haltune.old_names import continues_as, takes_moved
 from haltune.policies.from_spec import suited
 from haltune.space import Space
 from haltune.store.base import Store
@@ -157,7 +156,6 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         **rarer: Unpack[Rarer],
     ) -> None: ...
 
-    @takes_moved(store=Storage, checkpoints=Checkpointing)
     def __init__(
         self,
         problem: Problem | Space | Mapping[str, Any] | None = None,
@@ -222,8 +220,6 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 warn(doubt, aloud=True)
             for said in self.policy.remarks(self.problem) if self._speaks else ():
                 _log.info("%s", said)
-        elif self._speaks and (gone := continues_as(next(self._log.events()).policy)):  # type: ignore[attr-defined]
-            warn(gone, aloud=True)
         elif self._speaks and (asked := given.remarks(self.problem)) != (kept := self.policy.remarks(self.problem)):
             if asked and not kept:
                 text = f"study {self.name!r} was created without learn_from= and continues without prior studies."
