@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput, NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from .loop import TrainingLoop, other_ranks
 from .randomness import capture, damaged, of_tensor, restore, tensor_of
-from .ranks import torch_ranks
 
 
 class AcceleratedLoop(TrainingLoop):

@@ -24,12 +24,11 @@ from typing import Any
 from haltune._utils.interruption import Interruption
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import this
+from haltune.ranks import this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
 from .randomness import capture, restore, state_from_json
-from .ranks import torch_ranks
 from .reporter import Reporter
 
 

@@ -28,11 +28,11 @@ from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import answering
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .ranks import torch_ranks
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
 

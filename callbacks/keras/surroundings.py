@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from ..ranks import torch_ranks
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
 

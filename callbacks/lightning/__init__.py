@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput
+from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
-from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import checkpoint, checks, internals
 from .checks import at_boundary, silent
@@ -396,7 +396,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             others = left
             trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
 
-    def _save(self, trainer: Any, ranks: Agreement) -> None:
+    def _save(self, trainer: Any, ranks: Group) -> None:
         def remember() -> None:
             state = checkpoint.capture(trainer)
             self._to_save = ranks.gather(state if at_boundary(trainer) else state | {"start": self._epoch_start})
@@ -540,9 +540,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 
-def _ranks(trainer: Any) -> Agreement:
+def _ranks(trainer: Any) -> Group:
     """The processes of the fit."""
-    return Agreement(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
+    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
 
 
 def _need(trainer: Any) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 
 from haltune.display import amount
 from haltune.errors import NotSupported
+from haltune.ranks import Group
 from haltune.study import Trial
 
-from ..ranks import Agreement
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
 
@@ -123,7 +123,7 @@ def fabric() -> NotSupported:
     )
 
 
-def same_trial(ranks: Agreement, trial: Trial) -> None:
+def same_trial(ranks: Group, trial: Trial) -> None:
     """Raise NotSupported on every rank if the ranks train different trials."""
     held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
     if any(other != held[0] for other in held):

@@ -39,7 +39,7 @@ class ReadingSession:
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self.acts, self.monotonic, self.logger, self.waits = True, time.perf_counter, Logger(0), False
+        self.monotonic, self.logger, self.waits = time.perf_counter, Logger(0), False
         self._why = why
 
     def sync(self) -> None:
@@ -47,6 +47,9 @@ class ReadingSession:
 
     def log_ended(self) -> None:
         """Do nothing: no trial ends here."""
+
+    def first(self, work: Callable[[], Any]) -> Any:
+        return work()
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotSupported(self._why)

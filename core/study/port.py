@@ -222,9 +222,10 @@ class Port(Attempt):
         """
         check_write(write)
         with self._signals.whole():
-            return self._session.decide(self, "is saved", partial(self._save, write, suffix, keep))
+            work = partial(self._save, write, suffix, keep)
+            return self._session.decide(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> str:
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> None:
         began = self._session.monotonic()
         temporary = self.begin_save(suffix, keep)
         with self._session.ours(self, temporary):
@@ -234,7 +235,7 @@ class Port(Attempt):
             except BaseException:
                 discard(temporary)
                 raise
-        return self.commit_save(temporary, self._session.monotonic() - began, keep)
+        self.commit_save(temporary, self._session.monotonic() - began, keep)
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
@@ -286,7 +287,7 @@ class Port(Attempt):
         if best_epoch and self.goal.of == "last":
             return False
 
-        def work() -> bool:
+        def question(_: object) -> bool:
             keep, history = self._session.checkpoints.keep, self.history
             cut = self.verdict is not None and self.verdict.stops
             if best_epoch:  # a paused trial may continue
@@ -296,7 +297,9 @@ class Port(Attempt):
             best = history.as_best(self.id)
             return best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == self.epoch)
 
-        return self._session.decide(self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", work)
+        return self._session.decide(
+            self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question
+        )
 
     # the end
 

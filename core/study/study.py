@@ -211,8 +211,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
     def _begin(self, session: Session) -> None:
         self._opened, self._in_one_epoch = session, None
         given, self.policy = self.policy, session.log.policy
-        if not session.acts:
-            return
+        session.first(partial(self._greet, given))
+
+    def _greet(self, given: Policy[Any]) -> None:
+        """Log what is worth knowing about a study that was opened. given: the policy that the program gave."""
         if self.history.position == 1:
             for doubt in filter(None, map(wrong_way, self.problem.goals)) if self._speaks else ():
                 warn(doubt, aloud=True)

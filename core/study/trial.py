@@ -262,7 +262,7 @@ class Trial(Port, KnowsAttributes):
         return self._session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     def __enter__(self) -> Self:
-        if this().place.rank == 0 and this().place.world in (None, 1):  # ranks would leave at different epochs
+        if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         return self
 
