@@ -25,7 +25,7 @@ from haltune.errors import InvalidInput, LeaseLost, RankLost, StoreError, free_m
 from haltune.hints import KnowsAttributes, answering, explain_misreading
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS, Measures, length_argument, position_argument
+from haltune.log.problem import ENDLESS, length_argument, position_argument
 from haltune.ranks import this
 from haltune.store.checkpoints import keepers
 
@@ -69,7 +69,7 @@ class Trial(Attempt, KnowsAttributes):
         problem = session.log.problem
         self.unit = problem.unit  # of `epoch` and `_horizon`
         self._horizon = problem.max_epochs  # None: only the policy limits a training
-        self._goal, self._measures = problem.goal, Measures.of(problem)
+        self._goal, self._measures = problem.goal, problem.measures
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None  # see _before_end
