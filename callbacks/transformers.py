@@ -157,7 +157,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._need_a_value(late=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         ends = horizon is not None and self._position(args, state) >= horizon
         # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
         self._later = self._by_log and args.eval_strategy == "epoch" and self._has_length and state.epoch % 1 == 0
@@ -284,7 +284,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _of_training(self, args: Any) -> bool:
         """Return whether the goal's metric is a training metric, by its name."""
-        goal, name = self.trial._goal, self.monitor
+        goal, name = self.trial.goal, self.monitor
         if name.startswith("eval_") or self._reporter.measures.goals:
             return False
         noisy = goal.smooth is not None or goal.rank_by is not None
@@ -297,7 +297,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _check_logs(self, args: Any, state: Any) -> None:
         """Raise InvalidInput if rank_by= is set without evaluations; warn if a trial has one log only."""
-        rank_by = self.trial._goal.rank_by or ""
+        rank_by = self.trial.goal.rank_by or ""
         if rank_by.startswith("eval_") and args.eval_strategy == "no":
             raise InvalidInput(
                 f"rank_by={rank_by!r} needs evaluations, and this Trainer makes none. Set TrainingArguments("
@@ -313,7 +313,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _unranked(self, metrics: Any) -> bool:
         """Return whether the metric of rank_by= is missing both in `metrics` and in the training logs."""
-        rank_by = self.trial._goal.rank_by
+        rank_by = self.trial.goal.rank_by
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, others: Any, ends: bool) -> str:
@@ -378,7 +378,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if (held := self._unreported) is not None:
             torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
             self._unreported, self._logged = None, {}
-        rank_by = self.trial._goal.rank_by
+        rank_by = self.trial.goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
             how = "Return it from compute_metrics, there without 'eval_'"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
@@ -395,7 +395,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial._goal).__name__
+                kind = type(self.trial.goal).__name__
                 how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"

@@ -295,7 +295,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [*self._epoch_start, now] if first else [now]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
         if horizon is not None and not silent(trainer) and (self._position(trainer) or 0) >= horizon:
@@ -425,21 +425,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trial = self._reporter, self.trial
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        reporter.begin(planned, trainer.lightning_module)
         checks.check_loaded(trainer, trial, self._of)
-        checks.check_start(trainer, trial)
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
-        if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
-            reporter.warn_once(
-                "repeat",
-                f"Trial {trial.id} continues after {trial.unit} {trial.epoch:g}, but this fit starts at {trial.unit} "
-                f"{starts} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
-            )
+        reporter.begin(planned, trainer.lightning_module, starts, self._of)
+        checks.check_start(trainer, trial)
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
         if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
-            trial._session.hint(sentence, "loud")
+            trial.hint(sentence, "loud")
         return reporter.verdict is not None
 
     def _position(self, trainer: Any) -> float | None:
@@ -451,7 +445,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
-        goal, horizon, loop = self.trial._goal, self.trial._horizon, trainer.fit_loop.epoch_loop
+        goal, horizon, loop = self.trial.goal, self.trial.horizon, trainer.fit_loop.epoch_loop
         noisy = goal.smooth is not None or goal.rank_by is not None
         if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
             return None
@@ -529,7 +523,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._quiet = [(c, c._check_on_train_epoch_end) for c in stopping]
                 for early in stopping:
                     early._check_on_train_epoch_end = False
-        if found is not None and self.trial._goal.of == "best":
+        if found is not None and self.trial.goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
@@ -543,7 +537,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_end(trainer, self.trial, self._trained)
 
     def _need_a_value(self, trainer: Any, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
-        rank_by, validated = self.trial._goal.rank_by, self._validations or not trainer.enable_validation
+        rank_by, validated = self.trial.goal.rank_by, self._validations or not trainer.enable_validation
         if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
             raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
         if self._epochs >= patience and self._reporter.silent and not self._by_step:

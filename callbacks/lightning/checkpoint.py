@@ -44,7 +44,7 @@ def save(
         def begin() -> None:
             if keeps and sharded(trainer):
                 raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
-            found.append(reporter.trial._begin_save(keep=best_epoch))
+            found.append(reporter.trial.begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
             reporter.attempt(begin, over=not keeps, keeps=keeps)
@@ -62,7 +62,7 @@ def save(
         def commit() -> None:
             if error is not None:
                 raise error
-            reporter.trial._commit_save(path, time.monotonic() - began, best_epoch)
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
 
         try:
             refused = None if error else _refused(path)

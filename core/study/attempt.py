@@ -80,7 +80,7 @@ class Attempt:
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
     unit = "epoch"  # of the study
-    _patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
+    patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
 
     @classmethod
     def _of(cls, record: TrialRecord) -> Attempt:

@@ -19,7 +19,6 @@ from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
 from haltune.log.spending import Outcome
-from haltune.old_names import takes_moved
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.space.space import Constraints, constraints_from
@@ -53,7 +52,6 @@ class ReadingSession:
         raise NotSupported(self._why)
 
 
-@takes_moved(store=Storage, checkpoints=Checkpointing)
 @answering
 def load_study(
     store: StrPath | Store | Storage,
@@ -199,9 +197,9 @@ def current_trial(
 
 def handover_text(study: Study, trial: Trial, marker: Path) -> str:
     """Return the environment variable's text for a trial's program. marker: once this file exists, it must stop."""
-    settings = study._settings
+    settings = study.session.settings
     return json.dumps({
-        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study._session.holder,
+        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study.session.holder,
         "marker": str(marker), "budget": asdict(study.budget), "max_failures": settings.max_failures,
         "store": vars(settings.store) | {"url": study.store.address()}, "checkpoints": vars(settings.checkpoints),
     })  # fmt: skip
@@ -279,4 +277,4 @@ def _handed_over(data: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         verbose=0,
     )  # fmt: skip
     leaving = leave_when(Path(data["marker"]), data["holder"])
-    return study._take(data["trial"], data["attempt"], data["holder"], leaving)
+    return study.take(data["trial"], data["attempt"], data["holder"], leaving)

@@ -10,20 +10,23 @@ there at its first use, on one rank.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
 from multiprocessing.context import get_spawning_popen
+from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
 from haltune._utils.checks import number
+from haltune._utils.disk import discard
 from haltune._utils.forks import fork_handlers, is_free
 from haltune._utils.process import new_holder
 from haltune.display import numeral, one_line, plural
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Verdict, Wait
 from haltune.log.events import OVER, Event, Status, from_json, plain, to_json, verdict_from_json, verdict_to_json
@@ -311,7 +314,7 @@ class Session:
         verdict = self._do(
             f"{attempt._label} reports {attempt.unit} {report.epoch:.12g}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
-            _verdict_converts, verdict_from_json, attempt, attempt._patient,
+            _verdict_converts, verdict_from_json, attempt, attempt.patient,
         )  # fmt: skip
         if self.logger.verbose > 1:
             self.logger.judged(self.log.history, attempt, report.epoch, report.value, verdict)
@@ -320,7 +323,7 @@ class Session:
     def recall(self, attempt: Attempt) -> None:
         """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
         if self.acts:
-            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt._patient)
+            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
@@ -331,7 +334,49 @@ class Session:
             attempt.checkpoint = attempt.checkpoint if keep else path
             return True
         work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
-        return self._do(None, work, patient=attempt._patient)
+        return self._do(None, work, patient=attempt.patient)
+
+    def begin_save(self, attempt: Attempt, suffix: str = ".ckpt", keep: bool = False) -> Path:
+        """Return a temporary path for `commit_save`, the same on all ranks. Raises OSError.
+
+        keep: True for the state after the trial's best epoch, which is not one to continue from.
+        """
+        a = attempt
+        work = partial(self.checkpoints.temporary, a.id, a.attempt, a.epoch, suffix, keep, a.unit)
+        return self.decide(attempt, "starts to be saved", work, str, Path)
+
+    def commit_save(self, attempt: Attempt, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+        """Make the state at a path of `begin_save` the trial's checkpoint; return its path. Raises as Trial.save does.
+
+        seconds: time that writing took.
+        """
+        return self.decide(attempt, "commits", partial(self._publish, attempt, temporary, seconds, keep))
+
+    def _publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool) -> str:
+        checkpoints = self.checkpoints
+        with checkpoints.undecided(temporary):
+            with self.ours(attempt, temporary):
+                final = checkpoints.publish(temporary)
+            # an error may come after the append, so the file stays; the next save deletes files that the log lacks
+            if not self.checkpointed(attempt, checkpoints.recorded(final), seconds, keep):
+                discard(final)
+                raise _lost(attempt)
+            checkpoints.supersede(final)
+        return str(final)
+
+    @contextmanager
+    def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
+        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
+        try:
+            yield
+        except Exception as error:
+            if not os.path.lexists(temporary):
+                with suppress(StoreError):
+                    self.sync()
+                record = self.log.history.trial(attempt.id)
+                if (record.attempt, record.status) != (attempt.attempt, Status.RUNNING):
+                    raise _lost(attempt) from error
+            raise
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish."""
@@ -484,6 +529,11 @@ def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float,
     )
 
 
+def _lost(attempt: Attempt) -> LeaseLost:
+    why = f"has ended ({attempt.ended})" if attempt.ended else "was offered to another worker"
+    return LeaseLost(f"Trial {attempt.id} {why}. Its state is not saved.")
+
+
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
     if attempt.ended is not None:
@@ -559,7 +609,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             raise InvalidInput(text)
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows how long its fit should be
+        _doubt(replica, record, one_epoch=attempt.patient)  # a callback knows how long its fit should be
 
 
 def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:

@@ -35,7 +35,7 @@ def test_whatever_ends_a_worker_the_search_continues_and_the_log_says_what_happe
     assert losses[6] == ["the training called sys.exit(2)"]
     printed = Path(re.search(r"see (\S+)", study.trials[2].error)[1]).read_text()
     assert printed == "trial 2 attempt 1 prints\ntrial 2 attempt 2 prints\n"
-    assert study._session.replica.store.leases(study.name) == []
+    assert study.session.replica.store.leases(study.name) == []
     assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 

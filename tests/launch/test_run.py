@@ -25,7 +25,7 @@ def check_the_log(study):
     assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
     reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
     assert len(reports) == len(set(reports))
-    assert study._session.replica.store.leases(study.name) == []
+    assert study.session.replica.store.leases(study.name) == []
     assert not study.history.with_status(Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
 
 

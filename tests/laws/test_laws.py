@@ -368,13 +368,13 @@ def by_own_means(study: Study, seed: int) -> dict[int, dict[float, float]]:
         curve, begins = curves[trial.id], states[trial.id]
         for epoch in [e for e in curve if e > begins]:
             del curve[epoch]  # it is trained again
-        for epoch in range(begins + 1, trial._horizon + 1):
+        for epoch in range(begins + 1, trial.horizon + 1):
             curve[epoch] = accuracy(trial.config, epoch) - 0.001 * trial.attempt
             verdict = trial.report(told(trial, curve[epoch]), epoch, seconds=1.0)
             states[trial.id] = epoch if chance.random() < 0.6 else states[trial.id]
             if verdict.stops or (trial.attempt < 4 and chance.random() < 0.3):
                 break
-        if not verdict.stops and epoch < trial._horizon:
+        if not verdict.stops and epoch < trial.horizon:
             trial.interrupt()
         trial.finish()
     return curves

@@ -124,7 +124,7 @@ def test_the_claim_of_a_worker_that_died_is_taken_over(holder: str, seconds: flo
     made = slow_study(MemoryStore(clock))
     store = made.store
     if holder != GONE:
-        parts = made._session.holder.split("/")
+        parts = made.session.holder.split("/")
         parts[3], parts[4] = "4194303", "1"  # no process has such a number
         holder = "/".join(parts)
     store.claim("study", claim(holder, clock.now + TERM), None)

@@ -91,7 +91,7 @@ class Worker:
             verdict = trial.report(self.lab.value(trial.id, epoch), seconds=self.lab.seconds(trial.id, epoch))
             self.lab.trained += 1
             if self.stuck and verdict.action is Action.PAUSE:
-                trial._go_on()
+                trial.decline_pause()
             return
         if trial.verdict is not None and trial.verdict.resumable and self.lab.saves:
             trial.checkpointed(f"memory of {trial.id} at {trial.epoch}")

@@ -35,7 +35,6 @@ from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune._utils.checks import check_kinds, check_whole, is_number, pythonic
 from haltune.errors import InvalidInput
 from haltune.hints import KnowsAttributes
-from haltune.old_names import takes_old_names
 
 from .curves import (
     Paths,
@@ -356,7 +355,6 @@ class StoppingPlan:
         return max(e for e in self.solve_at if e <= epoch)
 
 
-@takes_old_names
 @dataclass(frozen=True)
 class OptimalStopping(KnowsAttributes):
     """Settings of Bayesian optimal stopping: when to stop a trial. Frozen; converts to and from JSON.
@@ -573,8 +571,7 @@ class OptimalStopping(KnowsAttributes):
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> OptimalStopping:
         """Build the settings from `to_json`'s object. Raises InvalidInput for an unknown option."""
-        unknown = set(spec) - set(cls.__dataclass_fields__) - set(getattr(cls.__init__, "old_names", ()))
-        if unknown:
+        if unknown := set(spec) - set(cls.__dataclass_fields__):
             raise InvalidInput(
                 f"OptimalStopping has no option {', '.join(sorted(unknown))}. "
                 f"Its options are {', '.join(cls.__dataclass_fields__)}."

@@ -38,7 +38,6 @@ from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecisi
 
 _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
-_NEW = ("slopes", "missing", "reference_curves")  # options of OptimalStopping that older logs do not have
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
@@ -159,9 +158,7 @@ class Stopper:
     @property
     def spec(self) -> dict[str, Any]:
         names = ("growth", "certain_from", "epoch_cost", "noise", "delta")
-        usual = OptimalStopping(self.settings.mode).to_json()  # older logs leave these out
-        settings = {k: v for k, v in self.settings.to_json().items() if k not in _NEW or v != usual[k]}
-        return settings | {name: getattr(self, name) for name in names}
+        return self.settings.to_json() | {name: getattr(self, name) for name in names}
 
     def verdict(self, history: Runs, trial: TrialRecord) -> Verdict:
         """Return CONTINUE or STOP for a trial whose last entry is the report to be judged."""
@@ -250,7 +247,8 @@ def _explained(
         "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
         "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
         "basis": d.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-        "paths": d.paths, "p_model": d.p_model, "beside": used, "beside_full": full, "beside_known": known, **warning,
+        "paths": d.paths, "p_model": d.p_model,
+        "reference": used, "reference_full": full, "reference_known": known, **warning,
     }  # fmt: skip
     evidence = {k: v for k, v in evidence.items() if not (isinstance(v, float) and math.isnan(v))}  # not estimated
     if d.basis == "saturated" and d.d == "stop":
@@ -433,9 +431,8 @@ class Halting(Wrapper):
 
     @property
     def spec(self) -> dict[str, Any]:
-        audit = {AUDIT: self.audit} if self.audit else {}  # older logs leave it out
-        own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec}
-        return {"policy": "Halting", **own, **audit}
+        own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec, AUDIT: self.audit}
+        return {"policy": "Halting", **own}
 
     def start(self, problem: Problem) -> State:
         if problem.max_epochs is None:
@@ -587,7 +584,7 @@ class BOBOS(Policy[BOBOSState]):
             "policy": "BOBOS",
             **{name: getattr(self, name) for name in names},
             "stopping": self._stopper.spec,
-            **({AUDIT: self.audit} if self.audit else {}),
+            AUDIT: self.audit,
         }
 
     def start(self, problem: Problem) -> BOBOSState:

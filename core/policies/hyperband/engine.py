@@ -596,7 +596,7 @@ class Synchronous(Halving):
         rank = 1 + bisect_left(bracket.ranked, entry.key(trial.id))
         ranked = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
         evidence = {
-            "rank": rank, "arrived": arrived, "places": bracket.places, "go_on": bracket.promotes,
+            "rank": rank, "arrived": arrived, "places": bracket.places, "promoted": bracket.promotes,
             "bracket": bracket.number, "rung": bracket.rung,
         }  # fmt: skip
         if bracket.last:
@@ -900,7 +900,7 @@ class Asynchronous(Halving):
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank, place = rung.rank(key), rung.place(key)
-        evidence = {"rank": place, "arrived": arrived, "go_on": top, "rung": at}
+        evidence = {"rank": place, "arrived": arrived, "promoted": top, "rung": at}
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
         improved = "of those that improved, " * (rank + 1 < place)
         going = f"; {improved}the best {plural(top, 'continues', 'continue')}"

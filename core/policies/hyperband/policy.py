@@ -21,7 +21,6 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.old_names import takes_old_names
 
 from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
 from .engine import Asynchronous, Design, Halving, Promotion, Sampler, Synchronous
@@ -214,7 +213,7 @@ class Hyperband(Bracketed):
         if self.schedule == "growing":
             fixed = {"n_max": None, "n_min": None, "brackets": "all"}
             given = [f"{n}={getattr(self, n)!r}" for n, usual in fixed.items() if getattr(self, n) != usual]
-            if self.rounds not in (None, 1):  # older versions recorded 1 for the default
+            if self.rounds is not None:
                 given.append(f"rounds={self.rounds!r}")
             if given:
                 raise InvalidInput(
@@ -389,7 +388,6 @@ class InfiniteHyperband(Bracketed):
         return Plan(b.scaled(self.min_resource, self._whole) for b in infinite(self.eta, self.start_budget))
 
 
-@takes_old_names
 @dataclass(frozen=True)
 class Ladder(ByEngine):
     """Asynchronous successive halving with one ladder of rungs: the best of each rung resume from their checkpoints.

@@ -31,14 +31,13 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
-from haltune.errors import InvalidInput, warn
+from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.old_names import renamed, takes_old_names
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
@@ -74,7 +73,6 @@ class LadderState:
         return float(self.ladder.horizon or 1)
 
 
-@takes_old_names
 @dataclass(frozen=True)
 class MultiFidelity(Policy[LadderState]):
     """The default search: it learns how well early epochs predict the final value, and when to compare trials.
@@ -146,23 +144,17 @@ class MultiFidelity(Policy[LadderState]):
 
     @property
     def spec(self) -> dict[str, Any]:
-        spec = super().spec
-        earlier = [study.to_json() for study in spec.pop("learn_from")]
-        return {**spec, "learn_from": earlier} if earlier else spec
+        return {**super().spec, "learn_from": [study.to_json() for study in self.learn_from]}
 
     def taught_by(self, studies: Sequence[Any]) -> MultiFidelity:
         return replace(self, learn_from=(*self.learn_from, *earlier_studies_of(studies)))
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
         """Keep the log's prior studies, and its values of options that are left at their defaults."""
-        recorded = renamed(spec)
-        if recorded.get("policy") != "MultiFidelity":
+        if spec.get("policy") != "MultiFidelity":
             return self
-        earlier = earlier_studies_of(recorded.pop("learn_from", ()))
-        left = {
-            f.name: recorded[f.name] for f in fields(self) if f.name in recorded and getattr(self, f.name) == f.default
-        }
-        as_then = replace(self, learn_from=earlier, **left)
+        left = {f.name: spec[f.name] for f in fields(self) if f.name in spec and getattr(self, f.name) == f.default}
+        as_then = replace(self, **left | {"learn_from": earlier_studies_of(spec["learn_from"])})
         return self if as_then == self else as_then
 
     def remarks(self, problem: Problem) -> list[str]:
@@ -717,12 +709,6 @@ class Remaining:
 
 
 # -- reasons
-
-
-def Guided(policy: Policy[Any] | None = None, *_: Any, **options: Any) -> MultiFidelity:
-    """Old name of a search that is gone, importable until version 0.4. It ignores its arguments."""
-    warn("Guided is gone, because the default search is better. Write MultiFidelity().")
-    return MultiFidelity()
 
 
 def expected(

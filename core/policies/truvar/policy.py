@@ -22,7 +22,7 @@ from numpy.random import Generator
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number, within
 from haltune.display import plural
-from haltune.errors import InvalidInput, NotSupported, warn
+from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Kernel
 from haltune.gp.kernels import KernelName
 from haltune.log.decisions import Finish, Move, Start, Wait
@@ -30,7 +30,6 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy, T
 from haltune.log.problem import Problem
-from haltune.old_names import policy_now
 from haltune.policies.costs import CostOptions
 from haltune.policies.random import fresh
 
@@ -417,13 +416,6 @@ class TruVaR(Policy[TruVaRState]):
             "sd": float(sd[site]),
         }  # fmt: skip
         return Start(belief.sites.configs[site], reason=reason, evidence=evidence)
-
-
-def LevelSetSearch(threshold: float, rule: str = "gchk", root_beta: float = 3.0, **options: Any) -> TruVaR:
-    """Deprecated name of TruVaR(rule="gchk"), until version 0.4; options as for TruVaR."""
-    warn(f"LevelSetSearch is TruVaR(rule=) now. Write TruVaR({threshold!r}, rule={rule!r}).")
-    own = {"threshold": threshold, "rule": rule, "root_beta": root_beta, **options}
-    return TruVaR(**policy_now("LevelSetSearch", own)[1])
 
 
 def check_threshold(name: str, threshold: float | None, problem: Problem) -> None:

@@ -268,10 +268,10 @@ def test_the_receipt_names_the_epochs_and_the_runs_that_it_rests_on() -> None:
         train(trial, lambda c, e, end=(0.9, 0.85, 0.3)[trial.id]: curve(end, e))
     first, last = (e.verdict for e in (reports(study, 0)[-1], reports(study, 2)[-1]))
     assert "p_win" not in first.evidence
-    solved, beyond = int(last.evidence["solved_at"]), int(last.evidence["beside"])
+    solved, beyond = int(last.evidence["solved_at"]), int(last.evidence["reference"])
     known = [t.epoch for t in study.trials[:2]]
     assert beyond == sum(n > solved for n in known)
-    assert last.evidence["beside_full"] == sum(n == HORIZON for n in known)
+    assert last.evidence["reference_full"] == sum(n == HORIZON for n in known)
     assert re.search(
         rf"from its own {solved} epochs? and {beyond} trials? trained (further, \w+ of them )?to the end", last.reason
     )

@@ -225,7 +225,7 @@ def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str
     else:
         study = searched(store=store, **given)
     assert study.policy == whole.policy
-    assert study._settings.policy == whole.policy
+    assert study.session.settings.policy == whole.policy
     moves = [[t.config for t in s.trials] for s in (study, whole)]
     assert moves[0] == moves[1]
 
