@@ -40,7 +40,6 @@ from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
-from .asking import Elsewhere, answer, enqueue
 from .attempt import (
     A,
     Attempt,
@@ -56,6 +55,7 @@ from .attempt import (
 )
 from .judging import record
 from .messages import Logger, shared_error, unlimited
+from .proposing import Elsewhere, answer, enqueue
 from .replica import Replica
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from haltune._utils.disk import StrPath
 from haltune.above import above
 from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
-from haltune.hints import KnowsArguments, KnowsAttributes, answering
+from haltune.hints import KnowsArguments, KnowsAttributes, with_hints
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
@@ -273,7 +273,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             )
         return session.ask(partial(Trial, session))
 
-    @answering
+    @with_hints
     def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:
         """Train every trial with a function, until the search is over.
 
@@ -318,7 +318,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 reporting(trial)
         return self
 
-    @answering
+    @with_hints
     def tell(
         self,
         trial: Trial,
@@ -373,7 +373,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             trial.finish()
         return verdict
 
-    @answering
+    @with_hints
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 
