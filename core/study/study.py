@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
@@ -40,17 +40,6 @@ from .attempt import Log, Settings
 from .session import Session
 from .trial import Trial
 from .view import StudyView
-
-_log = logging.getLogger("haltune")
-
-
-class Rarer(TypedDict, total=False):
-    """Rarely used arguments of Study, for type checkers."""
-
-    checkpoints: StrPath | Checkpointing | None
-    max_failures: int
-    verbose: int
-
 
 _log = logging.getLogger("haltune")
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
@@ -117,44 +106,6 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
     """
 
     _speaks = False
-
-    @overload
-    def __init__(
-        self,
-        problem: Problem,
-        goal: Policy[Any] | None = None,
-        store: StrPath | Store | Storage | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | str | None = None,
-        *,
-        policy: Policy[Any] | None = None,
-        learn_from: Sequence[Earlier] = (),
-        **rarer: Unpack[Rarer],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        problem: Space | Mapping[str, Any],
-        goal: str | Goal | Sequence[str | Goal],
-        store: StrPath | Store | Storage | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | str | None = None,
-        *,
-        policy: Policy[Any] | None = None,
-        max_epochs: int | None = None,
-        max_steps: int | None = None,
-        max_tokens: int | None = None,
-        unit: str | None = None,
-        judge_every: float | None = None,
-        min_epochs: int = 0,
-        start: Sequence[Mapping[str, Any]] = (),
-        constraints: Sequence[Constraint] = (),
-        learn_from: Sequence[Earlier] = (),
-        **rarer: Unpack[Rarer],
-    ) -> None: ...
 
     def __init__(
         self,
