@@ -24,8 +24,8 @@ TOPS = {
 }  # fmt: skip
 GROUND = {"above", "display", "errors", "hints"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
-MODELS = LOG | {"gp"}
-BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
+MATH = LOG | {"gp"}
+BAYES = MATH | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
 ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "display": set(),
     "errors": {"display"},
@@ -37,15 +37,16 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "ranks": {"_utils"},
     "log": {"_utils", "space"},
     "store": LOG,
-    "policies.random": MODELS,
-    "policies.costs": MODELS,
-    "policies.acquisition": MODELS,
-    "policies.bayesopt": MODELS | {"policies.acquisition", "policies.costs", "policies.random"},
-    "policies.hyperband": MODELS | {"policies.random"},
-    "policies.multifidelity": BAYES | {"policies.hyperband"},
-    "policies.bobos": BAYES | {"policies.multifidelity"},  # the process of stages
+    "models": MATH,
+    "policies.random": MATH,
+    "policies.costs": MATH,
+    "policies.acquisition": MATH,
+    "policies.bayesopt": MATH | {"policies.acquisition", "policies.costs", "policies.random"},
+    "policies.hyperband": MATH | {"policies.random"},
+    "policies.multifidelity": BAYES | {"models", "policies.hyperband"},
+    "policies.bobos": BAYES | {"models"},
     "policies.several_goals": LOG,
-    "policies.autobct": MODELS | {"policies.bobos"},
+    "policies.autobct": MATH | {"models"},
 }
 ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec

@@ -36,7 +36,9 @@ from haltune.tuners import MOST_VALUES, check_epochs
 
 try:
     import keras_tuner
-    from keras_tuner.src.engine import tuner_utils  # to read results: there is no public way
+
+    # reads what run_trial returns: Keras Tuner exports nothing for it. Without it, a custom run_trial has no value
+    from keras_tuner.src.engine import tuner_utils
 except ImportError as error:
     raise ImportError(f"haltune.keras_tuner needs Keras Tuner: {installing('keras-tuner')}") from error
 
@@ -61,7 +63,8 @@ def explored(build: Callable[[Any], object], known: Any) -> Any:
         found = known.copy()
         found.values = hyperparameter_values({**known.values, name: value}, known)
         build(found)
-        known.merge([hp for hp in found.space if not known._exists(hp.name, hp.conditions)])
+        declared = [(hp.name, hp.conditions) for hp in known.space]
+        known.merge([hp for hp in found.space if (hp.name, hp.conditions) not in declared])
 
 
 def _extremes(hp: Any) -> list[Any]:
@@ -144,7 +147,11 @@ def _domain(name: str, hp: Any) -> Domain:
 
 
 class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
-    """Oracle with a study in the project's folder. If you start the program again, the search continues."""
+    """Oracle with a study in the project's folder. If you start the program again, the search continues.
+
+    Keras Tuner has no public names for the parts of an oracle that this one uses instead of it: its folder, the queue
+    of trials to repeat, how often each was run, the table it prints, and the file of a trial.
+    """
 
     def __init__(
         self,

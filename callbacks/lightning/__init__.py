@@ -30,7 +30,7 @@ from haltune.study import Trial
 from ..base import Reporting, framework_bases, over
 from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
-from . import checkpoint, checks
+from . import checkpoint, checks, internals
 from .checks import at_boundary, silent
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ _EPOCHS_WITHOUT_VALUE = 2  # the most at first, because some metrics are logged 
 class FreshMetrics:
     """New values in Lightning's table of metrics, which is never cleared and can contain old values.
 
-    A value is new if its storage differs from that of the value before the phase. The old value is kept alive until
-    then, so that a new value cannot get its address. The first phase with a new value of the goal's metric, `name`, is
-    the source from then on. So a name logged both in training and in validation is reported once.
+    A value is new if it is another tensor than before the phase, even if it is equal. Lightning has no other sign of it
+    (Lightning-AI/pytorch-lightning#7558): it computes a value once and gives out views of it. The first phase with a
+    new value of the goal's metric, `name`, is the source from then on. So a name logged both in training and in
+    validation is reported once.
     """
 
     def __init__(self, name: str) -> None:
@@ -77,16 +78,17 @@ class FreshMetrics:
     def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:
         """Return all new values of a phase."""
         seen = self._seen.get(phase, {})
-        # a detached tensor shares the storage of its original
-        return {
-            name: value
-            for name, value in logged.items()
-            if (old := seen.get(name)) is None or (value is not old and value.data_ptr() != old.data_ptr())
-        }
+        return {name: value for name, value in logged.items() if not _same(value, seen.get(name))}
 
     def forget(self) -> None:
         """Drop the values, because a fit starts or ends."""
         self._seen = {}
+
+
+def _same(value: Any, old: Any) -> bool:
+    """Return whether two logged values are one tensor or views of it, or one object that is no tensor."""
+    tensors = hasattr(value, "is_set_to") and hasattr(old, "is_set_to")
+    return value is old or (tensors and bool(value.is_set_to(old)))
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,10 @@ class _Found:
 class _Last:
     """Callback that is called after all others and after the module, when all metrics of an epoch are logged.
 
-    Lightning calls only early stopping and checkpoint callbacks that late (by an isinstance test), so this is a
-    Checkpoint. It is in the Trainer's list from `setup` to `teardown`, after the user's ModelCheckpoint.
+    Lightning calls only early stopping and checkpoint callbacks that late, by an isinstance test without a public way
+    in (Lightning-AI/pytorch-lightning#16567), so this is a Checkpoint. Without it, metrics logged in the module's
+    on_train_epoch_end would be missing in reports. It is in the Trainer's list from `setup` to `teardown`, after the
+    user's ModelCheckpoint.
     """
 
     best_model_path = ""  # Lightning reads it from any checkpoint callback
@@ -257,27 +261,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
             if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
                 self._restore(trainer)
-            loop = trainer.fit_loop.epoch_loop
-            run = loop.run
-
-            def run_epoch(fetcher: Any) -> None:
-                self._batches_start(trainer)
-                run(fetcher)
-
-            loop.run = run_epoch
-            advance_end = loop.on_advance_end
-
-            def step_ends(fetcher: Any) -> None:
-                logs = self._logs(trainer)
-                if logs is not None:
-                    self._find(trainer, TRAINING)
-                    self._by_step |= self._found is not None
-                    self._found = self._found if logs else None
-                advance_end(fetcher)  # validates, and then reports
-                if self._by_step and self._found is not None and not at_boundary(trainer):
-                    self._report(trainer, TRAINING, within=True)
-
-            loop.on_advance_end = step_ends
+            internals.hook_batches(trainer, partial(self._batches_start, trainer), partial(self._step_ends, trainer))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -293,6 +277,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             now = checkpoint.capture(trainer)
             first = not (self._epochs or trainer.current_epoch)
             self._epoch_start = [*self._epoch_start, now] if first else [now]
+
+    def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
+        """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
+        logs = self._logs(trainer)
+        if logs is not None:
+            self._find(trainer, TRAINING)
+            self._by_step |= self._found is not None
+            self._found = self._found if logs else None
+        rest()  # validates, and then reports
+        if self._by_step and self._found is not None and not at_boundary(trainer):
+            self._report(trainer, TRAINING, within=True)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         horizon = self.trial.horizon
@@ -393,10 +388,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _leave_list(self, trainer: Any) -> None:
         """Restore the user's order of the Trainer's callbacks."""
         for early, checked in self._quiet:
-            early._check_on_train_epoch_end = checked
+            internals.check_early_stopping(early, checked)
         self._quiet = []
-        for name in ("run", "on_advance_end"):
-            vars(trainer.fit_loop.epoch_loop).pop(name, None)
+        internals.unhook_batches(trainer)
         others = [c for c in trainer.callbacks if c is not self]
         if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
             others = left
@@ -432,7 +426,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
-        if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
+        if trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
             trial.hint(sentence, "loud")
         return reporter.verdict is not None
 
@@ -445,18 +439,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
-        goal, horizon, loop = self.trial.goal, self.trial.horizon, trainer.fit_loop.epoch_loop
+        goal, horizon = self.trial.goal, self.trial.horizon
         noisy = goal.smooth is not None or goal.rank_by is not None
         if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
             return None
-        if self._validates or self._fresh.source == VALIDATION or loop._should_accumulate() or silent(trainer):
+        if self._validates or self._fresh.source == VALIDATION or checks.accumulates(trainer) or silent(trainer):
             return None
         if self.trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
             return None
-        where, every = self._position(trainer) or 0.0, trainer.log_every_n_steps
-        if every and (loop._batches_that_stepped + 1) % every == 0:
+        if internals.logs_step(trainer):
             return True
-        ends = horizon is not None and where >= horizon
+        ends = horizon is not None and (self._position(trainer) or 0.0) >= horizon
         return ends if ends or at_boundary(trainer) else None
 
     def _find(self, trainer: Any, phase: str) -> None:
@@ -497,7 +490,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()
             if not within and (self._validations or not trainer.enable_validation):
-                patience = 1 if nearest(self.monitor, logged, 0.9) else _EPOCHS_WITHOUT_VALUE
+                misspelt = reporter.silent and nearest(self.monitor, logged, 0.9) is not None
+                patience = 1 if misspelt else _EPOCHS_WITHOUT_VALUE
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", patience)
             if reporter.pausing and not exact:
@@ -520,9 +514,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._ends = trainer.should_stop = True
             if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks
-                self._quiet = [(c, c._check_on_train_epoch_end) for c in stopping]
-                for early in stopping:
-                    early._check_on_train_epoch_end = False
+                self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
         if found is not None and self.trial.goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 

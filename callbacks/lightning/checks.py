@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -14,9 +15,10 @@ from haltune.study import Trial
 
 from ..ranks import Agreement
 from ..schedules import falls, of_torch
+from .internals import cluster_environment
 
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
-_SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
 def silent(trainer: Any) -> bool:
@@ -83,11 +85,21 @@ def resumes_within(trainer: Any) -> bool:
     steps after the validation, or if the module reads batches from the loader itself.
     """
     loop = trainer.fit_loop
-    if not hasattr(loop, "restarted_mid_epoch") or not loop._can_stop_early:
+    if not hasattr(loop, "restarted_mid_epoch") or loop.epoch_progress.current.processed < (trainer.min_epochs or 0):
+        return False
+    if trainer.global_step < (trainer.min_steps or 0):
         return False
     plateau = any(c.reduce_on_plateau and c.interval == "step" for c in trainer.lr_scheduler_configs)
-    takes = type(loop._data_fetcher).__name__ == "_DataLoaderIterDataFetcher"
-    return not (loop.epoch_loop._should_accumulate() or plateau or takes)
+    takes = "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters
+    return not (accumulates(trainer) or plateau or takes)
+
+
+def accumulates(trainer: Any) -> bool:
+    """Return whether the gradients of the last batch wait for those of the next one."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    last = progress.is_last_batch or progress.current.ready == trainer.num_training_batches
+    steps = last and not trainer.strategy.handles_gradient_accumulation
+    return not steps and progress.current.ready % trainer.accumulate_grad_batches != 0
 
 
 def sharded(trainer: Any) -> bool:
@@ -165,8 +177,7 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
 
 def requeues(trainer: Any) -> str | None:
     """Return a sentence if Lightning itself requeues the SLURM job at SIGUSR1."""
-    environment = getattr(trainer._accelerator_connector, "cluster_environment", None)
-    if not getattr(environment, "auto_requeue", False):
+    if not getattr(cluster_environment(trainer), "auto_requeue", False):
         return None
     return (
         "At SIGUSR1 Lightning requeues this SLURM job itself, and does not release the trial. Later it loads its file "
@@ -176,9 +187,8 @@ def requeues(trainer: Any) -> str | None:
 
 def leave_requeue(trainer: Any, trial: Trial) -> None:
     """Leave the requeue signal of the SLURM job to Lightning, which handles it only if no other handler is set."""
-    if isinstance(trial, Trial) and requeues(trainer):
-        environment = trainer._accelerator_connector.cluster_environment
-        trial.leave_signal(environment.requeue_signal)
+    if requeues(trainer):
+        trial.leave_signal(cluster_environment(trainer).requeue_signal)
 
 
 def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:

@@ -29,7 +29,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import plausible
-from haltune.policies.bobos.curves import decay_posterior, fit_decay
+from haltune.models.curves import decay_posterior, fit_decay
 from haltune.space import Space
 
 from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends

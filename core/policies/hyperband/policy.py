@@ -316,13 +316,13 @@ class SuccessiveHalving(Bracketed):
     eta: float = 3
     rounds: int | None = field(default=None, kw_only=True)
 
+    endless = False  # without a budget it runs once
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rounds("SuccessiveHalving", self.rounds)
         R = 1000 * exact(self.min_resource, "min_resource") if self.max_resource is None else self.max_resource
         halving(self.n, self.min_resource, R, self.eta)
-
-    endless = False  # without a budget it runs once
 
     def table(self, max_resource: float | None = None) -> Schedule:
         """Return the bracket: `.table()` formats it as table 1, `.total()` is the resource it spends; see Hyperband."""

@@ -1,7 +1,7 @@
 """MultiFidelity: one search for every kind of training.
 
 Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.engine). One
-Gaussian process of the values at each rung (`stage_process`) learns two things within the study:
+Gaussian process of the values at each rung (`models.stage_process`) learns two things within the study:
 
 - the rung at which trials are first compared: the one whose order predicts the final order well enough for its price
   (`first_rung`). Where a schedule decays late, that is a late rung. At the last rung the search is Bayesian
@@ -38,25 +38,17 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
+from haltune.models.curve_rows import CurveRows
+from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
+from haltune.models.stage_process import FIRST_SHARE, NormalScores, StageKernel, Stages, stage_epochs
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
 from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
-from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import (
-    CurveRows,
-    NormalScores,
-    StageKernel,
-    Stages,
-    best_allowed,
-    candidates,
-    stage_epochs,
-    uncrowded,
-)
+from .prior_studies import Lessons, earlier_in_words, earlier_studies_of
 
-_RUNG_RATIO = 3  # ratio of the epochs of rungs
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
 
 
@@ -64,7 +56,8 @@ _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of
 class LadderState:
     ladder: Asynchronous
     rows: CurveRows
-    model: Model = field(repr=False, compare=False)
+    model: SearchModel = field(repr=False, compare=False)
+    lessons: Lessons | None  # of prior studies; None: there are none
     pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
 
@@ -123,7 +116,7 @@ class MultiFidelity(Policy[LadderState]):
     min_trials_per_rung: int | None = None
     candidates: int = 800
     learn_from: Sequence[Any] = field(default=(), hash=False)
-    min_share: float = 0.02
+    min_share: float = FIRST_SHARE
 
     plans = True  # by the budget: the trials that may start
     gives_up_pauses = predicts = True
@@ -165,7 +158,7 @@ class MultiFidelity(Policy[LadderState]):
 
         None is below min_epochs, or below the share `min_share` of the horizon.
         """
-        return stage_epochs(max(1, min_epochs, round(self.min_share * horizon)), _RUNG_RATIO, horizon)
+        return stage_epochs(horizon, max(1, min_epochs, round(self.min_share * horizon)))
 
     def start(self, problem: Problem) -> LadderState:
         if problem.max_epochs is None:
@@ -175,7 +168,7 @@ class MultiFidelity(Policy[LadderState]):
         rungs = self.rungs(problem.max_epochs, problem.min_epochs)
         stages = Stages(rungs, problem.space.dim, len(self.learn_from))
         lessons = Lessons.of(self.learn_from, problem.space, stages)
-        model = Model(stages, lessons) if lessons else Model(Stages(rungs, problem.space.dim))
+        model = SearchModel(stages, lessons.every) if lessons else SearchModel(Stages(rungs, problem.space.dim))
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
@@ -183,7 +176,7 @@ class MultiFidelity(Policy[LadderState]):
         rows = CurveRows(
             problem.goal, self.rungs(problem.max_epochs)[0], 0 if problem.goal.of == "best" else problem.max_epochs
         )
-        return LadderState(ladder, rows, model, Pauses())
+        return LadderState(ladder, rows, model, lessons or None, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
@@ -237,7 +230,7 @@ class MultiFidelity(Policy[LadderState]):
         if nothing_new:
             return self._chosen(move, base, kernel, state, history, rng)
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
-        chosen_early = state.model.lessons is not None and started >= _RANDOM_TRIALS and started % 2
+        chosen_early = state.lessons is not None and started >= _RANDOM_TRIALS and started % 2
         if started < self._cuts(history).initial and not chosen_early:
             compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
@@ -268,7 +261,7 @@ class MultiFidelity(Policy[LadderState]):
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
     ) -> Start:
         """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
-        rows, lessons = state.rows.table, state.model.lessons
+        rows, lessons = state.rows.table, state.lessons
         scale = state.model.scale(rows)
         if scale is None and lessons is None:
             return move

@@ -14,9 +14,9 @@ import pytest
 from haltune import Budget, Constant, Float, Maximize, Problem, Space, Study, load_study
 from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Started
+from haltune.models.stage_process import Stages
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
 from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, Lessons
-from haltune.policies.multifidelity.stage_process import Stages
 from haltune.store.memory import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
