@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
@@ -492,7 +492,7 @@ _KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "max
 Objective = Callable[[dict[str, float]], float]
 
 
-@answering
+@with_hints
 def hyperparameter_search(
     trainer: Any,
     hp_space: Space | Mapping[str, Any],

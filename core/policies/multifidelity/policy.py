@@ -343,7 +343,7 @@ class Cuts:
 
 def trials_alone(budget: Budget | None) -> int | None:
     """Return the limit of a budget that limits trials and nothing else; None for any other."""
-    if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
+    if budget is None or any(limit is not None for name, limit in vars(budget).items() if name != "trials"):
         return None
     return budget.trials
 
