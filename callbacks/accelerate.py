@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput, NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from .loop import TrainingLoop, other_ranks
 from .randomness import capture, damaged, of_tensor, restore, tensor_of
-from .ranks import torch_ranks
-from .reporter import trained_by
 
 
 class AcceleratedLoop(TrainingLoop):
@@ -91,7 +90,7 @@ class AcceleratedLoop(TrainingLoop):
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
         for model in self._accelerator._models:
-            if (first := trained_by(self.trial._session, model, self.trial.id)) is not None:
+            if (first := self.trial.trained_before(model)) is not None:
                 raise InvalidInput(
                     f"The accelerator still holds the model of trial {first}. Make an Accelerator for each trial, "
                     "within the loop, or call accelerator.free_memory() before you prepare the next trial."
@@ -182,7 +181,7 @@ def _set_loader(loader: Any, state: dict[str, Any]) -> None:
         _sampler(loader).initial_seed = state["seed"]
     _set_generators(loader, state["generators"])
     if isinstance(loader, _Placed):
-        loader._haltune_resumes = state.get("place")  # none in checkpoints of older versions
+        loader._haltune_resumes = state["place"]
 
 
 def _set_random(loader: Any, state: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ class HaltuneCallback(Reporting):
         except Exception as error:
             # CatBoost would replace it by its own error (catboost/catboost#1744), and quote it in later errors
             self._model, failed = None, error
-            self.trial._before_end(lambda: self._fail(failed))
+            self.trial.before_end(lambda: self._fail(failed))
             return False
 
     def _report(self, info: Any) -> bool:
@@ -124,7 +124,7 @@ class HaltuneCallback(Reporting):
         self._reporter.begin()
         ends = "after this round, without a save" if self._file is None else "after the next save"
         self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
-        self.trial._before_end(self._end)
+        self.trial.before_end(self._end)
 
     def _need(self) -> int:
         """Return the bytes of the snapshot that a pause needs, at least those of the one from which it resumed."""

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .ranks import torch_ranks
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
 
@@ -160,7 +160,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._in_step = False
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         ends = horizon is not None and self._position(args, state) >= horizon
         # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
         self._later = self._by_log and args.eval_strategy == "epoch" and self._has_length and state.epoch % 1 == 0
@@ -288,7 +288,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _of_training(self, args: Any) -> bool:
         """Return whether the goal's metric is a training metric, by its name."""
-        goal, name = self.trial._goal, self.monitor
+        goal, name = self.trial.goal, self.monitor
         if name.startswith("eval_") or self._reporter.measures.goals:
             return False
         noisy = goal.smooth is not None or goal.rank_by is not None
@@ -301,7 +301,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _check_logs(self, args: Any, state: Any) -> None:
         """Raise InvalidInput if rank_by= is set without evaluations; warn if a trial has one log only."""
-        rank_by = self.trial._goal.rank_by or ""
+        rank_by = self.trial.goal.rank_by or ""
         if rank_by.startswith("eval_") and args.eval_strategy == "no":
             raise InvalidInput(
                 f"rank_by={rank_by!r} needs evaluations, and this Trainer makes none. Set TrainingArguments("
@@ -317,7 +317,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _unranked(self, metrics: Any) -> bool:
         """Return whether the metric of rank_by= is missing both in `metrics` and in the training logs."""
-        rank_by = self.trial._goal.rank_by
+        rank_by = self.trial.goal.rank_by
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, others: Any, ends: bool) -> str:
@@ -382,7 +382,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if (held := self._unreported) is not None:
             torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
             self._unreported, self._logged = None, {}
-        rank_by = self.trial._goal.rank_by
+        rank_by = self.trial.goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
             how = "Return it from compute_metrics, there without 'eval_'"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
@@ -399,7 +399,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial._goal).__name__
+                kind = type(self.trial.goal).__name__
                 how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
@@ -492,7 +492,7 @@ _KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "max
 Objective = Callable[[dict[str, float]], float]
 
 
-@answering
+@with_hints
 def hyperparameter_search(
     trainer: Any,
     hp_space: Space | Mapping[str, Any],

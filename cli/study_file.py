@@ -41,10 +41,10 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from haltune import old_names, policies
+from haltune import policies
 from haltune._utils.checks import check_counts
 from haltune.display import one_line
-from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, warn
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
@@ -212,7 +212,7 @@ class _Reader:
         study = self.table("study")
         if isinstance(given := study.get("budget"), str):
             raise self.error(("study", "budget"), f"use a table [budget], not {given!r}{_EXAMPLES['budget']}")
-        self.known(("study",), study, [*options, *old_names.MOVED], {t: t for t in _TABLES} | goals)
+        self.known(("study",), study, options, {t: t for t in _TABLES} | goals)
         problem = self.problem({name: study.pop(name) for name in (*_LENGTHS, *_JUDGED) if name in study})
         policy = self.policy(("policy",), self.table("policy"))
         budget = self.table("budget")
@@ -225,7 +225,7 @@ class _Reader:
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
         groups = {name: self.group(study, name, kind) for name, kind in _GROUPS.items()}
-        options = {name: value for name, value in study.items() if name not in old_names.MOVED} | groups
+        options = study | groups
         for name, value in options.items():
             if name in _CHECKS:
                 self.at(("study", name), _CHECKS[name], name, value)
@@ -241,7 +241,7 @@ class _Reader:
         return options
 
     def group(self, study: Mapping[str, Any], name: str, kind: type) -> Any:
-        """Return the Storage or Checkpointing of a study, from a text or a table; old keys are accepted."""
+        """Return the Storage or Checkpointing of a study, from a text or a table."""
         where, given = ("study", name), study.get(name, {})
         first, *_ = keys = [f.name for f in fields(kind)]
         table = dict(given) if isinstance(given, dict) else {first: given}
@@ -250,12 +250,6 @@ class _Reader:
             self.at(where, _text, name, table[first])
         for key, value in table.items():
             self.at((*where, key), kind, **{key: value})
-        for key, (argument, now) in old_names.MOVED.items():
-            if argument == name and key in study:
-                self.at(("study", key), kind, **{now: study[key]})
-                line = f'{name} = {{ {first} = "...", {now} = {study[key]!r} }}'
-                warn(f"{self.path}: {key} is in {name} now. Write {line}.")
-                table[now] = study[key]
         return self.at(where, kind, **table)
 
     def next_to(self, store: str) -> str:
@@ -313,16 +307,12 @@ class _Reader:
 
     def policy(self, where: TablePath, table: dict[str, Any]) -> Any:
         name, names = table.pop("name", "MultiFidelity"), policies.POLICY_NAMES
-        if isinstance(name, str) and name in old_names.POLICIES:
-            old, (name, table) = name, old_names.policy_now(name, table)
-            warn(f"The policy {old} is {name} now, with {old_names.POLICIES[old][1] or 'none of its options'}.")
         if name not in names:
             raise self.error(
                 (*where, "name"), f"there is no policy {name!r}.{_meant(name, names)} Policies: {', '.join(names)}."
             )
         kind = getattr(policies, name)
-        before = getattr(kind.__init__, "old_names", ())
-        self.known(where, table, [*(f.name for f in fields(kind) if f.init), *before])
+        self.known(where, table, [f.name for f in fields(kind) if f.init])
         needed = [f.name for f in fields(kind) if f.init and f.default is f.default_factory is MISSING]
         if "policy" in needed and "policy" not in table:
             inner = ".".join((*map(str, where), "policy"))
@@ -343,8 +333,7 @@ class _Reader:
         if key == "stopping" and isinstance(value, dict):
             from haltune.policies.bobos.optimal_stopping import OptimalStopping  # imports much of scipy
 
-            before = getattr(OptimalStopping.__init__, "old_names", ())
-            self.known(where, value, [*(f.name for f in fields(OptimalStopping)), *before])
+            self.known(where, value, [f.name for f in fields(OptimalStopping)])
             return self.at(where, OptimalStopping.from_json, value)
         return self.policy(where, dict(value)) if isinstance(value, dict) and "name" in value else value
 

@@ -15,8 +15,7 @@ from haltune.study import Study, Trial
 from haltune.study.loading import current_trial, load_study
 
 _PACKAGES = ("callbacks", "keras_tuner", "launch", "optuna", "ray_tune", "report", "syne_tune", "trackers")
-_MOVED = dict.fromkeys(("Level", "OptimalStopping", "Resume", "Start"), "haltune.policies")  # until version 0.4
-__getattr__, __dir__ = shows(__name__, {}, _PACKAGES, _MOVED)
+__getattr__, __dir__ = shows(__name__, {}, _PACKAGES)
 
 __all__ = [
     "Action",

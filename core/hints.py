@@ -1,6 +1,6 @@
 """Hints for a wrong argument or attribute, from other tools' names to haltune's.
 
-Classes that users create derive from `KnowsArguments`. Their methods are decorated with `answering`. Objects that
+Classes that users create derive from `KnowsArguments`. Their methods are decorated with `with_hints`. Objects that
 users get have `KnowsAttributes`. For an unknown word, the hint is the most similar existing name.
 """
 
@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from haltune.errors import UnknownArgument, warn
+from haltune.errors import UnknownArgument
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +47,7 @@ ARGUMENTS: Rows = (
     ("Study Budget Policy", _TIMEOUT, "budget='30min', or time='30min' in a Budget"),
     ("Storage", "storage database path directory store", "url=, such as Storage('search.db')"),
     ("Checkpointing", "path directory dirpath checkpoints", "folder="),
-    ("Checkpointing", "keep_checkpoints save_top_k", "keep="),
+    ("Checkpointing", "save_top_k", "keep="),
     ("Study load_study", "storage database path directory", "store='search.db', or a URL"),
     ("Study load_study", "study_name project_name", "name="),
     ("Study", "load_if_exists overwrite resume", "an existing study is reopened; for a new one use another name="),
@@ -138,9 +138,6 @@ ATTRIBUTES: Rows = (
 )  # fmt: skip
 
 
-_RENAMED = {"until": "pause_at", "beside": "reference_curves"}  # old attribute -> its present name, until version 0.4
-
-
 def _table(rows: Rows) -> dict[tuple[str, str], str]:
     return {
         (owner, word.lower()): hint
@@ -160,7 +157,7 @@ def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str,
         return
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     takes_all = code.co_flags & inspect.CO_VARKEYWORDS
-    for word in named.keys() - set(known) - set(getattr(takes, "old_names", ())):
+    for word in named.keys() - set(known):
         rows = owners[:1] if takes_all else owners
         hint = next((h for owner in rows if (h := _ARGUMENTS.get((owner, word.lower())))), None)
         hint = hint or _ARGUMENTS.get((owners[0], "*"))
@@ -186,7 +183,7 @@ def check_call(cls: Any, named: Mapping[str, Any]) -> None:
         _check([kind.__name__ for kind in cls.__mro__], cls.__init__, named)
 
 
-def answering(function: Callable[P, R]) -> Callable[P, R]:
+def with_hints(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function, which then gives a hint for an argument it does not accept."""
 
     name = [function.__qualname__]
@@ -207,7 +204,7 @@ def answering(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class KnowsAttributes:
-    """Class that gives a hint for an attribute which other tools have, and reads old names with a warning."""
+    """Class that gives a hint for an attribute which other tools have."""
 
     __slots__ = ()
     if not TYPE_CHECKING:
@@ -216,9 +213,6 @@ class KnowsAttributes:
             kind = type(self).__name__
             if name.startswith("__"):  # looked up while an instance is copied
                 raise AttributeError(name)
-            if (now := _RENAMED.get(name)) and hasattr(self, now):
-                warn(f"{kind}.{name} is now {kind}.{now}.")
-                return getattr(self, now)
             if name in getattr(self, "__dict__", {}).get("config", ()):
                 message = f"{kind!r} object has no attribute {name!r}: use .config[{name!r}]"
             else:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from haltune._utils import disk
 from haltune.display import counted, short
 from haltune.errors import InvalidInput
-from haltune.log.decisions import shown
 from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, saved_epochs, trained_again
@@ -151,7 +150,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
     study = source if isinstance(source, StudyView) else None
     if study is not None:
         study.sync()
-        history, outcome, lost = study.history, study.outcome, study._lost
+        history, outcome, lost = study.history, study.outcome, study.lost
     else:
         assert isinstance(source, History)
         history, lost = source, frozenset()
@@ -180,7 +179,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
         outcome=outcome.reason,
         over=outcome.over,
         held=outcome.held,
-        idle=study is not None and study._idle,
+        idle=study is not None and study.idle,
         left=(min(left), max(left)) if left else None,
         lifted=history.finished is None,
         kept=_kept(study) if study is not None else None,
@@ -231,7 +230,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
         value=float(values[-1]) if len(values) else None,
         reason=comparisons.reason(t) or "no value was finite" * silent,
         now=comparisons.now(t),
-        evidence={shown(k).replace("_", " "): short(v) for k, v in numbers[:6] if math.isfinite(v)},
+        evidence={k.replace("_", " "): short(v) for k, v in numbers[:6] if math.isfinite(v)},
         saved=saved_epochs(t, history.problem, over),
         several=bool(history.problem.further),
     )

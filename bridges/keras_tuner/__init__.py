@@ -24,9 +24,8 @@ from typing import Any
 from haltune._utils.signals import interrupts
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.decisions import Finish, Wait
-from haltune.log.events import Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
@@ -218,7 +217,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             self._search_what_was_found()
         answer = self.study.ask()
         if isinstance(answer, Wait):
-            self.study._session.wait(_PAUSE, None)
+            self.study.session.wait(_PAUSE, None)
         if isinstance(answer, Wait | Finish):
             self.tuner_ids.discard(tuner_id)
             return _trial(self.get_space(), "", "IDLE" if isinstance(answer, Wait) else "STOPPED")
@@ -249,8 +248,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         if held is not None and held.ended is None:
             failed = trial.status != "COMPLETED"
             last = (trial.message or "").strip().rpartition("\n")[2] or "the trial failed in Keras Tuner"
-            why = Failure(last, trial.message) if failed else None
-            held._session.end(held, Status.FAILED if failed else None, why)
+            held.fail(Failure(last, trial.message)) if failed else held.finish()
         super().end_trial(trial)
         self._retry_queue.clear()
 
@@ -324,7 +322,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             print(tuner.get_best_hyperparameters()[0].values, tuner.get_best_models()[0])
     """
 
-    @answering
+    @with_hints
     def __init__(
         self,
         hypermodel: Any = None,
@@ -424,7 +422,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         """Build the trial's model as it was, and do not overwrite its best weights, while it trains."""
         self._held = held
         best = Path(super()._get_checkpoint_fname(trial.trial_id))
-        before = trial.metrics.get_best_value(held._goal.metric) if best.exists() and held.epoch else None
+        before = trial.metrics.get_best_value(held.goal.metric) if best.exists() and held.epoch else None
         try:
             yield
         except BaseException as error:
@@ -437,7 +435,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             written = Path(self._get_checkpoint_fname(trial.trial_id))
             self._held = None
             if written != best and written.exists():
-                now = self.oracle.get_trial(trial.trial_id).metrics.get_best_value(held._goal.metric)
+                now = self.oracle.get_trial(trial.trial_id).metrics.get_best_value(held.goal.metric)
                 written.replace(best) if before != now else written.unlink()
 
     def _try_build(self, hp: Any) -> Any:

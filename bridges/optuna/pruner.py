@@ -57,9 +57,6 @@ class Past:
     trials: Sequence[TrialRecord]  # ended trials with a curve
     points: Array | None = None  # configurations in the unit cube, by the numbers of the trials
 
-    def with_status(self, *status: Status) -> list[TrialRecord]:
-        return [t for t in self.trials if t.status in status]
-
     def incumbent(self, exclude: int | None = None) -> float:
         """Return the best final value of another trial, unscaled; NaN without one."""
         results = [t.result(self.problem.goal) for t in self.trials if t.id != exclude]

@@ -27,16 +27,9 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event, plain
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
-from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import (
-    CurveRows,
-    StageKernel,
-    Stages,
-    best_allowed,
-    candidates,
-    uncrowded,
-)
+from haltune.models.curve_rows import CurveRows
+from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
+from haltune.models.stage_process import StageKernel, Stages, stage_epochs
 
 from .spaces import (
     ENDS,
@@ -74,7 +67,7 @@ class CurveHistory:
         """Return the history of ended and running trials in the space."""
         known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
         known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # running trials are pending
-        history, rows = History(problem), CurveRows(problem.goal, MultiFidelity().rungs(problem.max_epochs or 1)[0])
+        history, rows = History(problem), CurveRows(problem.goal, stage_epochs(problem.max_epochs or 1)[0])
         for event in _events(problem, known, seed):
             history.apply(event)
             rows.take(event)
@@ -193,7 +186,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         self._deviations, self._candidates = deviations, candidates
         self._seed = secrets.randbits(32) if seed is None else seed
         self._independent = independent_sampler
-        self._models: Memo[Model] = Memo(4)  # each caches its last fit
+        self._models: Memo[SearchModel] = Memo(4)  # each caches its last fit
         self._lock = Lock()  # for the trials of several threads
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Distribution]:
@@ -253,11 +246,11 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         history, rows = known.history, known.rows.table
         if len(history) - len(history.pending) < self._initial:
             return None
-        stages = Stages(MultiFidelity().rungs(problem.max_epochs or 1), problem.space.dim)
-        model = self._models(stages, lambda: Model(stages))
+        epochs, dim = stage_epochs(problem.max_epochs or 1), problem.space.dim
+        model = self._models((epochs, dim), lambda: SearchModel(Stages(epochs, dim)))
         if model.scale(rows) is None:
             return None
-        kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
+        kernel = model.kernel(history, rows) or StageKernel(model.stages, model.stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
         points = points[uncrowded(points, history.points[[t.id for t in history.trials if not t.complete]])]
         mean, deviation = model.process(kernel, history, rows).ends(points)

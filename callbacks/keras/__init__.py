@@ -233,7 +233,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise self._missing("in the first epoch that should log it")
         reporter.heed(trained)
         self._heed_others()
-        if self.trial.epoch == min(trained, self.trial._horizon or trained):
+        if self.trial.epoch == min(trained, self.trial.horizon or trained):
             if reporter.keeps_epoch:
                 self._save(reporter.keep, saving.kept_suffix(self.trial, self.model))
             if reporter.saves:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from ..ranks import torch_ranks
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
 
@@ -143,7 +143,7 @@ def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
     pause_at, before = trial.pause_at, True
     for other in listed:
         before = before and other is not callback
-        rung = pause_at is not None and (trial._horizon is None or pause_at < trial._horizon)
+        rung = pause_at is not None and (trial.horizon is None or pause_at < trial.horizon)
         # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
         if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
             yield (

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput
+from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
-from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import checkpoint, checks, internals
 from .checks import at_boundary, silent
@@ -290,7 +290,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._report(trainer, TRAINING, within=True)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
         if horizon is not None and not silent(trainer) and (self._position(trainer) or 0) >= horizon:
@@ -396,7 +396,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             others = left
             trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
 
-    def _save(self, trainer: Any, ranks: Agreement) -> None:
+    def _save(self, trainer: Any, ranks: Group) -> None:
         def remember() -> None:
             state = checkpoint.capture(trainer)
             self._to_save = ranks.gather(state if at_boundary(trainer) else state | {"start": self._epoch_start})
@@ -419,21 +419,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trial = self._reporter, self.trial
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        reporter.begin(planned, trainer.lightning_module)
         checks.check_loaded(trainer, trial, self._of)
-        checks.check_start(trainer, trial)
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
-        if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
-            reporter.warn_once(
-                "repeat",
-                f"Trial {trial.id} continues after {trial.unit} {trial.epoch:g}, but this fit starts at {trial.unit} "
-                f"{starts} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
-            )
+        reporter.begin(planned, trainer.lightning_module, starts, self._of)
+        checks.check_start(trainer, trial)
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
-        if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
-            trial._session.hint(sentence, "loud")
+        if trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
+            trial.hint(sentence, "loud")
         return reporter.verdict is not None
 
     def _position(self, trainer: Any) -> float | None:
@@ -445,7 +439,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
-        goal, horizon = self.trial._goal, self.trial._horizon
+        goal, horizon = self.trial.goal, self.trial.horizon
         noisy = goal.smooth is not None or goal.rank_by is not None
         if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
             return None
@@ -521,7 +515,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
-        if found is not None and self.trial._goal.of == "best":
+        if found is not None and self.trial.goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
@@ -535,7 +529,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_end(trainer, self.trial, self._trained)
 
     def _need_a_value(self, trainer: Any, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
-        rank_by, validated = self.trial._goal.rank_by, self._validations or not trainer.enable_validation
+        rank_by, validated = self.trial.goal.rank_by, self._validations or not trainer.enable_validation
         if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
             raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
         if self._epochs >= patience and self._reporter.silent and not self._by_step:
@@ -546,9 +540,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 
-def _ranks(trainer: Any) -> Agreement:
+def _ranks(trainer: Any) -> Group:
     """The processes of the fit."""
-    return Agreement(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
+    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
 
 
 def _need(trainer: Any) -> int:

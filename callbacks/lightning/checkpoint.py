@@ -17,9 +17,9 @@ from typing import Any
 
 from haltune._utils.disk import discard
 from haltune.errors import NotSupported
+from haltune.ranks import Group
 
 from .. import randomness
-from ..ranks import Agreement
 from ..reporter import Reporter
 from .checks import at_boundary, sharded
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
@@ -28,7 +28,7 @@ _MARGIN = 2**16  # bytes for the random state and for the names of tensors in th
 
 
 def save(
-    trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[[], None], best_epoch: bool = False
+    trainer: Any, reporter: Reporter, ranks: Group, remember: Callable[[], None], best_epoch: bool = False
 ) -> None:
     """Save the final state if the trial may resume or is kept. Every rank calls this.
 
@@ -44,7 +44,7 @@ def save(
         def begin() -> None:
             if keeps and sharded(trainer):
                 raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
-            found.append(reporter.trial._begin_save(keep=best_epoch))
+            found.append(reporter.trial.begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
             reporter.attempt(begin, over=not keeps, keeps=keeps)
@@ -62,7 +62,7 @@ def save(
         def commit() -> None:
             if error is not None:
                 raise error
-            reporter.trial._commit_save(path, time.monotonic() - began, best_epoch)
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
 
         try:
             refused = None if error else _refused(path)
@@ -81,7 +81,7 @@ def save(
     ranks.decide(publish)
 
 
-def bytes_needed(trainer: Any, ranks: Agreement) -> int:
+def bytes_needed(trainer: Any, ranks: Group) -> int:
     """Return the approximate bytes of a checkpoint. A single process makes it in memory without its tensors.
 
     Raises the error that prevents a checkpoint, or NotSupported if it could not be loaded again. This is checked before

@@ -11,9 +11,9 @@ from typing import Any
 
 from haltune.display import amount
 from haltune.errors import NotSupported
+from haltune.ranks import Group
 from haltune.study import Trial
 
-from ..ranks import Agreement
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
 
@@ -123,7 +123,7 @@ def fabric() -> NotSupported:
     )
 
 
-def same_trial(ranks: Agreement, trial: Trial) -> None:
+def same_trial(ranks: Group, trial: Trial) -> None:
     """Raise NotSupported on every rank if the ranks train different trials."""
     held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
     if any(other != held[0] for other in held):
@@ -137,7 +137,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's max_epochs, and for sharded states that must be saved."""
-    horizon = trial._horizon
+    horizon = trial.horizon
     if horizon is None:
         return
     if trial.pause_at is not None and trial.pause_at < horizon and sharded(trainer):
@@ -156,7 +156,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raise NotSupported if max_steps or max_time ended the fit early, without a decision."""
-    horizon = trial._horizon
+    horizon = trial.horizon
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon or trial.unit != "epoch":
         return
@@ -187,8 +187,8 @@ def requeues(trainer: Any) -> str | None:
 
 def leave_requeue(trainer: Any, trial: Trial) -> None:
     """Leave the requeue signal of the SLURM job to Lightning, which handles it only if no other handler is set."""
-    if isinstance(trial, Trial) and requeues(trainer):
-        trial._signals.release(cluster_environment(trainer).requeue_signal)
+    if requeues(trainer):
+        trial.leave_signal(cluster_environment(trainer).requeue_signal)
 
 
 def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
@@ -203,7 +203,7 @@ def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
 
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a warning if early stopping can end the training before the first rung."""
-    pause_at, horizon = trial.pause_at, trial._horizon
+    pause_at, horizon = trial.pause_at, trial.horizon
     if trial.epoch > 0 or pause_at is None or (horizon is not None and pause_at >= horizon) or trial.unit != "epoch":
         return None  # there is no later rung, or the first rung is over
     for stopping in trainer.early_stopping_callbacks:

@@ -6,32 +6,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from haltune.errors import warn
 from haltune.hints import missing_attribute
 
 
 def shows(
-    package: str,
-    modules: Mapping[str, Sequence[str]],
-    packages: Sequence[str] = (),
-    moved: Mapping[str, str] = MappingProxyType({}),
+    package: str, modules: Mapping[str, Sequence[str]], packages: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
-    modules: module in the package -> its public names. packages: subpackages that are imported at first use. moved:
-    old name -> the package that has it now.
+    modules: module in the package -> its public names. packages: subpackages that are imported at first use.
     """
     where = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
         if name in packages:
             return import_module(f"{package}.{name}")
-        if name in moved:
-            warn(f"{package}.{name} is in {moved[name]} now. Write: from {moved[name]} import {name}.")
-            return getattr(import_module(moved[name]), name)
         if name not in where:
             whose, here = f"module {package!r}", vars(sys.modules[package])
             message = missing_attribute(whose, name, [package], [*here, *where])

@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from haltune.hints import NO_TRIAL, KnowsAttributes
-from haltune.old_names import takes_old_names
 
 # names in the evidence
 CUT = "policy"  # of a verdict: the budget ended the trial; the policy was not asked
@@ -22,18 +21,7 @@ WISH = "wish"  # of a verdict by which the user ended a leg: "pause", this trial
 ASKED = "asked"  # of a STOP: the user ended the trial; the policy was not asked
 ENQUEUED = "enqueued"  # of a Start: the configuration is the user's; the other numbers describe the policy's own
 EARLIER = "earlier"  # of a copied report: the attempt it is copied from; see events.Reported
-_SHOWN = {
-    "go_on": "promoted",
-    "beside": "reference",
-    "beside_full": "reference_full",
-    "beside_known": "reference_known",
-}
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
-
-
-def shown(name: str) -> str:
-    """Return a name in the evidence as people read it; logs keep names of earlier versions."""
-    return _SHOWN.get(name, name)
 
 
 class Action(StrEnum):
@@ -45,7 +33,6 @@ class Action(StrEnum):
     UNJUDGED = "unjudged"  # stored without a decision: delivered late, or between two judged reports
 
 
-@takes_old_names
 @dataclass(frozen=True, slots=True)
 class Verdict(KnowsAttributes):
     """The policy's decision about one report: an action and its reason.
@@ -86,7 +73,6 @@ def stop(reason: str, **evidence: Any) -> Verdict:
     return Verdict(Action.STOP, reason, evidence)
 
 
-@takes_old_names
 @dataclass(frozen=True, slots=True)
 class Start(KnowsAttributes):
     """A policy's move: train a new configuration.
@@ -124,7 +110,6 @@ class Start(KnowsAttributes):
         return self.promotes or self.tags.get("repeat", 1) != 1
 
 
-@takes_old_names
 @dataclass(frozen=True, slots=True)
 class Resume(KnowsAttributes):
     """A policy's move: resume a paused trial from its last checkpoint.

@@ -67,7 +67,7 @@ class Created(Event):
     problem: Mapping[str, Any]
     policy: Mapping[str, Any]
     seed: int
-    id: str = ""  # unique for each study, whatever its name; older logs have none
+    id: str = ""  # unique for each study, whatever its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,19 +275,12 @@ def trial_of(event: Event) -> int | None:
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
-_KEYS = {"pause_at": "until"}  # field -> its key in the JSON, which older versions wrote
-_FIELDS = {key: name for name, key in _KEYS.items()}
-_LATER = {("created", "id"), ("rescaled", "metric"), ("started", "price"), ("resumed", "price")}  # not in all logs
-
-
 def to_json(event: Event) -> dict[str, Any]:
     """Return the event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
-    body: dict[str, Any] = {"kind": event.kind}
-    for f in fields(event):
-        value = getattr(event, f.name)
-        if value or value == 0 or (event.kind, f.name) not in _LATER:
-            body[_KEYS.get(f.name, f.name)] = verdict_to_json(value) if isinstance(value, Verdict) else plain(value)
-    return body
+    values = {f.name: getattr(event, f.name) for f in fields(event)}
+    return {"kind": event.kind} | {
+        name: verdict_to_json(value) if isinstance(value, Verdict) else plain(value) for name, value in values.items()
+    }
 
 
 def from_json(body: Mapping[str, Any]) -> Event:
@@ -301,7 +294,7 @@ def from_json(body: Mapping[str, Any]) -> Event:
     newer = "a newer haltune wrote this log; update haltune to read it"
     if kind not in KINDS:
         raise InvalidInput(f"an event of kind {kind!r}: {newer}")
-    rest = {_FIELDS.get(name, name): value for name, value in body.items() if name != "kind"}
+    rest = {name: value for name, value in body.items() if name != "kind"}
     if unknown := [name for name in rest if name not in KINDS[kind].__dataclass_fields__]:
         raise InvalidInput(f"an event {kind!r} with {unknown[0]!r}: {newer}")
     try:
@@ -328,12 +321,12 @@ _FLOATS = {
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     evidence = {"evidence": plain(verdict.evidence)} if verdict.evidence else {}
-    end = {} if verdict.pause_at is None else {"until": plain(float(verdict.pause_at))}
+    end = {} if verdict.pause_at is None else {"pause_at": plain(float(verdict.pause_at))}
     return {"action": str(verdict.action), "reason": verdict.reason, **evidence, **end}
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
-    pause_at = None if body.get("until") is None else float(body["until"])
+    pause_at = None if body.get("pause_at") is None else float(body["pause_at"])
     return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), pause_at)
 
 
@@ -435,9 +428,7 @@ def check(event: Any) -> None:
     for name, optional, (fine, allowed) in _CHECKS[type(event)]:
         value = getattr(event, name)
         if not (optional and value is None) and not fine(value):
-            raise InvalidInput(
-                f"{_KEYS.get(name, name)} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}"
-            )
+            raise InvalidInput(f"{name} = {clipped(repr(value), 80)}: {allowed}{', or null' * optional}")
     if event.kind == "reported" and not event.epoch > 0:  # a checkpoint may be from epoch 0
         raise InvalidInput(f"epoch = {event.epoch!r}: epochs count from 1, or from a fraction of it")
     if event.kind == "asked" and event.wish not in ("stop", "pause", "continue"):

@@ -70,13 +70,14 @@ class _MetricGoal(KnowsArguments):
 
     def to_json(self) -> dict[str, Any]:
         name = "maximize" if self.sign > 0 else "minimize"
-        # logs from before this option stay equal
-        other: dict[str, Any] = {} if self.of == "last" else {"of": self.of}
-        if self.smooth is not None:
-            other["smooth"] = list(self.smooth) if isinstance(self.smooth, tuple) else self.smooth
-        if self.rank_by is not None:
-            other["rank_by"] = self.rank_by
-        return {"goal": name, "metric": self.metric, "bounds": self.bounds and list(self.bounds), **other}
+        return {
+            "goal": name,
+            "metric": self.metric,
+            "bounds": self.bounds and list(self.bounds),
+            "of": self.of,
+            "smooth": list(self.smooth) if isinstance(self.smooth, tuple) else self.smooth,
+            "rank_by": self.rank_by,
+        }
 
 
 class Maximize(_MetricGoal):
@@ -137,7 +138,7 @@ Goal = Maximize | Minimize
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
     bounds = tuple(data["bounds"]) if data["bounds"] else None
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    return kind(data["metric"], bounds, data.get("of", "last"), data.get("smooth"), data.get("rank_by"))
+    return kind(data["metric"], bounds, data["of"], data["smooth"], data["rank_by"])
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:
@@ -612,12 +613,19 @@ class Problem(KnowsArguments):
         """True with one goal and no constraints: the result of a trial is one number."""
         return not (self.further or self.constraints)
 
-    @property
+    @cached_property
     def measured(self) -> tuple[str, ...]:
         """The other metrics of trials: of further goals, constraints and rank_by=."""
         names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
         names += [self.goal.rank_by] if self.goal.rank_by else []
         return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
+
+    @cached_property
+    def measures(self) -> Measures:
+        goals = tuple(g.metric for g in self.further)
+        limited = dict.fromkeys(c.metric for c in self.constraints if c.metric != self.goal.metric)
+        ranked = tuple(n for n in self.measured if n not in goals and n not in limited)
+        return Measures(self.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
         if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):
@@ -644,23 +652,17 @@ class Problem(KnowsArguments):
         return canonical
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that a study records and compares when it is reopened. Older logs stay equal."""
-        found: dict[str, Any] = {
+        """Return the JSON that a study records and compares when it is reopened."""
+        return {
             "space": self.space.to_json(),
             "goal": [g.to_json() for g in self.goals] if self.further else self.goal.to_json(),
             "max_epochs": self.max_epochs,
+            "min_epochs": self.min_epochs,
+            "unit": self.unit,
+            "judge_every": self.judge_every,
+            "constraints": [c.to_json() for c in self.constraints],
+            "start": list(self.start),
         }
-        if self.min_epochs:
-            found["min_epochs"] = self.min_epochs
-        if self.unit != "epoch":
-            found["unit"] = self.unit
-        if self.judge_every is not None:
-            found["judge_every"] = self.judge_every
-        if self.constraints:
-            found["constraints"] = [c.to_json() for c in self.constraints]
-        if self.start:
-            found["start"] = list(self.start)
-        return found
 
     @classmethod
     def from_json(
@@ -672,11 +674,11 @@ class Problem(KnowsArguments):
             Space.from_json(data["space"], constraints),
             [goal_from_json(goal) for goal in goals],
             data["max_epochs"],
-            data.get("start", ()),
-            [Constraint(**limit) for limit in data.get("constraints", ())],
-            min_epochs=data.get("min_epochs", 0),
-            unit=data.get("unit", "epoch"),
-            judge_every=data.get("judge_every"),
+            data["start"],
+            [Constraint(**limit) for limit in data["constraints"]],
+            min_epochs=data["min_epochs"],
+            unit=data["unit"],
+            judge_every=data["judge_every"],
         ).as_of_log()
 
     def as_of_log(self) -> Problem:
@@ -697,13 +699,6 @@ class Measures:
     goals: tuple[str, ...] = ()  # of the other goals: in every report
     limited: tuple[str, ...] = ()  # of constraints: in the first report; a later report may omit them
     ranked: tuple[str, ...] = ()  # of rank_by=: in some report, preferably the last
-
-    @classmethod
-    def of(cls, problem: Problem) -> Measures:
-        goals = tuple(g.metric for g in problem.further)
-        limited = dict.fromkeys(c.metric for c in problem.constraints if c.metric != problem.goal.metric)
-        ranked = tuple(n for n in problem.measured if n not in goals and n not in limited)
-        return cls(problem.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
     @cached_property
     def others(self) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.arrays import Array, Mask
-from haltune._utils.checks import LARGEST
 from haltune._utils.process import named
 from haltune.above import above
 from haltune.display import facts, numeral, settings, short
@@ -313,7 +312,7 @@ class TrialBuilder:
                 self.fresh, self.epoch = False, e.epoch
                 self.epochs.append(e.epoch)
                 self.values.append(e.value)
-                self.seconds.append(min(e.seconds, LARGEST))  # logs of older versions may have more
+                self.seconds.append(e.seconds)
                 value = e.value
                 if self.problem.goal.smooth is not None:
                     value = smoothed(self.problem.goal, self.epochs, self.values)

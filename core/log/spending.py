@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
-from haltune._utils.checks import LARGEST
 from haltune.display import amount, plural, several_of
 
 from .events import Reported
@@ -87,11 +86,12 @@ class Spent:
 
     def _counts(self, budget: Budget) -> list[tuple[str, float, float]]:
         """Return the same for the limits after which no trial starts."""
-        found = [
-            ("", budget.trials, self.trials),
-            (" without gain", budget.trials_without_gain, self.trials_without_gain),
-        ]
-        return [(unit, float(limit), float(spent)) for unit, limit, spent in found if limit is not None]
+        found = []
+        if budget.trials is not None:
+            found.append(("", float(budget.trials), float(self.trials)))
+        if budget.trials_without_gain is not None:
+            found.append((" without gain", float(budget.trials_without_gain), float(self.trials_without_gain)))
+        return found
 
     def starts_no_more(self, budget: Budget) -> str | None:
         """Return why no new trial starts although started ones may continue; None if trials may start."""
@@ -200,18 +200,17 @@ class Spending:
     def report(self, e: Reported, epochs: float) -> None:
         """Count a report of the current attempt, which trained `epochs` more."""
         at = self._monotonic(e.trial, e.at)
-        seconds = min(e.seconds, LARGEST)  # older logs may have more, whose sums would overflow
-        validation = min(e.validation or 0.0, seconds)
+        validation = min(e.validation or 0.0, e.seconds)
         self._epochs += epochs
         self._validation += validation
-        self._training += seconds - validation
+        self._training += e.seconds - validation
         self._deciding += e.deciding
         if e.cost is not None:
-            self.costs[e.trial] = self.costs.get(e.trial, 0.0) + min(e.cost, LARGEST)
-        self.longest_epoch = max(self.longest_epoch, seconds)
+            self.costs[e.trial] = self.costs.get(e.trial, 0.0) + e.cost
+        self.longest_epoch = max(self.longest_epoch, e.seconds)
         if e.trial in self._fresh:
             # the verdict came after `at`
-            self._start_up += max(0.0, at - self._fresh.pop(e.trial) - seconds)
+            self._start_up += max(0.0, at - self._fresh.pop(e.trial) - e.seconds)
         self._clock.alive(e.trial, at)
 
     def save(self, trial: int, at: float, seconds: float) -> None:

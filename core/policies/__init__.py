@@ -12,21 +12,19 @@ from haltune.log.policy import Policy as Policy  # the base class of your own po
 
 _MODULES = {
     "autobct.policy": ("AutoBCT",),
-    "bayesopt": ("EI", "GPUCB", "CostCooledEI", "EIPerCost"),
+    "bayesopt": ("EI", "GPUCB"),
     "bobos.policy": ("BOBOS", "Halting"),
     "hyperband.policy": ("Hyperband", "InfiniteHyperband", "Ladder", "SuccessiveHalving"),
-    "multifidelity.policy": ("Guided", "MultiFidelity"),
+    "multifidelity.policy": ("MultiFidelity",),
     "random": ("RandomSearch",),
     "rollout": ("Rollout",),
-    "truvar.policy": ("LevelSetSearch", "TruVaR"),
+    "truvar.policy": ("TruVaR",),
 }
 _PARTS = {"bobos.optimal_stopping": ("OptimalStopping",), "truvar.belief": ("Level",)}  # what some are made of
 if TYPE_CHECKING:
     from .autobct.policy import AutoBCT as AutoBCT
     from .bayesopt import EI as EI
     from .bayesopt import GPUCB as GPUCB
-    from .bayesopt import CostCooledEI as CostCooledEI
-    from .bayesopt import EIPerCost as EIPerCost
     from .bobos.optimal_stopping import OptimalStopping as OptimalStopping
     from .bobos.policy import BOBOS as BOBOS
     from .bobos.policy import Halting as Halting
@@ -34,16 +32,13 @@ if TYPE_CHECKING:
     from .hyperband.policy import InfiniteHyperband as InfiniteHyperband
     from .hyperband.policy import Ladder as Ladder
     from .hyperband.policy import SuccessiveHalving as SuccessiveHalving
-    from .multifidelity.policy import Guided as Guided
     from .multifidelity.policy import MultiFidelity as MultiFidelity
     from .random import RandomSearch as RandomSearch
     from .rollout import Rollout as Rollout
     from .truvar.belief import Level as Level
-    from .truvar.policy import LevelSetSearch as LevelSetSearch
     from .truvar.policy import TruVaR as TruVaR
 else:  # type checkers must report a name that does not exist
     __getattr__, __dir__ = shows(__name__, _MODULES | _PARTS)
 
-_OLD_NAMES = ("CostCooledEI", "EIPerCost", "Guided", "LevelSetSearch")  # until version 0.4, with a warning
-POLICY_NAMES = tuple(sorted({name for names in _MODULES.values() for name in names} - {*_OLD_NAMES}))
+POLICY_NAMES = tuple(sorted(name for names in _MODULES.values() for name in names))
 __all__ = ["Level", "OptimalStopping", "Policy", "Resume", "Start", *POLICY_NAMES]

@@ -27,7 +27,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune.display import short
-from haltune.errors import InvalidInput, warn
+from haltune.errors import InvalidInput
 from haltune.gp import Posterior, condition_on, fit
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
@@ -532,22 +532,6 @@ class EI(Policy[FinishedTrials]):
             taking = in_units(history.problem, cost, remaining.unit, 3)
             reason = f"largest expected improvement per cost{power}: {words}, for {taking}"
         return Start(choice.config, reason=reason + AGAIN * choice.exhausted, evidence=evidence)
-
-
-def EIPerCost(
-    initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
-) -> EI:
-    """Deprecated name of EI(cost="per"), until version 0.4."""
-    warn("EIPerCost is EI(cost='per') now. Write that, with cost_function= for a cost that you know.")
-    return EI(initial, refit_every, "per", cost, cost_model)
-
-
-def CostCooledEI(
-    initial: int = 3, refit_every: int = 10, cost: CostFunction | None = None, cost_model: CostOption = "gp"
-) -> EI:
-    """Deprecated name of EI(cost="cooled"), until version 0.4."""
-    warn("CostCooledEI is EI(cost='cooled') now. Write that, with cost_function= for a cost that you know.")
-    return EI(initial, refit_every, "cooled", cost, cost_model)
 
 
 def recommend(history: History) -> Best | None:

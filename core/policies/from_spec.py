@@ -11,7 +11,6 @@ from haltune.errors import NotSupported
 from haltune.log.events import plain
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
-from haltune.old_names import renamed
 
 _UNBOUNDED = {"inf": math.inf, "-inf": -math.inf}  # as JSON records them
 
@@ -24,7 +23,6 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
     """
     from haltune import policies
 
-    spec = renamed(spec)
     name = str(spec.get("policy"))
     kind = getattr(policies, name, None) if name in policies.POLICY_NAMES else None
     if kind is None:

@@ -4,7 +4,7 @@
     haltune.checkpoints/NAME-IDENTITY/...                                   working directory, for a store on a server
     FOLDER/NAME-IDENTITY/trial-7/best-attempt-1-epoch-9-0a17d2e8.ckpt       in Study(checkpoints=FOLDER)
 
-In a study of steps or tokens a name says step-1200, token-9437184; versions up to 0.3 said epoch-9.43718e+06.
+In a study of steps or tokens a name says step-1200, token-9437184.
 
 The identity is random and part of the study's first event, so studies never share a folder, whatever their names. Paths
 in the log are relative to the study's folder, so you can move both.
@@ -47,12 +47,8 @@ from .base import Store
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _LONGEST_NAME = 60  # characters of a study's name in the name of its folder
 _PART = "part-"  # prefix of a file that is being written
-_FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?")
-_FILE = re.compile(
-    r"(?:part-)?(best-)?(?:[0-9a-f]{8}-)?attempt-([0-9]{1,18})-"
-    r"(?:epoch-[0-9.e+]+(?:-[0-9a-f]{8}.*|\..*)?|[^\W\d_]\w*-[0-9.e+-]+-[0-9a-f]{8}.*)",
-    re.S,
-)
+_FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})")
+_FILE = re.compile(r"(?:part-)?(best-)?attempt-([0-9]{1,18})-[^\W\d_]\w*-[0-9.e+-]+-[0-9a-f]{8}.*", re.S)
 
 
 @dataclass(frozen=True)
@@ -105,12 +101,7 @@ def own_folder(store: Store, name: str, created: Created, shared: StrPath | None
         text = json.dumps([name, to_json(created)], sort_keys=True)
         identity = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
-    if base.name == own:
-        return base
-    # a study of an older version without identities keeps its folder
-    before = base / quote(name, safe=" ", errors="replace") if shared is None else base
-    old = not created.id and any(_FOLDER.fullmatch(path.name) for path in disk.listed(before))
-    return before if old and not (base / own).is_dir() else base / own
+    return base if base.name == own else base / own
 
 
 class Checkpoints:
@@ -215,14 +206,14 @@ class Checkpoints:
     def supersede(self, latest: Path) -> None:
         """Delete the trial's checkpoints of the same kind from this or earlier attempts, except `latest`."""
         trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
-        if trial is None or found is None:
+        folder = self._folders().get(int(trial[1])) if trial else None
+        if folder is None or found is None:
             return
         kept = {latest.name, *self._undecided}
-        for folder in self._folders().get(int(trial[1]), []):
-            for path, kind, attempt in _files(folder):
-                belongs = any(path.name == name or path.name.startswith(name + ".") for name in kept)
-                if kind == found[1] and attempt <= int(found[2]) and not belongs:
-                    disk.delete(path)
+        for path, kind, attempt in _files(folder):
+            belongs = any(path.name == name or path.name.startswith(name + ".") for name in kept)
+            if kind == found[1] and attempt <= int(found[2]) and not belongs:
+                disk.delete(path)
 
     def tidy(self, history: History, alive: frozenset[int] | None = None, for_good: bool = True) -> None:
         """Delete the checkpoints of trials that will not continue, except those of the best `keep`.
@@ -248,7 +239,7 @@ class Checkpoints:
 
     def forget(self, *trials: int) -> None:
         found = self._folders() if trials else {}
-        for folder in (folder for trial in trials for folder in found.get(trial, [])):
+        for folder in (found[trial] for trial in trials if trial in found):
             for path, _, _ in _files(folder):
                 disk.delete(path)
             with suppress(OSError):  # not empty
@@ -258,15 +249,11 @@ class Checkpoints:
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        folders = (folder for found in self._folders().values() for folder in found)
-        return [disk.size(path) for folder in folders for path, _, _ in _files(folder)]
+        return [disk.size(path) for folder in self._folders().values() for path, _, _ in _files(folder)]
 
-    def _folders(self) -> dict[int, list[Path]]:
-        found: dict[int, list[Path]] = {}
-        for path in disk.listed(self.folder):
-            if (match := _FOLDER.fullmatch(path.name)) and disk.is_folder(path):
-                found.setdefault(int(match[1]), []).append(path)
-        return found
+    def _folders(self) -> dict[int, Path]:
+        found = ((path, _FOLDER.fullmatch(path.name)) for path in disk.listed(self.folder))
+        return {int(match[1]): path for path, match in found if match and disk.is_folder(path)}
 
     def _within_quota(self, more: int) -> None:
         if self.quota is not None and (used := self.used() + more) > self.quota:

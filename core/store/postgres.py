@@ -210,11 +210,6 @@ class PostgresStore(sql.SqlStore):
     """
 
     _page_size = 1500  # each page costs two round trips
-    _asks_checksums = (
-        "SELECT 1 FROM pg_attribute WHERE attrelid = 'haltune_events'::regclass AND attname = 'checksum' "
-        "AND NOT attisdropped"
-    )
-    _adds_checksums = "ALTER TABLE haltune_events ADD IF NOT EXISTS checksum BIGINT"
     _hurry = _NO_WAIT
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
@@ -224,7 +219,6 @@ class PostgresStore(sql.SqlStore):
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
-        self._keep_checksums()
         outages = self.outages
 
         def work(c: sa.Connection) -> int | None:

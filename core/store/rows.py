@@ -5,7 +5,7 @@ checksum, the JSON, and the ranges of fields. The fold of the log depends on the
 
 A checksum is a CRC-32 of a row's values and of a report's other metrics: numbers as 64 bits, little-endian, NULL as
 NaN; text in UTF-8. It detects every change of up to 32 adjacent bits, and all but one in 4 billion other changes.
-Positions are not included, because they have no gaps. Rows of older versions have no checksum.
+Positions are not included, because they have no gaps.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ events = sa.Table(
     sa.Column("seen", sa.Integer),
     sa.Column("action", sa.Text),
     sa.Column("reason", sa.Text),
-    sa.Column("until", _real),
+    sa.Column("pause_at", _real),
     sa.Column("body", sa.Text),  # JSON: a verdict's evidence, or a whole event of another kind
-    sa.Column("checksum", sa.BigInteger),
+    sa.Column("checksum", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 metrics = sa.Table(
@@ -84,7 +84,7 @@ READ = (
     "kind",
     "action",
     "reason",
-    "until",
+    "pause_at",
     "body",
     "checksum",
     "at",
@@ -118,7 +118,7 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
     filled.update(
         trial=event.trial, attempt=event.attempt, epoch=event.epoch, value=value, seconds=event.seconds,
         validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
-        action=action, reason=reason, until=verdict.pause_at, body=body or None,
+        action=action, reason=reason, pause_at=verdict.pause_at, body=body or None,
         checksum=_checksum_of_report(
             event.at, event.trial, event.attempt, event.epoch, value, event.seconds, event.seen, event.validation,
             event.cost, event.deciding, verdict.pause_at, (action, reason, body), measured,
@@ -142,7 +142,7 @@ _NUMBER = struct.Struct("<d").pack
 
 def _checksum_of_report(
     at: float, trial: int, attempt: int, epoch: float, value: float | None, seconds: float, seen: int,
-    validation: float | None, cost: float | None, deciding: float, until: float | None,
+    validation: float | None, cost: float | None, deciding: float, pause_at: float | None,
     texts: tuple[str, str, str], measured: Mapping[str, float | None],
 ) -> int:  # fmt: skip
     """Return the checksum. texts: action, reason, body; measured: by stored names. Raises struct.error, TypeError."""
@@ -159,7 +159,7 @@ def _checksum_of_report(
             nan if validation is None else validation + 0.0,
             nan if cost is None else cost + 0.0,
             deciding,
-            nan if until is None else until,
+            nan if pause_at is None else pause_at,
         )
     )  # fmt: skip  (SQLite stores -0.0 as 0.0; + 0.0 does the same)
     total = crc32("\0".join(texts).encode(), total)
@@ -184,22 +184,22 @@ _INF = math.inf
 
 
 def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -> Event:
-    _, kind, action, reason, until, body, checksum, *values = row
+    _, kind, action, reason, pause_at, body, checksum, *values = row
     if kind != "reported":
         return _other(kind, body, checksum, values[1])
     at, trial, attempt, epoch, value, seconds, seen, validation, cost, deciding = values
     try:
         texts = (action, reason, body or "")
         found = _checksum_of_report(
-            at, trial, attempt, epoch, value, seconds, seen, validation, cost, deciding, until, texts, measured
+            at, trial, attempt, epoch, value, seconds, seen, validation, cost, deciding, pause_at, texts, measured
         )
     except (TypeError, ValueError, struct.error, AttributeError) as error:
         raise InvalidInput(f"a report's numbers or texts have wrong types: {error}") from error
-    if checksum is not None and checksum != found:
+    if checksum != found:
         raise InvalidInput(_CHANGED)
     if action not in _ACTIONS or (body and not (body[0] == "{" and body[-1] == "}")):
         raise InvalidInput(f"action = {action!r:.80}, evidence = {body!r:.80}: expected an action and numbers")
-    verdict = Verdict(_ACTIONS[action], restored(reason), _LazyNumbers(body) if body else _NOTHING, until)
+    verdict = Verdict(_ACTIONS[action], restored(reason), _LazyNumbers(body) if body else _NOTHING, pause_at)
     scalars = {restored(name): math.nan if v is None else v for name, v in measured.items()}
     report = object.__new__(ev.Reported)  # the frozen __init__ takes twice as long, 20% of loading a log
     ordered = (at, trial, attempt, epoch, math.nan if value is None else value, seconds, verdict, seen, validation,
@@ -209,7 +209,7 @@ def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -
     if not (
         trial >= 0 and attempt >= 1 and 0.0 < epoch < _INF and 0.0 <= seconds < _INF and -_INF < at < _INF
         and 0.0 <= deciding < _INF and seen >= 0 and (validation is None or 0.0 <= validation < _INF)
-        and (cost is None or 0.0 <= cost < _INF) and (until is None or until > 0.0)
+        and (cost is None or 0.0 <= cost < _INF) and (pause_at is None or pause_at > 0.0)
     ):  # fmt: skip
         check(report)  # names the field
     return report
@@ -218,7 +218,7 @@ def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -
 def _other(kind: Any, body: Any, checksum: Any, trial: Any) -> Event:
     if not (isinstance(kind, str) and isinstance(body, str)):
         raise InvalidInput(f"kind = {kind!r:.80}, body = {body!r:.80}: expected texts")
-    if checksum is not None and checksum != _checksum_of_text(kind, body):
+    if checksum != _checksum_of_text(kind, body):
         raise InvalidInput(_CHANGED)
     try:
         found = from_json(json.loads(body))

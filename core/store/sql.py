@@ -4,6 +4,7 @@ One append-only table contains the events of all studies of a database; only lea
 short. While another transaction blocks one, it is tried again, for BUSY_TIMEOUT seconds.
 
 In statements, `of_study` and `of_trial` select rows; other names are columns to set. Statements are built once, because
+SQLAlchemy takes longer to build an expression than to run it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from . import rows
 from .base import CLAIM, Lease, Release
 
 T = TypeVar("T")
-Mark = tuple[int, int | None]  # position and checksum of an event; another log has different ones
+Mark = tuple[int, int]  # position and checksum of an event; another log has different ones
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another one
 LAST = 2**31 - 1  # the largest position
@@ -49,13 +50,11 @@ _held = (_leases.c.study == sa.bindparam("of_study")) & (_leases.c.trial == sa.b
 _LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
 
 
-def _reading(with_checksums: bool) -> sa.Select[Any]:
-    none = sa.null().label("checksum")  # tables of an older version that are read-only
-    columns = [none if n == "checksum" and not with_checksums else _events.c[n] for n in rows.READ]
-    return sa.select(*columns).where(_since, _events.c.seq < sa.bindparam("stop")).order_by(_events.c.seq)
-
-
-EVENTS, EVENTS_OF_OLD = _reading(True), _reading(False)
+EVENTS = (
+    sa.select(*(_events.c[n] for n in rows.READ))
+    .where(_since, _events.c.seq < sa.bindparam("stop"))
+    .order_by(_events.c.seq)
+)
 METRICS = (
     sa.select(rows.metrics.c.seq, rows.metrics.c.name, rows.metrics.c.value)
     .where(rows.metrics.c.study == sa.bindparam("of_study"))
@@ -126,7 +125,6 @@ _ADVICE = {
     "codec can't decode": "The file is damaged. Restore a copy of it (with its -wal file), or start another study",
     "malformed": "The file is damaged. Restore a copy of it (with its -wal file), or start another study",
     "prepared statement": "A pooler gives each transaction another session. In pgbouncer, set pool_mode = session",
-    '"checksum"': "The owner of the tables must open a study once with this version, which adds a column",
 }
 _PASSWORD = re.compile(r"(://[^:/?#@]*:).*(?=@)", re.DOTALL)
 _SECRET = re.compile(r"([?&][^?&=]*(?:password|passwd|secret|token)[^?&=]*=)[^&]*", re.IGNORECASE)
@@ -170,8 +168,6 @@ class SqlStore(ABC):
 
     folder: Path | None = None
     _page_size: ClassVar[int]  # events per read
-    _asks_checksums: ClassVar[str]  # SQL; returns a row if the table of events has checksums
-    _adds_checksums: ClassVar[str]  # SQL
     _hurry: ClassVar[str] = ""  # SQL: do not wait for the disk. If a crash loses a lease, it is renewed later
 
     def __init__(self, address: str, clock: Callable[[], float], reading: bool) -> None:
@@ -187,7 +183,7 @@ class SqlStore(ABC):
         except (SQLAlchemyError, ImportError) as error:
             raise StoreError(f"cannot open {self.url}: {error}. Install this driver") from error
         fork_handlers.add(self)
-        self._events = self._prepared()
+        self._prepare()
 
     def after_fork(self) -> None:
         """Start with an empty pool: connections belong to the parent process."""
@@ -205,7 +201,6 @@ class SqlStore(ABC):
 
         if self._run(exists, write=False):  # needs no lock
             return False
-        self._keep_checksums()
         try:
             return self._run(lambda c: not exists(c) and self._made(c, name, first) is not None)
         except StoreError as error:
@@ -215,7 +210,6 @@ class SqlStore(ABC):
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
         """See Store. The new study has another number, so processes with the old one cannot write to the new one."""
-        self._keep_checksums()
 
         def work(c: sa.Connection) -> int | None:
             old = {"of_study": self._key(c, name)}
@@ -351,23 +345,21 @@ class SqlStore(ABC):
 
     # -- tables -------------------------------------------------------------------------------
 
-    def _prepared(self) -> sa.Select[Any]:
-        """Return the statement that reads events. Create missing tables; only that needs a lock."""
+    def _prepare(self) -> None:
+        """Create missing tables; only that needs a lock."""
 
-        def look(c: sa.Connection) -> list[str] | sa.Select[Any]:
+        def look(c: sa.Connection) -> list[str] | None:
             inspected = sa.inspect(c)
-            if not inspected.has_table(_leases.name):
-                return inspected.get_table_names()
-            return EVENTS if self._has_checksums(c) else EVENTS_OF_OLD
+            return None if inspected.has_table(_leases.name) else inspected.get_table_names()
 
         names = self._run(look, write=False)
-        if isinstance(names, sa.Select):
-            return names
+        if names is None:
+            return
         optunas, a_file = _OPTUNAS.issubset(names), self.folder is not None
         others = names and a_file and rows.meta.tables.keys().isdisjoint(names)
         if not (self._reading or optunas or others):
             self._run(lambda c: rows.meta.create_all(c, checkfirst=True))
-            return EVENTS
+            return
         holds = ", ".join(names[:9]) + ", ..." * (len(names) > 9) or "nothing"
         text = f"{self.url} is not a store of haltune: it contains {holds}"
         if not names and a_file:
@@ -376,23 +368,13 @@ class SqlStore(ABC):
             text += ". It belongs to Optuna: haltune.optuna.from_study(study) reads its studies"
         raise StoreError(text if self._reading else f"{text}. Use another file or database for the search")
 
-    def _has_checksums(self, c: sa.Connection) -> bool:
-        return c.exec_driver_sql(self._asks_checksums).first() is not None
-
-    def _keep_checksums(self) -> None:
-        """Add the column to tables of an older version, before new events are written."""
-        if self._events is not EVENTS:
-            # another process may also add it
-            self._run(lambda c: self._has_checksums(c) or c.exec_driver_sql(self._adds_checksums))
-            self._events = EVENTS
-
     def _page(self, c: sa.Connection, name: str, start: int, stop: int) -> list[Event]:
         """Return up to one page of events from `start`. The event before them must be the one seen earlier."""
         outages, known = self.outages, self._known(name)
         before = known if known is not None and known[0] == start - 1 else None
         # positions have no gaps. Without this bound PostgreSQL may sort all later events for each page
         bounds = {"of_study": self._id(c, name), "start": start, "stop": min(stop, start + self._page_size)}
-        found = c.execute(self._events, bounds | {"start": start - (before is not None)}).fetchall()
+        found = c.execute(EVENTS, bounds | {"start": start - (before is not None)}).fetchall()
         if before is not None:
             if not found or (found[0][0], found[0][6]) != before:
                 raise self._gone(before, name)

@@ -67,8 +67,6 @@ class SqliteStore(sql.SqlStore):
     """
 
     _page_size = 150  # with larger pages the garbage collector runs, which takes 20% of loading a log
-    _asks_checksums = "SELECT 1 FROM pragma_table_info('haltune_events') WHERE name = 'checksum'"
-    _adds_checksums = "ALTER TABLE haltune_events ADD checksum BIGINT"
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:
         path = path_at(url)
@@ -96,9 +94,6 @@ class SqliteStore(sql.SqlStore):
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
-        if self._events is not sql.EVENTS:
-            self._keep_checksums()
-
         def work(c: sa.Connection) -> tuple[int, sql.Mark]:
             study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
             if known is None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from haltune._utils.process import checkable, surely_gone
-from haltune.display import one_line
+from haltune.display import clipped, one_line
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
 from haltune.log.events import (
     ADVICE,
@@ -36,7 +36,6 @@ from haltune.log.events import (
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
-from haltune.old_names import differences, renamed
 
 from .base import Store
 
@@ -70,7 +69,7 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
         raise StoreError(f"event 0 of the study {name!r} in {store.url} does not create it. {ADVICE}")
-    found = differences(renamed(first.policy), plain(policy.as_recorded(first.policy).spec), "policy.")
+    found = differences(first.policy, plain(policy.as_recorded(first.policy).spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
@@ -121,6 +120,45 @@ def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
     return given.space != now.space
 
 
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
+    """Return one sentence per difference between two JSON objects."""
+    kinds = old.get("policy"), new.get("policy")
+    if kinds[0] != kinds[1] and all(isinstance(kind, str) for kind in kinds):
+        return [f"{where}policy: recorded {kinds[0]!r}, given {kinds[1]!r}"]  # their options cannot be compared
+    found: list[str] = []
+    for key in [*old, *(k for k in new if k not in old)]:
+        name = f"{where}{key}"
+        if key not in new:
+            found.append(f"{name}: recorded {clipped(repr(old[key]), 80)}, now missing")
+        elif key not in old:
+            found.append(f"{name}: was missing, now {clipped(repr(new[key]), 80)}")
+        elif (parts := (_by_name(old[key]), _by_name(new[key]))) and None not in parts:
+            found += differences(parts[0] or {}, parts[1] or {}, f"{name}.")
+            found += _order(old[key], new[key], name)
+        elif old[key] != new[key]:
+            found.append(f"{name}: recorded {clipped(repr(old[key]), 80)}, given {clipped(repr(new[key]), 80)}")
+    return found
+
+
+def _order(old: Any, new: Any, name: str) -> list[str]:
+    """Return a sentence if two lists have the same names in another order."""
+    if isinstance(old, Mapping) or isinstance(new, Mapping):
+        return []
+    before, now = [v["name"] for v in old], [v["name"] for v in new]
+    if before == now or sorted(before) != sorted(now):
+        return []
+    return [f"{name}: recorded in the order {', '.join(before)}, given as {', '.join(now)}"]
+
+
+def _by_name(value: Any) -> Mapping[str, Any] | None:
+    """Return an object, or a list of named objects as one; None for anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list) and value and all(isinstance(v, Mapping) and "name" in v for v in value):
+        return {v["name"]: v for v in value}
+    return None
+
+
 def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a problem that do not change when its space is widened."""
     space = problem.get("space")
@@ -129,10 +167,9 @@ def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_given(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a problem by the names of the arguments of Study; a log omits the unit of epochs."""
-    unit = problem.get("unit", "epoch")
-    length = "max_epochs" if problem.get("max_epochs") is None else length_argument(unit)
-    return {length if k == "max_epochs" else k: v for k, v in problem.items()} | {"unit": unit}
+    """Return the parts of a problem by the names of the arguments of Study."""
+    length = "max_epochs" if problem.get("max_epochs") is None else length_argument(problem["unit"])
+    return {length if k == "max_epochs" else k: v for k, v in problem.items()}
 
 
 def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:

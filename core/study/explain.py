@@ -21,7 +21,7 @@ from haltune._utils.process import named
 from haltune.display import amount, chance, duration, numeral, percent, plural, several_of, short, visible
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import AUDIT, shown
+from haltune.log.decisions import AUDIT
 from haltune.log.events import Status, trial_of
 from haltune.log.history import History
 from haltune.log.metric_names import limit
@@ -95,7 +95,7 @@ class _Lines:
         if not (text or evidence):
             return
         self._lines.append(f"  {title:<14} {text}")
-        if numbers := ", ".join(f"{shown(name)} {_number_of(value)}" for name, value in evidence.items()):
+        if numbers := ", ".join(f"{name} {_number_of(value)}" for name, value in evidence.items()):
             self._lines.append(f"  {'':<14} [{numbers}]")
 
     def quote(self, text: str) -> None:
@@ -384,7 +384,7 @@ def _least_K1(runs: list[_Audited], options: Mapping[str, Any], wanted: float) -
 
 def _auditing(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the options of policies that audit, the outermost first."""
-    if is_number(spec.get(AUDIT)) and isinstance(spec.get("stopping"), Mapping):
+    if is_number(spec.get(AUDIT)) and spec[AUDIT] and isinstance(spec.get("stopping"), Mapping):
         yield spec
     for option in spec.values():
         if isinstance(option, Mapping):

@@ -157,14 +157,14 @@ def _closed(found: list[RungEntry], sign: float) -> dict[BracketRung, set[int]]:
     """Return the promoted trials of each bracket's rungs that all its trials have reached."""
     groups: dict[BracketRung, list[RungEntry]] = {}
     for p in found:
-        if all(isinstance(p.verdict.evidence.get(name), int) for name in ("places", "arrived", "go_on")):
+        if all(isinstance(p.verdict.evidence.get(name), int) for name in ("places", "arrived", "promoted")):
             groups.setdefault((p.verdict.evidence["bracket"], p.rung), []).append(p)
     due: dict[BracketRung, set[int]] = {}
     for key, group in groups.items():
         last = max(group, key=lambda p: p.verdict.evidence["arrived"]).verdict.evidence
         if last["arrived"] >= last["places"]:
             ranked = sorted(group, key=lambda p: (-sign * p.value, p.row.record.id))
-            due[key] = {p.row.record.id for p in ranked[: last["go_on"]]}
+            due[key] = {p.row.record.id for p in ranked[: last["promoted"]]}
     return due
 
 

@@ -24,7 +24,7 @@ from haltune import (
 )
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, MultiFidelity, OptimalStopping, TruVaR
+from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, OptimalStopping
 
 GOOD = """# a search
 [study]
@@ -53,18 +53,11 @@ time = "30min"
 """
 
 
-def test_a_minimum_of_epochs_and_old_names_of_options_are_read(file):
-    policy = '"MultiFidelity"\npatience = 7'
-    with pytest.warns(UserWarning, match="min_trials_per_rung=7"):
-        found = read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 4"), ('"BOBOS"', policy)))
+def test_a_minimum_of_epochs_and_the_settings_of_optimal_stopping_are_read(file):
+    policy = '"BOBOS"\nstopping = { reference_curves = false }'
+    found = read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 4"), ('"BOBOS"', policy)))
     assert found.problem.min_epochs == 4
-    assert found.policy == MultiFidelity(min_trials_per_rung=7)
-    policy = '"BOBOS"\nstopping = { beside = false }'
-    with pytest.warns(UserWarning, match="reference_curves=False"):
-        assert not read(file(('"BOBOS"', policy))).policy.stopping.reference_curves
-    old = '"LevelSetSearch"\nthreshold = 0.7\nroot_beta = 2.0'
-    with pytest.warns(UserWarning, match="LevelSetSearch is TruVaR now"):
-        assert read(file(('"BOBOS"', old))).policy == TruVaR(0.7, rule="gchk", a=4.0)
+    assert not found.policy.stopping.reference_curves
     with pytest.raises(InvalidInput, match=r"line 4.*min_epochs=40 is above max_epochs=30"):
         read(file(("max_epochs = 30", "max_epochs = 30\nmin_epochs = 40")))
 
@@ -135,7 +128,7 @@ def test_configurations_to_start_with_are_part_of_the_problem(file):
 def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(file, tmp_path):
     kept = 'checkpoints = { folder = "ck", keep = 3 }'
     study = read(file(("seed = 4", f"store = {{ lease = 120 }}\n{kept}"))).open()
-    assert (study._settings.store.lease, study.checkpoints.keep) == (120.0, 3)
+    assert (study.session.settings.store.lease, study.checkpoints.keep) == (120.0, 3)
     assert study.checkpoints.folder.is_relative_to(tmp_path / "ck")
     with pytest.warns(HaltuneWarning, match=r'Write store = \{ url = "...", lease = 30 \}'):
         found = read(file(("seed = 4", 'store = "a.db"\nlease = 30')))

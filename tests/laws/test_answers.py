@@ -97,7 +97,7 @@ class Life:
         elif what == "interrupt":
             trial.interrupt()
         else:  # as a launcher reports a killed worker
-            self.studies[who]._session.mark_lost(trial, "killed")
+            self.studies[who].session.mark_lost(trial, "killed")
         self.held[who] = None
 
     def value(self, trial: Trial) -> float:
@@ -242,7 +242,7 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
         last = 10.0 ** -len(said[2].partition(".")[2])  # what its last digit is worth
         p, number = evidence["p_win"], float(said[2])
         assert {"=": abs(p - number) <= 0.501 * last, "<": p <= number, ">": p >= number}[said[1]]
-        company = [evidence[name] for name in ("beside_full", "beside", "beside_known")]
+        company = [evidence[name] for name in ("reference_full", "reference", "reference_known")]
         assert company == sorted(company)
         assert 0 <= company[0] <= company[2] < len(auditor.trials)
     if (said := re.search(r"rank (\d+) of (\d+) at ([\d.]+) (\w+)", reason)) is not None:

@@ -47,8 +47,7 @@ def test_before_a_run_is_complete_the_best_of_those_that_went_furthest_leads() -
 # which value of a run counts
 
 
-def test_a_study_from_before_goals_had_a_choice_reopens_and_another_choice_is_another_study(tmp_path: Any) -> None:
-    assert "of" not in Maximize("acc").to_json()
+def test_a_study_whose_goal_counts_another_epoch_is_another_study(tmp_path: Any) -> None:
     where = str(tmp_path / "a.db")
     Study(Problem(LINE, Maximize("acc"), 3), RandomSearch(trials=1), where).ask().report(
         0.5

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from laboratory import Lab, Worker, differences, problem, rising
+from laboratory import Lab, Worker, differences, rising
 
-from haltune import Budget, Finish, Study
+from haltune import Budget, Finish
 from haltune.display import plural
-from haltune.errors import StudyMismatch
-from haltune.log.events import Created, Finished, Reported, Started, Status
+from haltune.log.events import Finished, Started, Status
 from haltune.policies import Halting, Hyperband, Ladder, SuccessiveHalving
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
-from haltune.store.memory import MemoryStore
 
 PAUSING: dict[str, Callable[[], Any]] = {
     "ladder": Ladder,
@@ -111,22 +108,3 @@ def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(form: An
     once.run()
     assert len(once.study.trials) == len(many.study.trials)
     assert differences(once) == []
-
-
-@pytest.mark.parametrize("make", [Hyperband, SuccessiveHalving, lambda: Halting(Hyperband())])
-def test_a_log_of_the_time_when_one_round_was_what_nothing_given_meant_is_taken_up(make: Any) -> None:
-    policy = make()
-    old = Lab(make, rising, epochs=9)
-    created = old.log[0]
-    assert isinstance(created, Created)
-    spec = {**policy.spec.get("inner", policy.spec), "rounds": 1}
-    spec = {**policy.spec, "inner": spec} if "inner" in policy.spec else spec
-    store = MemoryStore()
-    store.create("study", replace(created, policy=spec))
-    study = Study(problem(9), make(), store, budget=Budget(epochs=200))
-    for trial in study:
-        for epoch in trial.epochs():
-            trial.report(rising(trial.id, epoch), seconds=1)
-    assert sum(isinstance(e, Reported) for e in study.events()) >= 200
-    with pytest.raises(StudyMismatch):
-        Study(problem(9), Hyperband(rounds=2), store)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,7 @@ from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from examples import many
-from haltune import (
-    Budget,
-    Checkpointing,
-    Float,
-    HaltuneWarning,
-    Minimize,
-    Problem,
-    Space,
-    Storage,
-    Study,
-    Trial,
-    load_study,
-)
+from haltune import Budget, Checkpointing, Float, HaltuneWarning, Minimize, Problem, Space, Storage, Study, Trial
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
 from haltune.store.checkpoints import Checkpoints
@@ -97,21 +84,6 @@ def test_a_name_says_the_position_in_the_studys_unit(tmp_path: Path, unit: str, 
     trial.report(0.5, position + 1)
     later = Path(trial.save(write(), ".pt"))
     assert [p.name for p in path.parent.iterdir()] == [later.name]  # the one before is found, and deleted
-
-
-def test_checkpoints_of_older_versions_in_steps_are_found_and_superseded(tmp_path: Path) -> None:
-    problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), 10**8, unit="token")
-    study = Study(problem, Whims(), checkpoints=tmp_path, budget=Budget(trials=1), verbose=0)
-    trial = asked(study)
-    trial.report(0.5, 9_437_184)
-    path = Path(trial.save(write(), ".pt"))
-    old = path.with_name("attempt-1-epoch-9.43718e+06-0123abcd.pt")
-    path.rename(old)
-    assert study.checkpoints.trials() == [0]
-    assert study.checkpoints.used() == len("state")
-    trial.report(0.5, 9_500_000)
-    trial.save(write(), ".pt")
-    assert not old.exists()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("no pickle")])
@@ -190,25 +162,6 @@ def test_no_room_under_a_quota(tmp_path: Path) -> None:
 def test_an_option_that_makes_no_sense_is_refused_by_its_name(kind: Any, name: str, value: object) -> None:
     with pytest.raises(InvalidInput, match=name):
         kind(**{name: value})
-
-
-def test_arguments_that_moved_into_a_group_work_with_one_warning_that_names_it(tmp_path: Path) -> None:
-    with pytest.warns(HaltuneWarning) as caught:
-        study = Study(
-            PROBLEM, Whims(), tmp_path / "s.db", budget="9 trials", lease=30, keep_checkpoints=3, max_retries=7
-        )  # type: ignore[call-overload]
-    (said,) = map(str, map(attrgetter("message"), caught))
-    assert "Use store=Storage(..., lease=30, max_retries=7), checkpoints=Checkpointing(keep=3)." in said
-    asked(study).report(0.5)
-    with pytest.warns(HaltuneWarning, match=r"Use checkpoints=Checkpointing\(\.\.\., disk_quota='1 GB'\)"):
-        again = load_study(tmp_path / "s.db", policy=Whims(), checkpoints=tmp_path / "ck", disk_quota="1 GB")  # type: ignore[call-arg]
-    assert (study._settings.store.lease, study._settings.store.max_retries, study.checkpoints.keep) == (30.0, 7, 3)
-    assert again.checkpoints.quota == 10**9
-    assert again.checkpoints.folder.is_relative_to(tmp_path / "ck")
-    with pytest.raises(InvalidInput, match=r"use only store=Storage"):
-        Study(PROBLEM, Whims(), Storage(), lease=30)  # type: ignore[call-overload]
-    with pytest.raises(InvalidInput, match="did you mean keep"):
-        Checkpointing(kep=3)  # type: ignore[call-arg]
 
 
 def test_a_trial_whose_checkpoint_is_gone_starts_again_and_says_so(world: World) -> None:

@@ -23,11 +23,11 @@ def world(tmp_path: Path) -> World:
 def victim(tmp_path: Path) -> Path:
     """Return a foreign folder; some of its files have names of checkpoints."""
     folder = tmp_path / "victim"
-    (folder / "attempt-1-epoch-3").mkdir(parents=True)
+    (folder / "attempt-1-epoch-3-01234567").mkdir(parents=True)
     for name in (
         "thesis.tex",
-        "attempt-1-epoch-1.ckpt",
-        "attempt-1-epoch-3/weights",
+        "attempt-1-epoch-1-01234567.ckpt",
+        "attempt-1-epoch-3-01234567/weights",
         "part-attempt-0-epoch-0-01234567",
     ):
         (folder / name).write_text("ten years")
@@ -114,9 +114,9 @@ def test_a_disk_that_fails_is_not_taken_for_a_checkpoint_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, stat = Checkpoints(tmp_path), Path.stat
-    path = tmp_path / "trial-0" / "attempt-1-epoch-1.ckpt"
+    path = tmp_path / "trial-0" / "attempt-1-epoch-1-01234567.ckpt"
     path.parent.mkdir()
-    assert kept.missing("trial-0/attempt-1-epoch-1.ckpt")
+    assert kept.missing("trial-0/attempt-1-epoch-1-01234567.ckpt")
     path.write_text("state")
     for number in (errno.EIO, errno.ESTALE, errno.EACCES):
 
@@ -127,4 +127,4 @@ def test_a_disk_that_fails_is_not_taken_for_a_checkpoint_that_is_gone(
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "stat", fails)
-            assert not kept.missing("trial-0/attempt-1-epoch-1.ckpt")
+            assert not kept.missing("trial-0/attempt-1-epoch-1-01234567.ckpt")

@@ -30,18 +30,16 @@ from haltune.log.history import History
 from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.log.scores import FALL, Scale, measured
+from haltune.log.scores import Scale, measured
+from haltune.models.curves import ReferenceCurves, errors_of, reference_curves, reference_trials
 from haltune.policies.bayesopt import Beta, Surrogate, TrainingRows, epoch_coordinate, targets
 
-from .curves import ReferenceCurves
 from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision
 
 _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
-_NEW = ("slopes", "missing", "reference_curves")  # options of OptimalStopping that older logs do not have
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
-_AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 _FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so it judges this trial by its "
     "running best. If you keep the best weights, set Maximize('val_acc', of='best'): then the running best is exact."
@@ -59,46 +57,9 @@ class Runs(Protocol):
     def trials(self) -> Sequence[TrialRecord]: ...
     @property
     def points(self) -> Array | None: ...  # (n, d) configurations in the unit cube, by the numbers of the trials
-    def with_status(self, *status: Status) -> list[TrialRecord]: ...
     def incumbent(self, exclude: int | None = None) -> float: ...
     def scale_of(self, trial: int) -> Scale | None: ...
     def rng(self, purpose: str, *keys: int) -> np.random.Generator: ...
-
-
-def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
-    """Return the errors 1 - score of epochs 1..n, and True if the curve falls.
-
-    Gaps are interpolated linearly. If a trial counts with its best epoch (peaks), or if its last finite value is well
-    below its best, the errors are those of the running best. scale: None for the trial's own.
-    """
-    epochs = trial.epochs[trial.whole]
-    scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
-    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
-    finite = scores[np.isfinite(trial.values[trial.whole])]
-    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
-    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
-
-
-def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
-    """Return the trials at rest that train on as many samples as this one."""
-    alike = (trial.partial, trial.resource)
-    return [
-        t
-        for t in history.with_status(*_AT_REST)
-        if t.id != trial.id and len(t.epochs) and (t.partial, t.resource) == alike
-    ]
-
-
-def reference_curves(
-    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice, points: Array | None = None
-) -> ReferenceCurves:
-    """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects.
-
-    points: (trials, d) Their configurations in the unit cube; None where they are not known.
-    """
-    known = [number for number, t in enumerate(trials) if t.whole.any()]
-    curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
-    return ReferenceCurves.of(curves, horizon, None if points is None else points[known])
 
 
 @dataclass(frozen=True)
@@ -159,9 +120,7 @@ class Stopper:
     @property
     def spec(self) -> dict[str, Any]:
         names = ("growth", "certain_from", "epoch_cost", "noise", "delta")
-        usual = OptimalStopping(self.settings.mode).to_json()  # older logs leave these out
-        settings = {k: v for k, v in self.settings.to_json().items() if k not in _NEW or v != usual[k]}
-        return settings | {name: getattr(self, name) for name in names}
+        return self.settings.to_json() | {name: getattr(self, name) for name in names}
 
     def verdict(self, history: Runs, trial: TrialRecord) -> Verdict:
         """Return CONTINUE or STOP for a trial whose last entry is the report to be judged."""
@@ -209,7 +168,7 @@ class Stopper:
         point = None if points is None else points[trial.id]
         if self.settings.reference_curves:
             # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
-            references = reference_trials(history, trial)
+            references = reference_trials(history.trials, trial)
             points = None if points is None else points[[t.id for t in references]]
             curves_key = (tuple(references), scale, horizon, goal.of, None if points is None else points.tobytes())
             others = self._curves(
@@ -250,7 +209,8 @@ def _explained(
         "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
         "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
         "basis": d.basis, "solved_at": solved, "K1": losses.K1, "K2": losses.K2, "c": losses.c,
-        "paths": d.paths, "p_model": d.p_model, "beside": used, "beside_full": full, "beside_known": known, **warning,
+        "paths": d.paths, "p_model": d.p_model,
+        "reference": used, "reference_full": full, "reference_known": known, **warning,
     }  # fmt: skip
     evidence = {k: v for k, v in evidence.items() if not (isinstance(v, float) and math.isnan(v))}  # not estimated
     if d.basis == "saturated" and d.d == "stop":
@@ -433,9 +393,8 @@ class Halting(Wrapper):
 
     @property
     def spec(self) -> dict[str, Any]:
-        audit = {AUDIT: self.audit} if self.audit else {}  # older logs leave it out
-        own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec}
-        return {"policy": "Halting", **own, **audit}
+        own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec, AUDIT: self.audit}
+        return {"policy": "Halting", **own}
 
     def start(self, problem: Problem) -> State:
         if problem.max_epochs is None:
@@ -587,7 +546,7 @@ class BOBOS(Policy[BOBOSState]):
             "policy": "BOBOS",
             **{name: getattr(self, name) for name in names},
             "stopping": self._stopper.spec,
-            **({AUDIT: self.audit} if self.audit else {}),
+            AUDIT: self.audit,
         }
 
     def start(self, problem: Problem) -> BOBOSState:

@@ -17,10 +17,9 @@ from haltune._utils.threads import one_thread
 from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
+from haltune.models.curves import ReferenceCurves, reference_trials
 from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
-from haltune.policies.bobos.curves import ReferenceCurves
-from haltune.policies.bobos.policy import reference_trials
 from haltune.store.memory import MemoryStore
 
 
@@ -268,10 +267,10 @@ def test_the_receipt_names_the_epochs_and_the_runs_that_it_rests_on() -> None:
         train(trial, lambda c, e, end=(0.9, 0.85, 0.3)[trial.id]: curve(end, e))
     first, last = (e.verdict for e in (reports(study, 0)[-1], reports(study, 2)[-1]))
     assert "p_win" not in first.evidence
-    solved, beyond = int(last.evidence["solved_at"]), int(last.evidence["beside"])
+    solved, beyond = int(last.evidence["solved_at"]), int(last.evidence["reference"])
     known = [t.epoch for t in study.trials[:2]]
     assert beyond == sum(n > solved for n in known)
-    assert last.evidence["beside_full"] == sum(n == HORIZON for n in known)
+    assert last.evidence["reference_full"] == sum(n == HORIZON for n in known)
     assert re.search(
         rf"from its own {solved} epochs? and {beyond} trials? trained (further, \w+ of them )?to the end", last.reason
     )
@@ -305,7 +304,7 @@ def test_runs_on_fewer_samples_are_no_company() -> None:
     for trial in study:
         train(trial, lambda c, e: 0.5)
     history = study.history
-    assert [t.id for t in reference_trials(history, history.trial(2))] == [1]
+    assert [t.id for t in reference_trials(history.trials, history.trial(2))] == [1]
 
 
 def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import SPACE, search, small_study
+from worlds import SPACE, small_study
 
-from haltune import Action, Budget, Maximize, Problem, Verdict, load_study
+from haltune import Action, Budget, Maximize, Problem
 from haltune.log.events import Status
-from haltune.policies import Halting, Hyperband, Ladder, MultiFidelity, OptimalStopping, Resume, Start
-from haltune.store.memory import MemoryStore
+from haltune.policies import Hyperband, Ladder, MultiFidelity
 
 GOES = Action.CONTINUE
 
@@ -60,61 +58,3 @@ def test_trials_that_seconds_bound_are_compared_after_the_minimum_by_what_they_r
     assert best in ended
     assert all(t.epoch >= 3 for t in study.trials)
     assert {t.status for t in study.trials} & {Status.PAUSED, Status.STOPPED}
-
-
-# the names that options had
-
-
-@pytest.mark.parametrize(
-    ("make", "same", "said"),
-    [
-        (lambda: Ladder(patience=3), Ladder(min_trials_per_rung=3), "min_trials_per_rung=3"),  # type: ignore[call-arg]
-        (lambda: Ladder(min_epochs=2), Ladder(min_resource=2), r"Study\(\.\.\., min_epochs="),  # type: ignore[call-arg]
-        (lambda: MultiFidelity(patience=3), MultiFidelity(min_trials_per_rung=3), "min_trials_per_rung=3"),  # type: ignore[call-arg]
-        (lambda: OptimalStopping(beside=False), OptimalStopping(reference_curves=False), "reference_curves=False"),  # type: ignore[call-arg]
-        (lambda: Start({}, until=3.0), Start({}, 3.0), r"pause_at=3\.0"),  # type: ignore[call-arg]
-        (lambda: Resume(1, until=3.0), Resume(1, 3.0), r"pause_at=3\.0"),  # type: ignore[call-arg]
-        (lambda: Verdict(GOES, "r", until=3.0), Verdict(GOES, "r", pause_at=3.0), r"pause_at=3\.0"),  # type: ignore[call-arg]
-    ],
-)
-def test_the_old_name_of_an_option_works_and_names_the_new_one(make: Any, same: Any, said: str) -> None:
-    with pytest.warns(UserWarning, match=said):
-        assert make() == same
-
-
-def test_the_old_name_of_an_attribute_is_read_and_names_the_new_one() -> None:
-    study = small_study(Hyperband(9, eta=3, rounds=1), problem=problem(9, 1))
-    trial = study.ask()
-    started = list(study.events())[-1]
-    assert trial.pause_at == 1.0
-    for part in (trial, study.history.trial(0), started, Verdict(GOES, "r", pause_at=1.0)):
-        with pytest.warns(UserWarning, match=f"{type(part).__name__}.until is now {type(part).__name__}.pause_at"):
-            assert part.until == 1.0  # type: ignore[union-attr]
-    with pytest.raises(AttributeError):
-        study.history.until  # type: ignore[attr-defined]  # noqa: B018
-
-
-@pytest.mark.parametrize("around", [False, True])
-@pytest.mark.parametrize(
-    ("policy", "old"),
-    [
-        (Ladder(min_trials_per_rung=2), {"min_trials_per_rung": "patience", "min_resource": "min_epochs"}),
-        (MultiFidelity(4, min_trials_per_rung=2), {"min_trials_per_rung": "patience"}),
-        (Halting(Ladder(), OptimalStopping(reference_curves=False)), {"reference_curves": "beside"}),
-    ],
-)
-def test_a_log_with_the_old_names_opens_as_the_same_policy_without_a_warning(
-    policy: Any, old: dict[str, str], around: bool, recwarn: pytest.WarningsRecorder
-) -> None:
-    asked = Halting(policy) if around else policy
-    events = list(search(small_study(asked, trials=3)).events())
-    first: Any = events[0]
-    spec = {old.get(name, name): value for name, value in policy.spec.items()}
-    if "stopping" in spec:
-        spec["stopping"] = {old.get(name, name): value for name, value in spec["stopping"].items()}
-    before = MemoryStore()
-    before.create("study", replace(first, policy={**asked.spec, "inner": spec} if around else spec))
-    before.append("study", events[1:], seen=1, about=None)
-    assert load_study(before, budget=Budget(trials=3)).policy == asked
-    assert len(search(small_study(asked, before, trials=4)).trials) == 4
-    assert not [w for w in recwarn if "is now" in str(w.message)]

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study, load_study
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import StudyMismatch
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
+from haltune.models.curve_rows import CurveRows
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.policy import LadderState, first_rung
-from haltune.policies.multifidelity.stage_process import CurveRows
 from haltune.store.memory import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -141,19 +141,6 @@ def test_the_rungs_of_a_training_are_shares_of_it_in_whatever_unit_it_counts(
     assert {e.epoch for e in judged} <= set(rungs)
 
 
-def test_a_log_from_before_rungs_were_shares_keeps_its_rungs() -> None:
-    problem, store = Problem(SPACE, Minimize("loss"), 200), MemoryStore()
-    spec = {k: v for k, v in MultiFidelity().spec.items() if k != "min_share"}
-    first, *events = searched(problem=problem, policy=MultiFidelity(min_share=0.0), budget=Budget(trials=4)).events()
-    store.create("study", replace(first, policy=spec))
-    store.append("study", events, seen=1, about=None)
-    for study in (load_study(store), Study(problem, MultiFidelity(), store), Study(problem, store=store)):
-        assert study.policy.rungs(200)[0] == 1
-        assert len(study.trials) == 4
-    with pytest.raises(StudyMismatch, match=r"min_share: recorded 0.0, given 0.3"):
-        Study(problem, MultiFidelity(min_share=0.3), store)
-
-
 def test_a_log_keeps_the_options_that_were_the_defaults_of_its_time() -> None:
     store = MemoryStore()
     searched(policy=MultiFidelity(initial=20, deviations=3.0), budget=Budget(trials=4), store=store)
@@ -254,7 +241,7 @@ def test_a_kill_before_a_trial_has_paused_does_not_show_whether_trials_can_pause
             trial.checkpointed(f"memory of {trial.id}")
         if pauses and not killed:
             killed = True
-            study._session.mark_lost(trial, "killed")
+            study.session.mark_lost(trial, "killed")
         else:
             trial.finish()
     assert killed

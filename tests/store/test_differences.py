@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from haltune import Choice, Float, Int, Maximize, Problem, Space
 from haltune.log.events import plain
-from haltune.old_names import differences
+from haltune.store.studies import differences
 
 
 def between(old: Problem, new: Problem) -> list[str]:
