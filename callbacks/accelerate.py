@@ -83,6 +83,10 @@ class AcceleratedLoop(TrainingLoop):
                 "automatic_checkpoint_naming."
             )
 
+    # An Accelerator has no public names for the models and loaders that it prepared and for the objects that it was
+    # given to save. Without them, a model of another trial would be trained on, loaders would start again
+    # (huggingface/accelerate#2016), and a checkpoint could run any code.
+
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
         for model in self._accelerator._models:

@@ -90,7 +90,7 @@ class HaltuneCallback(Reporting):
         try:
             return self._report(info)
         except Exception as error:
-            # CatBoost would replace it by its own error, and quote it in later errors
+            # CatBoost would replace it by its own error (catboost/catboost#1744), and quote it in later errors
             self._model, failed = None, error
             self.trial.before_end(lambda: self._fail(failed))
             return False
@@ -111,6 +111,8 @@ class HaltuneCallback(Reporting):
         return not self._reporter.over
 
     def _begin(self, iteration: int) -> None:
+        # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
+        # read from the call. Without them no model is kept, and two HaltuneCallbacks would report every round.
         fit = caller("_fit", "catboost.")
         loop = None if fit is None else fit.f_code
         if fit is not None:

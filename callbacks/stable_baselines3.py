@@ -66,7 +66,8 @@ class HaltuneCallback(Reporting):
     _hint = "Call learn(trial.max_steps): the callback sets the step"
     _counts = ("step",)
     _held = frozenset({"model", "parent", "locals", "globals"})
-    model: Any  # Stable-Baselines3 sets these
+    locals: dict[str, Any]  # Stable-Baselines3 sets these
+    model: Any
     parent: Any
     num_timesteps: int
 
@@ -82,7 +83,7 @@ class HaltuneCallback(Reporting):
     def _on_training_start(self) -> None:
         if self.trial.checkpoint is not None and self.trial.ended is None:
             self._load(self.trial.checkpoint)
-        self._reporter.begin(self.model._total_timesteps, self.model.policy)
+        self._reporter.begin(self.locals.get("total_timesteps"), self.model.policy)
         self.trial.before_end(self._end)
 
     def _on_step(self) -> bool:

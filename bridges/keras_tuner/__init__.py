@@ -24,7 +24,7 @@ from typing import Any
 from haltune._utils.signals import interrupts
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.decisions import Finish, Wait
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
@@ -322,7 +322,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             print(tuner.get_best_hyperparameters()[0].values, tuner.get_best_models()[0])
     """
 
-    @answering
+    @with_hints
     def __init__(
         self,
         hypermodel: Any = None,

@@ -161,7 +161,7 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     base = tops[rng.integers(len(tops), size=near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
     points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
-    return points if _free(space) else space.encode_many(space.decode_many(points))
+    return points if _free(space) else space.snap(points)
 
 
 def _best_trials(rows: CurveTable) -> Indices:
@@ -181,8 +181,8 @@ def best_allowed(
     a check is slow.
     """
     for i in np.argsort(-value, kind="stable"):
-        config = space.decode(points[i])
-        if space.contains(config) and space.key_of_canonical(config) not in besides:
+        config = space.decode_valid(points[i])
+        if config is not None and space.key_of_canonical(config) not in besides:
             return int(i), config
     return None
 

@@ -14,7 +14,7 @@ from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
@@ -55,7 +55,7 @@ class ReadingSession:
         raise NotSupported(self._why)
 
 
-@answering
+@with_hints
 def load_study(
     store: StrPath | Store | Storage,
     name: str | None = None,

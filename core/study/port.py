@@ -26,7 +26,6 @@ from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.history import History
-from haltune.log.problem import Measures
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
@@ -60,7 +59,7 @@ class Port(Attempt):
         problem = session.log.problem
         self.unit = problem.unit
         self.horizon: int | None = problem.max_epochs
-        self.goal, self.measures = problem.goal, Measures.of(problem)
+        self.goal, self.measures = problem.goal, problem.measures
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._last_act: Callable[[], object] | None = None

@@ -38,10 +38,10 @@ from haltune.store.base import Conflict, Release, Store, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
 
-from .asking import Elsewhere, answer, enqueue
 from .attempt import A, Attempt, Failure, MonotonicClock, Report, Settings, label
 from .judging import answered, record
 from .messages import Logger, shared_error, unlimited
+from .proposing import Elsewhere, answer, enqueue
 from .replica import Copy, Heard, Replica
 
 P = ParamSpec("P")

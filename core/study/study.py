@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
 from haltune.above import above
 from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
-from haltune.hints import KnowsArguments, KnowsAttributes, answering
+from haltune.hints import KnowsArguments, KnowsAttributes, with_hints
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
@@ -40,17 +40,6 @@ from .attempt import Log, Settings
 from .session import Session
 from .trial import Trial
 from .view import StudyView
-
-_log = logging.getLogger("haltune")
-
-
-class Rarer(TypedDict, total=False):
-    """Rarely used arguments of Study, for type checkers."""
-
-    checkpoints: StrPath | Checkpointing | None
-    max_failures: int
-    verbose: int
-
 
 _log = logging.getLogger("haltune")
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
@@ -117,44 +106,6 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
     """
 
     _speaks = False
-
-    @overload
-    def __init__(
-        self,
-        problem: Problem,
-        goal: Policy[Any] | None = None,
-        store: StrPath | Store | Storage | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | str | None = None,
-        *,
-        policy: Policy[Any] | None = None,
-        learn_from: Sequence[Earlier] = (),
-        **rarer: Unpack[Rarer],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        problem: Space | Mapping[str, Any],
-        goal: str | Goal | Sequence[str | Goal],
-        store: StrPath | Store | Storage | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | str | None = None,
-        *,
-        policy: Policy[Any] | None = None,
-        max_epochs: int | None = None,
-        max_steps: int | None = None,
-        max_tokens: int | None = None,
-        unit: str | None = None,
-        judge_every: float | None = None,
-        min_epochs: int = 0,
-        start: Sequence[Mapping[str, Any]] = (),
-        constraints: Sequence[Constraint] = (),
-        learn_from: Sequence[Earlier] = (),
-        **rarer: Unpack[Rarer],
-    ) -> None: ...
 
     def __init__(
         self,
@@ -275,7 +226,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             )
         return session.ask(partial(Trial, session))
 
-    @answering
+    @with_hints
     def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:
         """Train every trial with a function, until the search is over.
 
@@ -320,7 +271,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 reporting(trial)
         return self
 
-    @answering
+    @with_hints
     def tell(
         self,
         trial: Trial,
@@ -375,7 +326,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             trial.finish()
         return verdict
 
-    @answering
+    @with_hints
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 

@@ -13,7 +13,7 @@ from haltune._utils.signals import interrupts
 from haltune.above import above
 from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
-from haltune.hints import KnowsAttributes, answering, explain_misreading
+from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Verdict
 from haltune.log.events import Status
 from haltune.log.problem import ENDLESS, length_argument, position_argument
@@ -87,7 +87,7 @@ class Trial(Port, KnowsAttributes):
     def __repr__(self) -> str:
         return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:.7g}, config={self.config})"
 
-    @answering
+    @with_hints
     def report(
         self,
         value: float | Mapping[str, float],
@@ -342,7 +342,7 @@ class Trial(Port, KnowsAttributes):
             InvalidInput: If the checkpoint is not a Keras model.
 
         Example:
-            See docs/guide.md::
+            See docs/loops/keras.md::
 
                 model = trial.load_model() or build(**trial.config)
         """

@@ -30,9 +30,9 @@ from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
-from .asking import outcome
 from .attempt import Attempt, Log
 from .messages import standing_line
+from .proposing import outcome
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,8 @@ from haltune.log.history import History
 from haltune.store.base import CLAIM, Lease, Store
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql
-from haltune.study.asking import TERM, WORTH
-from haltune.study.replay import replay
+from haltune.study.proposing import TERM, WORTH
+from haltune.study.redecide import redecide
 from haltune.study.session import clocked
 
 GONE = "elsewhere/boot/1/1/1/ab"
@@ -115,7 +115,7 @@ def test_while_one_worker_decides_another_waits_and_reports_pass(store: Store) -
     log = list(other.events())
     moves = [n for n, e in enumerate(log) if isinstance(e, Started)]
     assert sum(isinstance(e, Reported) for e in log[moves[1] : moves[2]]) == 1 + 3
-    assert [d for d in replay(PROBLEM, Whims(), log) if d[1] != d[2]] == []
+    assert [d for d in redecide(PROBLEM, Whims(), log) if d[1] != d[2]] == []
 
 
 @pytest.mark.parametrize(("holder", "seconds"), [("of a process that is gone", 0.0), (GONE, TERM + 1.0)])

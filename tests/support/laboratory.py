@@ -15,7 +15,7 @@ from haltune.log.decisions import Action
 from haltune.log.events import Event, Reported
 from haltune.log.policy import Wrapper
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 from haltune.study.session import clocked
 
 SPACE = Space({"x": Float(0.0, 1.0)})
@@ -218,4 +218,4 @@ def happenings(actions: list[str], most: int) -> st.SearchStrategy[list[tuple[in
 
 def differences(lab: Lab) -> list[Any]:
     """The decisions that a replay finds otherwise than recorded."""
-    return [d for d in replay(lab.problem, lab.make(), lab.log) if d[1] != d[2]]
+    return [d for d in redecide(lab.problem, lab.make(), lab.log) if d[1] != d[2]]

@@ -75,7 +75,7 @@ class Bracketed(ByEngine):
             raise InvalidInput(
                 f"{name}(resume={self.resume!r}) is not allowed. Give True, or False to train winners from the start."
             )
-        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
+        Sampler(self.sampler)  # raises for another source
 
     @property
     def several_goals(self) -> bool:
@@ -441,7 +441,7 @@ class Ladder(ByEngine):
         if self.min_trials_per_rung is not None:
             check_whole("Ladder", 1, min_trials_per_rung=self.min_trials_per_rung)
         check_whole("Ladder", 1, min_resource=self.min_resource)
-        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
+        Sampler(self.sampler)  # raises for another source
 
     def rungs(self, horizon: int, min_epochs: int = 0) -> list[int]:
         """Return the epochs at which trials are compared, none below min_epochs: 1, 3, 9, 27, 50 for horizon 50."""
