@@ -249,7 +249,7 @@ class TrainingLoop:
             restore(state_from_json(self._random(checkpoint).read_bytes()))
 
     def _random(self, checkpoint: str | Path) -> Path:
-        """Return the file of this rank's random state: in the folder that ranks write together, or next to the state."""
+        """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
         if self._together:
             return Path(checkpoint, torch_ranks().own("{}" + _RANDOM))
         return Path(this().own(f"{checkpoint}{_RANDOM}"))

@@ -33,7 +33,8 @@ class Settled(Generic[T]):
     answer: Any = None  # JSON, if the other ranks need more than the events up to there
 
 
-Act, Follow = Callable[[], Settled[T]], Callable[[Said], Settled[T]]
+Act = Callable[[], Settled[T]]
+Follow = Callable[[Said], Settled[T]]
 
 
 class Part(Log):

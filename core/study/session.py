@@ -75,7 +75,7 @@ def _first(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate
     """Call a method on rank 0 only; the other ranks do not wait, and get None."""
 
     @wraps(method)
-    def called(self: Session, *args: P.args, **kwargs: P.kwargs) -> T | None:
+    def called(self: Session, /, *args: P.args, **kwargs: P.kwargs) -> T | None:
         return self.first(lambda: method(self, *args, **kwargs))
 
     return called
