@@ -331,9 +331,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks.decide(lambda: self._check_end(trainer, logged))
             if not self._saved:
                 self._save(trainer, ranks)
-            if ranks.rank == 0:
-                _tell_loggers(trainer, self._reporter)
-                self._reporter.end_of_fit()
+            ranks.first(lambda: _tell_loggers(trainer, self._reporter))
+            ranks.first(self._reporter.end_of_fit)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:

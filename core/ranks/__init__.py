@@ -19,10 +19,10 @@ A single process keeps only light outcomes, without events, until a fit starts a
 
 from .group import Group, leave_group_at_exit, torch_ranks
 from .lines import error_from_json
-from .parts import Follower, Leader, Part, Said, Settled, alone, follows, joined
+from .parts import Part, Said, Settled, alone, follows, joined
 from .place import this
 
 __all__ = [
-    "Follower", "Group", "Leader", "Part", "Said", "Settled", "alone", "error_from_json", "follows", "joined",
+    "Group", "Part", "Said", "Settled", "alone", "error_from_json", "follows", "joined",
     "leave_group_at_exit", "this", "torch_ranks",
 ]  # fmt: skip

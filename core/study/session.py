@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 from weakref import ref
 
 from haltune._utils.checks import number
@@ -33,7 +33,7 @@ from haltune.log.history import History
 from haltune.log.policy import Wrapper
 from haltune.log.problem import position_argument
 from haltune.log.records import TrialRecord
-from haltune.ranks import Leader, Said, Settled, error_from_json, joined
+from haltune.ranks import Part, Said, Settled, error_from_json, joined
 from haltune.store.base import Conflict, Release, Store, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
@@ -44,6 +44,7 @@ from .messages import Logger, shared_error, unlimited
 from .proposing import Elsewhere, answer, enqueue
 from .replica import Copy, Heard, Replica
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
@@ -70,6 +71,16 @@ def _same(answer: Any) -> Any:
     return answer
 
 
+def _first(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Session, P], T | None]:
+    """Call a method on rank 0 only; the other ranks do not wait, and get None."""
+
+    @wraps(method)
+    def called(self: Session, /, *args: P.args, **kwargs: P.kwargs) -> T | None:
+        return self.first(lambda: method(self, *args, **kwargs))
+
+    return called
+
+
 class Session:
     """One process's work for one study. Every rank makes the same calls, and an attempt changes on every rank.
 
@@ -83,7 +94,8 @@ class Session:
         self.monotonic, self._sleep = _clocks.get()
         self.launched = False  # it trains for a launcher, which handles signals
         self.waits = True  # for a server that does not answer; a launcher does not wait, because it has other workers
-        self._rank = joined(settings.name, settings.where) if holds is None else Leader()
+        self._rank = joined(settings.name, settings.where) if holds is None else Part()
+        self.first = self._rank.first  # does work on rank 0 only
         self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)
         if holds is None:
             _ = self.log
@@ -117,10 +129,9 @@ class Session:
         lease = given.store.lease
         found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic)
         found.speaks = given.verbose > 0
-
         if self._holds is not None:
             _hold(found, *self._holds)
-        self._rank.sends(_events(store, given.name, given.store.patience), lambda: found.fold.history.position)
+        self._rank.read = _events(store, given.name, given.store.patience)
         return found
 
     @property
@@ -128,14 +139,11 @@ class Session:
         assert isinstance(self.log, Replica)
         return self.log
 
-    def first(self, work: Callable[[], T]) -> T | None:
-        """Return the result of `work` on rank 0; None on the others, which do not wait."""
-        return self._rank.first(work)
-
+    @_first
     def set_price(self, price: float | None) -> None:
         """Set the price of this worker per hour; None changes nothing. Raises InvalidInput for an invalid price."""
         if price is not None:
-            self.first(lambda: setattr(self.replica, "price", number("price", price, None)))
+            self.replica.price = number("price", price, None)
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -173,7 +181,6 @@ class Session:
         It is retried after conflicts and server outages; signals are handled between tries. answer: what `work`
         returned; JSON. topic: of the decision; None if only rank 0 does it, and the others do not wait for it.
         """
-
         settled = partial(self._settled, read=read, attempt=attempt)
 
         def once() -> Settled[T]:
@@ -219,6 +226,7 @@ class Session:
             try:
                 answer = said()
             finally:
+                self._rank.position = max(self._rank.position, self.log.fold.history.position)
                 if attempt is not None:
                     self.log.follow(attempt)
             return Settled(read(answer), self.log.history.position, answer)
@@ -281,15 +289,12 @@ class Session:
 
         return self._do(taken, "takes a trial", partial(self._trained, make))
 
+    @_first
     def wait(self, seconds: float, why: str | None) -> None:
         """Wait between two asks, on rank 0. why: logged, if it is not None."""
-
-        def work() -> None:
-            if why is not None:
-                _log.info("Waiting: %s", why)
-            self._sleep(seconds)
-
-        self.first(work)
+        if why is not None:
+            _log.info("Waiting: %s", why)
+        self._sleep(seconds)
 
     def skip_over(self) -> None:
         """Skip the trials that ended before this process was started as another rank."""
@@ -428,9 +433,10 @@ class Session:
         if attempt._over and attempt.ended is None:
             attempt.ended = _as_recorded(self.log.history, attempt)
 
+    @_first
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
-        self.first(lambda: self.replica.forget(attempt.id, attempt.attempt))
+        self.replica.forget(attempt.id, attempt.attempt)
 
     def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
@@ -455,36 +461,27 @@ class Session:
             error.add_note(f"haltune: {why}")
         return why is None
 
+    @_first
     def log_sleep(self, attempt: Attempt) -> None:
         """Log how long this machine slept during the trial, on rank 0."""
+        self.replica.now()
+        if self.replica.jumps(attempt.id, attempt.attempt):
+            self._do(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
 
-        def work() -> None:
-            self.replica.now()
-            if self.replica.jumps(attempt.id, attempt.attempt):
-                self._do(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
-
-        self.first(work)
-
+    @_first
     def renew(self, attempt: Attempt) -> None:
         """Renew a lease, on rank 0; see Trial.heartbeat. A heartbeat does not wait for the lock."""
+        self.log_sleep(attempt)
+        self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
 
-        def work() -> None:
-            self.log_sleep(attempt)
-            self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
-
-        self.first(work)
-
+    @_first
     def adopt(self, attempt: Attempt) -> None:
         """Continue an attempt in a forked or spawned process, under the same lease; only one rank may.
 
         Raises NotSupported for a store in memory.
         """
-
-        def work() -> None:
-            self.replica.adopt()
-            self.renew(attempt)
-
-        self.first(work)
+        self.replica.adopt()
+        self.renew(attempt)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling only when multiprocessing starts a process.
