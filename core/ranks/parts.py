@@ -1,9 +1,10 @@
 """The part of this process in a study: rank 0 acts, and the other ranks follow. Only `joined` chooses.
 
-A decision is the same call on every rank:
+Every rank runs the same code:
 
-    part.decide(topic, act, follow)     rank 0 acts and sends the outcome; the others follow it at the same log position
-    part.first(work)                    rank 0 works; the others do not wait and get None
+    with part.decision(topic) as decision:      rank 0 works, and sends the outcome; the others wait for it and follow
+        answer = work() if decision.said is None else decision.said()
+    part.first(work)                            rank 0 works; the others do not wait and get None
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import contextvars
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Self, TypeVar
 
 from .lines import Line, Log, Outcome, Reader, Writer, error_from_json, told
 from .place import ThisProcess, this
@@ -24,17 +24,37 @@ _within = contextvars.ContextVar("within", default=False)  # a decision: inner d
 _alone = contextvars.ContextVar("alone", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled(Generic[T]):
-    """A decision that was carried out on this rank."""
+class Decision:
+    """A block that rank 0 works in, while the others follow: `with part.decision(topic) as decision`.
 
-    result: T
-    position: int  # of the log
-    answer: Any = None  # JSON, if the other ranks need more than the events up to there
+    said: on the other ranks, returns what rank 0 answered or raises its exception. answer: set by rank 0; JSON.
+    """
+
+    said: Said | None = None
+    answer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Send the outcome, if there are ranks to send it to."""
 
 
-Act = Callable[[], Settled[T]]
-Follow = Callable[[Said], Settled[T]]
+class Sent(Decision):
+    """A decision of rank 0. Its outcome goes to the other ranks, also Ctrl-C, because they must not wait."""
+
+    def __init__(self, part: Part, topic: str, writer: Writer) -> None:
+        self._part, self._topic, self._writer = part, topic, writer
+
+    def __enter__(self) -> Self:
+        self._token = _within.set(True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        _within.reset(self._token)
+        failed = None if error is None else told(error)
+        answer = self.answer if error is None else None
+        self._writer.write(Outcome(self._part, self._topic, self._part.position, answer, failed))
 
 
 class Part(Log):
@@ -44,28 +64,16 @@ class Part(Log):
         super().__init__(name)
         self._writer = writer
 
-    def decide(
-        self, topic: str, act: Act[T], follow: Follow[T], last: str | None = None, leaves: float | None = None
-    ) -> T:
-        """Act on rank 0 and follow on the others; return the result on each, or raise rank 0's exception on each.
+    def decision(self, topic: str | None, last: str | None = None, leaves: float | None = None) -> Decision | None:
+        """Return the next decision about a topic; for the topic None a decision of rank 0 alone, None on the others.
 
-        follow: called with a function that answers as rank 0 did, when its events can be read. last: a topic after
-        which rank 0 decides no more about this one. leaves: seconds that a rank waits which ends by itself in any case;
-        it does not raise rank 0's exception. Raises RankLost if rank 0 is gone or silent, LeaseLost after `last`.
+        last: a topic after which rank 0 decides no more about this one. leaves: seconds that a rank waits which ends by
+        itself in any case; it does not raise rank 0's exception. Raises RankLost if rank 0 is gone or silent, LeaseLost
+        after `last`.
         """
-        if self._writer is None or not self._writer.writes or _within.get():
-            return act().result
-        token = _within.set(True)
-        try:
-            settled = act()
-            outcome = Outcome(self, topic, settled.position, settled.answer)
-        except BaseException as error:  # Ctrl-C too: the others must not wait
-            outcome = Outcome(self, topic, self.position, error=told(error))
-            raise
-        finally:
-            _within.reset(token)
-            self._writer.write(outcome)
-        return settled.result
+        if topic is None or self._writer is None or _within.get() or not self._writer.writes:
+            return Decision()
+        return Sent(self, topic, self._writer)
 
     def first(self, work: Callable[[], T]) -> T | None:
         """Return the result of `work` on rank 0; None on the others, which do not wait."""
@@ -90,9 +98,9 @@ class Follower(Part):
         super().__init__(name)
         self._reader = reader
 
-    def decide(
-        self, topic: str, act: Act[T], follow: Follow[T], last: str | None = None, leaves: float | None = None
-    ) -> T:
+    def decision(self, topic: str | None, last: str | None = None, leaves: float | None = None) -> Decision | None:
+        if topic is None:
+            return None
         line = self._reader.wait(f"{self.name}: {topic}", leaves, last and f"{self.name}: {last}")
         self.position = max(self.position, line["position"])
 
@@ -101,7 +109,9 @@ class Follower(Part):
                 raise error_from_json(*line["error"])
             return line.get("answer")
 
-        return follow(said).result
+        decision = Decision()
+        decision.said = said
+        return decision
 
     def first(self, work: Callable[[], T]) -> T | None:
         return None
