@@ -8,20 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import (
-    Budget,
-    Checkpointing,
-    Choice,
-    Constant,
-    Constraint,
-    Float,
-    HaltuneWarning,
-    Int,
-    Maximize,
-    Minimize,
-    Space,
-    Storage,
-)
+from haltune import Budget, Checkpointing, Choice, Constant, Constraint, Float, Int, Maximize, Minimize, Space, Storage
 from haltune.cli.study_file import read
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.policies import BOBOS, GPUCB, Halting, Hyperband, OptimalStopping
@@ -125,13 +112,12 @@ def test_configurations_to_start_with_are_part_of_the_problem(file):
     ]
 
 
-def test_store_and_checkpoints_are_tables_too_and_keys_that_moved_there_warn(file, tmp_path):
+def test_store_and_checkpoints_are_tables_too(file, tmp_path):
     kept = 'checkpoints = { folder = "ck", keep = 3 }'
     study = read(file(("seed = 4", f"store = {{ lease = 120 }}\n{kept}"))).open()
     assert (study._settings.store.lease, study.checkpoints.keep) == (120.0, 3)
     assert study.checkpoints.folder.is_relative_to(tmp_path / "ck")
-    with pytest.warns(HaltuneWarning, match=r'Write store = \{ url = "...", lease = 30 \}'):
-        found = read(file(("seed = 4", 'store = "a.db"\nlease = 30')))
+    found = read(file(("seed = 4", 'store = { url = "a.db", lease = 30 }')))
     assert found.options["store"] == Storage(f"sqlite:///{tmp_path / 'a.db'}", lease=30)
 
 

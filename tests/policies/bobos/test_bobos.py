@@ -14,14 +14,12 @@ from worlds import problem, search, small_study, train
 from haltune import Action, Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial, Verdict
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
 from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
 from haltune.policies.bobos.curves import ReferenceCurves
 from haltune.policies.bobos.policy import reference_trials
-from haltune.store.memory import MemoryStore
 
 
 def verdicts(study: Study) -> list[Reported]:
@@ -320,18 +318,3 @@ def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -
 
     tasks = ((0.5, 0.6, 0.7, 0.65), (0.9, 0.91, 0.92, 0.65))
     assert [lived(policy, ends) for ends in tasks] == [lived(Halting(RandomSearch(), SOLVER), ends) for ends in tasks]
-
-
-def test_a_study_of_an_earlier_version_is_opened_with_todays_settings() -> None:
-    class Earlier(Halting):
-        @property
-        def spec(self) -> dict[str, Any]:
-            spec = super().spec
-            known = {k: v for k, v in spec["stopping"].items() if k not in ("slopes", "missing", "reference_curves")}
-            return {**spec, "policy": "Halting", "stopping": {**known, "cells": 100, "K1": 500.0}}
-
-    store = MemoryStore()
-    small_study(Earlier(RandomSearch()), store, trials=1).ask().report(0.5)  # a study without a report would make way
-    small_study(Halting(RandomSearch()), store, trials=1)
-    with pytest.raises(StudyMismatch, match="slopes"):
-        small_study(Halting(RandomSearch(), OptimalStopping(slopes=4)), store, trials=1)
