@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from haltune.errors import InvalidInput, NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from .loop import TrainingLoop, other_ranks
 from .randomness import capture, damaged, of_tensor, restore, tensor_of
-from .ranks import torch_ranks
-from .reporter import trained_by
 
 
 class AcceleratedLoop(TrainingLoop):
@@ -84,10 +83,14 @@ class AcceleratedLoop(TrainingLoop):
                 "automatic_checkpoint_naming."
             )
 
+    # An Accelerator has no public names for the models and loaders that it prepared and for the objects that it was
+    # given to save. Without them, a model of another trial would be trained on, loaders would start again
+    # (huggingface/accelerate#2016), and a checkpoint could run any code.
+
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
         for model in self._accelerator._models:
-            if (first := trained_by(self.trial._session, model, self.trial.id)) is not None:
+            if (first := self.trial.trained_before(model)) is not None:
                 raise InvalidInput(
                     f"The accelerator still holds the model of trial {first}. Make an Accelerator for each trial, "
                     "within the loop, or call accelerator.free_memory() before you prepare the next trial."

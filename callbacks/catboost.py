@@ -90,9 +90,9 @@ class HaltuneCallback(Reporting):
         try:
             return self._report(info)
         except Exception as error:
-            # CatBoost would replace it by its own error, and quote it in later errors
+            # CatBoost would replace it by its own error (catboost/catboost#1744), and quote it in later errors
             self._model, failed = None, error
-            self.trial._before_end(lambda: self._fail(failed))
+            self.trial.before_end(lambda: self._fail(failed))
             return False
 
     def _report(self, info: Any) -> bool:
@@ -111,6 +111,8 @@ class HaltuneCallback(Reporting):
         return not self._reporter.over
 
     def _begin(self, iteration: int) -> None:
+        # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
+        # read from the call. Without them no model is kept, and two HaltuneCallbacks would report every round.
         fit = caller("_fit", "catboost.")
         loop = None if fit is None else fit.f_code
         if fit is not None:
@@ -122,7 +124,7 @@ class HaltuneCallback(Reporting):
         self._reporter.begin()
         ends = "after this round, without a save" if self._file is None else "after the next save"
         self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
-        self.trial._before_end(self._end)
+        self.trial.before_end(self._end)
 
     def _need(self) -> int:
         """Return the bytes of the snapshot that a pause needs, at least those of the one from which it resumed."""

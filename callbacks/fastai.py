@@ -19,10 +19,10 @@ from typing import Any
 
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
+from haltune.ranks import torch_ranks
 
 from .base import Reporting
 from .randomness import capture, damaged, restore, tupled
-from .ranks import torch_ranks
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _PROGRESS = ".fastai", "model.pth", "progress.json"
@@ -80,7 +80,8 @@ class HaltuneCallback(Reporting):
 
     def before_fit(self) -> None:
         learn = self.learn
-        # learn.validate() and learn.lr_find() also start a fit
+        # learn.validate() and learn.lr_find() also start a fit, and a Learner does not say which (fastai/fastai#3607);
+        # without this test, a validation would begin and end the trial's training
         self._fits = caller("fit", "fastai.learner") is not None and not hasattr(learn, "lr_finder")
         if not self._fits:
             return
@@ -152,7 +153,11 @@ class HaltuneCallback(Reporting):
         return int(self._before + self.learn.epoch + 1)
 
     def _saving(self, saves: bool) -> None:
-        """Disable SaveModelCallback in epochs that are replayed."""
+        """Disable SaveModelCallback in epochs that are replayed.
+
+        It compares and saves in one method, and only the comparison is to be replayed. Without this, it would overwrite
+        the file of its best weights with weights that are not trained.
+        """
         for other in self.learn.cbs:
             if saves:
                 vars(other).pop("_save", None)

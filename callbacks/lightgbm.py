@@ -125,10 +125,10 @@ class HaltuneCallback(Reporting):
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._reporter.begin()
         self._reporter.defer(Interruption.within("train", "lightgbm."))
-        self.trial._before_end(lambda: self._end(env))  # after early stopping, LightGBM calls no hook
+        self.trial.before_end(lambda: self._end(env))  # after early stopping, LightGBM calls no hook
 
     def _end(self, env: Any) -> None:
-        self.trial._before_end(None)
+        self.trial.before_end(None)
         self._reporter.end_of_fit(_writing(env.model), ".txt")
         self._reporter.leave()
 

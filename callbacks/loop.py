@@ -24,12 +24,11 @@ from typing import Any
 from haltune._utils.interruption import Interruption
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import this
+from haltune.ranks import this, torch_ranks
 from haltune.study import Trial
-from haltune.study.trial import check_write, check_written
+from haltune.study.port import check_write, check_written
 
 from .randomness import capture, restore, state_from_json
-from .ranks import torch_ranks
 from .reporter import Reporter
 
 
@@ -102,7 +101,7 @@ class TrainingLoop:
             _need_group()
         self._reporter.begin()
         self._restore()
-        self.trial._before_end(None)  # of an earlier loop
+        self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and _alone()) as interruption:
             try:
                 yield from self._epochs(interruption)
@@ -117,7 +116,7 @@ class TrainingLoop:
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         tokens = self.trial.unit == "token"
-        horizon = None if tokens else self.trial._horizon
+        horizon = None if tokens else self.trial.horizon
         unsaved = False  # steps were trained since the last report, where alone a trial can be saved
         for epoch in itertools.count(1 if tokens else int(self.trial.epoch) + 1):
             if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
@@ -172,7 +171,7 @@ class TrainingLoop:
     @property
     def _reported(self) -> bool:
         """Return whether this epoch was reported."""
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         position = self._position if horizon is None or self._position is None else min(self._position, horizon)
         return self.trial.epoch == position
 
@@ -192,7 +191,7 @@ class TrainingLoop:
         saved = self._save is not None and self._reported and _alone()
         if saved:
             self._keep_last()
-        self.trial._before_end(lambda: self._end_left(epoch, saved))
+        self.trial.before_end(lambda: self._end_left(epoch, saved))
 
     def _end_left(self, epoch: int, saved: bool) -> None:
         """Finish a trial that ends normally after its loop was left within an epoch."""
@@ -227,11 +226,11 @@ class TrainingLoop:
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part. If one rank raises an error, all raise it."""
         began = time.monotonic()
-        path = self.trial._begin_save(self._suffix, keep)
+        path = self.trial.begin_save(self._suffix, keep)
         for failure in torch_ranks().gather(_tried(lambda: self._write(path))):
             if failure is not None:
                 raise OSError(failure)
-        self.trial._commit_save(path, time.monotonic() - began, keep)
+        self.trial.commit_save(path, time.monotonic() - began, keep)
 
     def _write(self, path: Path) -> None:
         assert self._save is not None

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
@@ -34,6 +33,7 @@ from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
 from haltune.study import Trial
 from haltune.study.attempt import Report
+from haltune.study.port import Port
 from haltune.study.session import spawning
 
 
@@ -77,28 +77,28 @@ def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threadi
         del reporter  # otherwise this thread would keep it alive
 
 
-class Detached:
-    """Trial of a pickled callback: its data can be read, but it cannot report."""
+class Detached(Port):
+    """Port of a pickled callback: its facts can be read, but it cannot report."""
 
-    attempt, checkpoint, verdict, ended = 0, None, None, None
+    def __init__(self, trial: Port) -> None:
+        for name in ("id", "attempt", "config", "unit", "horizon", "goal", "measures", "epoch", "max_epochs"):
+            setattr(self, name, getattr(trial, name))
+        self.config, self.checkpoint, self.verdict, self.ended = dict(trial.config), None, None, None
 
-    def __init__(self, trial: Trial) -> None:
-        self.id, self.config, self._goal = trial.id, dict(trial.config), trial._goal
-        self.epoch, self.max_epochs, self._horizon = float(trial.epoch), trial.max_epochs, trial._horizon
-        self.unit = trial.unit
-
-    def report(self, *args: Any, **kwargs: Any) -> Any:
+    def record(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise NotSupported."""
         raise NotSupported(
             f"This callback was unpickled and has lost its connection to trial {self.id}. Make a new one where you "
             "train, HaltuneCallback(trial)."
         )
 
-    _adopt = _before_end = _record = report
+    report = adopt = before_end = record
 
-    def finish(self, *args: Any) -> None:
+    def finish(self, status: Any = None) -> None:
         """Do nothing, because the trial ends in its own process."""
 
-    fail = finish
+    def fail(self, error: Any) -> None:
+        """Do nothing, as `finish`."""
 
 
 class Reporter:
@@ -138,8 +138,8 @@ class Reporter:
                 "the goal's metric only."
             )
         self.trial: Trial = trial
-        self.metric: str = monitor or trial._goal.metric
-        self.measures: Measures = trial._measures
+        self.metric: str = monitor or trial.goal.metric
+        self.measures: Measures = trial.measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values received since `begin`, repeats included
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
@@ -161,7 +161,7 @@ class Reporter:
     @property
     def stopping(self) -> bool:
         """True if the loop should end: by a STOP or PAUSE, or because the trial is lost or reached max_epochs."""
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         return self.verdict is not None or (not self.ended and horizon is not None and self._last >= horizon)
 
     @property
@@ -188,14 +188,14 @@ class Reporter:
     def keeps(self) -> bool:
         """True if the final state should be saved, because the checkpoints of the best trials are kept."""
         with suppress(Exception):  # the store does not answer
-            return not self.ended and self.trial._keeps_checkpoint
+            return not self.ended and self.trial.keeps()
         return False
 
     @property
     def keeps_epoch(self) -> bool:
         """True if the state after the epoch just reported should be saved, because it is the trial's best so far."""
         with suppress(Exception):
-            return not self.ended and self.trial._keeps_epoch
+            return not self.ended and self.trial.keeps(best_epoch=True)
         return False
 
     @property
@@ -212,20 +212,22 @@ class Reporter:
 
     # a fit, from its start to its end
 
-    def begin(self, planned: float | None = None, model: Any = None) -> None:
-        """Start a fit. planned: its length in the study's unit, if known. model: the model that it trains.
+    def begin(
+        self, planned: float | None = None, model: Any = None, position: float | None = None, of: int | None = None
+    ) -> None:
+        """Start a fit. planned: its length in the study's unit, if known. model, position, of: see `Port.starts`.
 
         Raises NotSupported if this process did not ask for the trial. It is allowed if the asking process forked or
         spawned this one to train, and the study has a store that both can open.
         """
         trial = self.trial
         if os.getpid() != self._process:
-            trial._adopt()
+            trial.adopt()
             self._process, self._enough = os.getpid(), None
         self.reports = 0
         self._last = max(self._last, float(trial.epoch))
         self.ended = self.ended or trial.ended is not None
-        horizon = trial._horizon
+        horizon = trial.horizon
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned != horizon:
@@ -241,16 +243,11 @@ class Reporter:
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )
-        known = self.ended or model is None
-        if not known and (first := trained_by(trial._session, model, trial.id)) is not None:
-            self.advise(
-                f"Trial {trial.id} trains the same model object as trial {first}, with that trial's weights and "
-                "configuration. Build a model for each trial, within the loop, from trial.config.",
-                "model",
-            )
+        if not self.ended and trial.starts(model, position, of, self._resume_hint):
+            self._warned.add("repeat")
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
-            arguments = weakref.ref(self), trial._heartbeat_seconds, self._enough
+            arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
             threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True).start()
         self.clock.restart()
 
@@ -280,17 +277,17 @@ class Reporter:
             scalars = {name: scalars[name] for name in self.measures.others if name in scalars}
         self.reports += 1
         try:
-            if trial.unit != "epoch" and trial._horizon is not None:  # a batch's tokens may exceed the horizon
-                epoch = min(epoch, trial._horizon)
+            if trial.unit != "epoch" and trial.horizon is not None:  # a batch's tokens may exceed the horizon
+                epoch = min(epoch, trial.horizon)
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
             self._last = report.epoch
-            trial._patient = False  # do not delay the training during an outage of the store
+            trial.patient = False  # do not delay the training during an outage of the store
             try:
                 if self._waiting:
                     self._deliver_waiting()
-                verdict = trial._record(report, judge and self.verdict is None)
+                verdict = trial.record(report, judge and self.verdict is None)
             except LeaseLost as error:
                 self._lost(error)
             except Exception as error:
@@ -311,12 +308,12 @@ class Reporter:
 
     def _look_at_schedule(self, verdict: Verdict) -> None:
         """Hint once in a study if the first trial that a comparison ended had a rate that would still decay."""
-        trial, log = self.trial, self.trial._session.log
+        trial = self.trial
         compared = verdict.action is Action.PAUSE or not verdict.resumable
-        earlier = any(log.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
+        earlier = any(trial.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
         if compared and not earlier and (name := self.schedule()) is not None:
             end = "paused" if verdict.action is Action.PAUSE else "stopped"
-            trial._session.hint(
+            trial.hint(
                 f"Trial {trial.id} {end} at {self._at(self._last)}, before the end of its learning-rate schedule "
                 f"({name}). Values before the end of a schedule rank trials, but predict their final values poorly. "
                 "See docs/howto/schedules.md",
@@ -325,7 +322,7 @@ class Reporter:
 
     def _is_new(self, epoch: float) -> bool:
         self._last = max(self._last, float(self.trial.epoch))
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         if self.ended or (horizon is not None and max(epoch, math.nextafter(self._last, math.inf)) > horizon):
             return False
         if epoch <= self._last:
@@ -338,7 +335,7 @@ class Reporter:
 
     def _deliver_waiting(self) -> None:
         while self._waiting:
-            self.trial._record(self._waiting[0], judge=False)
+            self.trial.record(self._waiting[0], judge=False)
             self._waiting.pop(0)
 
     def _undelivered(self, report: Report, error: Exception) -> None:
@@ -391,7 +388,7 @@ class Reporter:
     def settle(self) -> None:
         """Deliver the last reports, with the study's patience, and stop the heartbeat."""
         self.release()
-        self.trial._patient = True
+        self.trial.patient = True
         with suppress(Exception):
             self._deliver_waiting()
         if self._waiting:
@@ -497,7 +494,7 @@ class Reporter:
         if self.forgo():
             consequence = "it keeps training"
             if over:
-                self.trial._cannot_save(why)
+                self.trial.decline_pause(why)
                 self.end("interrupted")
                 consequence = "its training has ended, so it starts again at an earlier epoch, and then does not pause"
         if always:
@@ -510,7 +507,7 @@ class Reporter:
         paused = self.verdict is not None and self.verdict.action is Action.PAUSE
         if paused:
             self.verdict = None
-            self.trial._go_on()
+            self.trial.decline_pause()
         return paused
 
     # warnings
@@ -529,13 +526,13 @@ class Reporter:
 
     def advise(self, sentence: str, about: str | None = None) -> None:
         """Warn once a study for each sentence, or for each matter `about`."""
-        once(self.trial._session, sentence, about)
+        self.trial.warn(sentence, about, once=True)
 
     def warn_once(self, topic: str, sentence: str, about: str | None = None) -> None:
         """Warn once in this training for each topic; log once for each matter `about`."""
         if topic not in self._warned:
             self._warned.add(topic)
-            self.trial._session.warn(sentence, about or topic)
+            self.trial.warn(sentence, about or topic)
 
     def __getstate__(self) -> dict[str, Any]:
         """Include the trial only for a process that is spawned to train it; elsewhere reports could be lost."""
@@ -554,35 +551,15 @@ def ending_metrics(reporter: Reporter) -> tuple[dict[str, float], str]:
     """Return the metrics and the reason (a sentence) that trackers log when a fit ends."""
     trial = reporter.trial
     verdict = reporter.verdict or trial.verdict
-    cut = trial._horizon is not None and reporter.verdict is not None
+    cut = trial.horizon is not None and reporter.verdict is not None
     metrics = {
         "haltune_verdict": _VERDICTS.get(verdict.action, 0.0) if verdict else 0.0,
-        f"haltune_{trial.unit}s_saved": max(0.0, (trial._horizon or 0) - float(trial.epoch)) if cut else 0.0,
+        f"haltune_{trial.unit}s_saved": max(0.0, (trial.horizon or 0) - float(trial.epoch)) if cut else 0.0,
     }
     chance = verdict.evidence.get("p_win") if verdict else None
     if isinstance(chance, (int, float)):
         metrics["haltune_p_win"] = float(chance)
     return metrics, f"{verdict.action}: {verdict.reason}" if verdict else "trained without a verdict"
-
-
-# memory of the callbacks of a study, to warn once
-
-_WARNED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-_MODELS: WeakKeyDictionary[Any, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-
-
-def once(study: Any, sentence: str, about: str | None = None) -> None:
-    """Warn and log once a study for each sentence, or for each matter `about`."""
-    warned = _WARNED.setdefault(study, set())
-    if (about or sentence) not in warned:
-        warned.add(about or sentence)
-        study.warn(sentence, about)
-
-
-def trained_by(study: Any, model: Any, trial: int) -> int | None:
-    """Return the other trial of a study that has trained this model, or None."""
-    first = _MODELS.setdefault(study, WeakKeyDictionary()).setdefault(model, trial)
-    return first if first != trial else None
 
 
 # wrong use
@@ -595,8 +572,7 @@ def need_trial(trial: Any, monitor: Any = None) -> None:
             f"The first argument is the string {trial!r}, not a trial. The arguments may be swapped. Write "
             f"HaltuneCallback(trial, monitor={trial!r})."
         )
-    # a Study also has `report`
-    if isinstance(trial, type) or not (hasattr(trial, "report") and hasattr(trial, "verdict")):
+    if not isinstance(trial, Port):
         raise InvalidInput(
             f"{_named(trial)} is not a trial. Write HaltuneCallback(trial), with a trial from `for trial in study` or "
             "study.ask()."

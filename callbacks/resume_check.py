@@ -224,8 +224,8 @@ def _training_state(trained: Any) -> dict[str, Any]:
     model has the first three, a torch module weights, a booster or its estimator trees, a scikit-learn estimator its
     attributes. Arrays, numbers and containers of them are the part "returned". Other objects have no parts.
     """
-    if getattr(trained, "_trainer", None) is not None and hasattr(trained, "state_dict"):
-        trained = trained._trainer
+    with suppress(AttributeError, RuntimeError):  # it is no LightningModule, or has no Trainer
+        trained = trained.trainer if hasattr(trained.trainer, "lightning_module") else trained
     if hasattr(trained, "lightning_module"):
         optimizers = list(trained.optimizers)
         return {

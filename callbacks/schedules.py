@@ -34,7 +34,11 @@ def falls(rate: Rate, now: float, end: float) -> bool:
 
 
 def of_torch(scheduler: Any) -> tuple[str, Rate] | None:
-    """Return the name of a torch schedule, and its rate; None if it is not a function of the step."""
+    """Return the name of a torch schedule, and its rate; None if it is not a function of the step.
+
+    torch has no public access to the parts of a SequentialLR, nor to a rate at another step. Without its private names
+    the hint about schedules is missing. tests/callbacks/test_schedules.py holds them on the installed torch.
+    """
     scheduler = getattr(scheduler, "scheduler", scheduler)  # Accelerate's wrapper
     name = type(scheduler).__name__
     if name == "OneCycleLR":

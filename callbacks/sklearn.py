@@ -18,7 +18,7 @@ from haltune.log.problem import Maximize
 from haltune.study import Trial
 
 from .loop import TrainingLoop
-from .reporter import nearest, need_trial, once
+from .reporter import nearest, need_trial
 
 _OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by default
     f"sklearn.neural_network._stochastic_optimizers.{name}" for name in ("AdamOptimizer", "SGDOptimizer")
@@ -108,10 +108,10 @@ def load(path: str) -> Any:
 def _saving(trial: Trial, model: Any) -> Callable[[Path], object] | None:
     if importlib.util.find_spec("skops") is not None:
         return lambda path: _save(model, path)
-    once(
-        trial._session,
+    trial.warn(
         "skops is not installed, so scikit-learn estimators are not saved: a trial that resumes trains again from its "
         f"start, and the best model is not kept. Run: {installing('sklearn')}",
+        once=True,
     )
     return None
 
@@ -141,7 +141,7 @@ def _scorer(trial: Trial, estimator: Any, scoring: Any) -> Callable[..., Any]:
 
     if callable(scoring):
         return scoring  # type: ignore[no-any-return]
-    metric, others = trial._goal.metric, trial._measures.others
+    metric, others = trial.goal.metric, trial.measures.others
     if not others:
         return check_scoring(estimator, _named(trial, scoring or metric, True))  # type: ignore[no-any-return]
     if scoring is not None:
@@ -164,8 +164,8 @@ def _named(trial: Trial, name: Any, first: bool) -> str:
             f"{name!r} is not a scikit-learn scorer. Give fit(..., scoring=) a name from sklearn.metrics."
             f"get_scorer_names(){meant}, or a function (estimator, x, y) -> number."
         )
-    if first and not isinstance(trial._goal, Maximize):
-        goal = f"Maximize({trial._goal.metric!r})"
+    if first and not isinstance(trial.goal, Maximize):
+        goal = f"Maximize({trial.goal.metric!r})"
         raise InvalidInput(
             f"For scikit-learn's scorers, {name!r} included, larger is better. Make the goal {goal}, or give "
             "fit(..., scoring=) a function (estimator, x, y) -> number for which smaller is better."

@@ -66,7 +66,8 @@ class HaltuneCallback(Reporting):
     _hint = "Call learn(trial.max_steps): the callback sets the step"
     _counts = ("step",)
     _held = frozenset({"model", "parent", "locals", "globals"})
-    model: Any  # Stable-Baselines3 sets these
+    locals: dict[str, Any]  # Stable-Baselines3 sets these
+    model: Any
     parent: Any
     num_timesteps: int
 
@@ -74,7 +75,7 @@ class HaltuneCallback(Reporting):
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, every: int | None = None
     ) -> None:
         super().__init__(trial, monitor, verbose)
-        self.every = every or max(1, (trial._horizon or 20_000) // 20)
+        self.every = every or max(1, (trial.horizon or 20_000) // 20)
 
     def _setup(self) -> None:
         super(Portable, self).__init__()  # BaseCallback's
@@ -82,8 +83,8 @@ class HaltuneCallback(Reporting):
     def _on_training_start(self) -> None:
         if self.trial.checkpoint is not None and self.trial.ended is None:
             self._load(self.trial.checkpoint)
-        self._reporter.begin(self.model._total_timesteps, self.model.policy)
-        self.trial._before_end(self._end)
+        self._reporter.begin(self.locals.get("total_timesteps"), self.model.policy)
+        self.trial.before_end(self._end)
 
     def _on_step(self) -> bool:
         """Handle the end of an evaluation, or of a step of the environments."""
@@ -102,7 +103,7 @@ class HaltuneCallback(Reporting):
     def _step(self) -> int:
         """Return the step, at most that of a full training, because a rollout exceeds it."""
         done = int(self.model.num_timesteps)
-        return done if self.trial._horizon is None else min(done, self.trial._horizon)
+        return done if self.trial.horizon is None else min(done, self.trial.horizon)
 
     def _report(self, reward: float) -> None:
         if self._step > self.trial.epoch:

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .base import Reporting
-from .ranks import torch_ranks
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
 
@@ -144,20 +144,23 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         over = torch_ranks().decide(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
         one = args.world_size == 1
-        self._reporter.defer(Interruption.within("_inner_training_loop", "transformers.", bears=one))
+        self._reporter.defer(Interruption.within("train", "transformers.", bears=one))
         control.should_training_stop |= over
         if (scheduler := others.get("lr_scheduler")) is not None:
             self._reporter.schedule = partial(_still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._in_step = True
         self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= _EPOCHS_WITHOUT_VALUE)
         self._epochs += 1
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._in_step = True
         self._need_a_value(late=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        horizon = self.trial._horizon
+        self._in_step = False
+        horizon = self.trial.horizon
         ends = horizon is not None and self._position(args, state) >= horizon
         # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
         self._later = self._by_log and args.eval_strategy == "epoch" and self._has_length and state.epoch % 1 == 0
@@ -170,6 +173,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.clock.validating()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._in_step = False
         if state.global_step > self._pass_began:  # not in an epoch that was skipped to reach a checkpoint
             self._first_pass = self._first_pass or state.global_step - self._pass_began
             self._passes, self._pass_began = self._passes + 1, state.global_step
@@ -183,15 +187,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
         self._logged.update(numbers)
         # only the Trainer's own training log, after which the state can be saved; a user's log may come within a step
-        frame = caller("_maybe_log_save_evaluate", "transformers.") if "loss" in numbers and self._training else None
-        if frame is None:
+        if "loss" not in numbers or not self._training or self._in_step:
             return
         self._names |= self._logged.keys()
         self._logs += 1
         name = next((n for n in self._in_training if n in self._logged), None)
         if not self._by_log or name is None:
             return
-        value = math.nan if name == "loss" and _diverged(frame) else self._logged[name]
+        value = math.nan if name == "loss" and _diverged() else self._logged[name]
         self._unreported = value, self._position(args, state)
         if not control.should_evaluate:  # otherwise report with the metrics of the evaluation
             self._decide(args, state, control, others, {})
@@ -245,6 +248,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._passes = 0  # passes of this training
         self._first_pass = 0  # steps of the first pass; 0 until it ends
         self._epochs = 0  # epochs started in this training
+        self._in_step = True  # from the start of a step or an epoch to its end, after which the Trainer logs
         self._logged: dict[str, float] = {}  # since the last report
         self._by_log = False  # the goal's metric is a training metric, reported at logs
         self._unreported = None  # (value, position) to report with an evaluation
@@ -284,7 +288,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _of_training(self, args: Any) -> bool:
         """Return whether the goal's metric is a training metric, by its name."""
-        goal, name = self.trial._goal, self.monitor
+        goal, name = self.trial.goal, self.monitor
         if name.startswith("eval_") or self._reporter.measures.goals:
             return False
         noisy = goal.smooth is not None or goal.rank_by is not None
@@ -297,7 +301,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _check_logs(self, args: Any, state: Any) -> None:
         """Raise InvalidInput if rank_by= is set without evaluations; warn if a trial has one log only."""
-        rank_by = self.trial._goal.rank_by or ""
+        rank_by = self.trial.goal.rank_by or ""
         if rank_by.startswith("eval_") and args.eval_strategy == "no":
             raise InvalidInput(
                 f"rank_by={rank_by!r} needs evaluations, and this Trainer makes none. Set TrainingArguments("
@@ -313,7 +317,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _unranked(self, metrics: Any) -> bool:
         """Return whether the metric of rank_by= is missing both in `metrics` and in the training logs."""
-        rank_by = self.trial._goal.rank_by
+        rank_by = self.trial.goal.rank_by
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, others: Any, ends: bool) -> str:
@@ -378,7 +382,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if (held := self._unreported) is not None:
             torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
             self._unreported, self._logged = None, {}
-        rank_by = self.trial._goal.rank_by
+        rank_by = self.trial.goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
             how = "Return it from compute_metrics, there without 'eval_'"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
@@ -395,29 +399,34 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial._goal).__name__
+                kind = type(self.trial.goal).__name__
                 how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
         raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # never suggest the training loss
 
 
-def _diverged(frame: Any) -> bool:
-    """Return whether the loss of the last batch is not finite. frame: of the Trainer's function that logs.
+def _diverged() -> bool:
+    """Return whether the loss of the last batch is not finite.
 
-    With logging_nan_inf_filter, which is on by default, the Trainer logs 0 instead, the best possible loss.
+    With logging_nan_inf_filter, which is on by default, the Trainer logs the mean of earlier losses instead
+    (huggingface/transformers#13619), or 0, the best possible loss. It gives callbacks no loss, so that of its loop is
+    read. Without it, a training that diverged would be judged as the best one.
     """
-    loss = frame.f_back.f_locals.get("tr_loss_step") if frame.f_back is not None else None
+    logs = caller("_maybe_log_save_evaluate", "transformers.")
+    loss = logs.f_back.f_locals.get("tr_loss_step") if logs is not None and logs.f_back is not None else None
     return loss is not None and not math.isfinite(float(loss))
 
 
 def _continue_callbacks(state: Any) -> None:
     """Restore the state of callbacks such as EarlyStoppingCallback from the checkpoint of this training.
 
-    By default the Trainer does not restore it, and a patience would count from 0 again.
+    By default the Trainer does not restore it, and a patience would count from 0 again. Its argument
+    restore_callback_states_from_checkpoint (huggingface/transformers#29666) replaces the user's callbacks, and is read
+    before on_train_begin. A callback gets neither the Trainer nor the other callbacks, so they are read from the call.
     """
-    loop = caller("_inner_training_loop", "transformers.") if state.global_step else None
-    callbacks = [] if loop is None else loop.f_locals["self"].callback_handler.callbacks
+    train = caller("train", "transformers.") if state.global_step else None
+    callbacks = [] if train is None else train.f_locals["self"].callback_handler.callbacks
     for name, saved in (getattr(state, "stateful_callbacks", None) or {}).items():
         alike = [c for c in callbacks if type(c).__name__ == name]
         for callback, one in zip(alike, saved if isinstance(saved, list) else [saved], strict=False):
@@ -483,7 +492,7 @@ _KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "max
 Objective = Callable[[dict[str, float]], float]
 
 
-@answering
+@with_hints
 def hyperparameter_search(
     trainer: Any,
     hp_space: Space | Mapping[str, Any],
@@ -611,10 +620,14 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
 
 
 def _set(trainer: Any, arguments: Mapping[str, Any]) -> None:
-    """Set training arguments, and the values that the Trainer derived from them when it was made."""
+    """Set training arguments, and the values that the Trainer derived from them when it was made.
+
+    The Trainer's own search sets the same two, by a method for its own backends only. Without them, a trial would train
+    with the batch size and the accumulation of another one.
+    """
     for name, value in arguments.items():
         setattr(trainer.args, name, value)
-    trainer._train_batch_size = trainer.args.train_batch_size  # there is no public way
+    trainer._train_batch_size = trainer.args.train_batch_size
     trainer.create_accelerator_and_postprocess()
 
 

@@ -62,7 +62,7 @@ def run(
     with errors():
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
         opened = read(study).open()
-        opened._session.set_price(price)
+        opened.session.set_price(price)
         _train(opened, command, workers, gpus, **limits)
 
 
@@ -103,7 +103,7 @@ def stop(where: Where, name: Name = None) -> None:
     """
     with errors():
         study = study_of(where, name, writing=True)
-        outcome, training = study.outcome, study.history.running > len(study._lost)
+        outcome, training = study.outcome, study.history.running > len(study.lost)
         if (outcome.over or outcome.held) and not training:
             what = "stopped already" if outcome.held else "over already"
             say(f"{study.name} is {what}: {outcome.reason}")
@@ -179,7 +179,7 @@ def _train(study: Study, command: list[str], workers: int, gpus: str, **options:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
-    study._session.logger.last_word = False  # the summary follows
+    study.session.logger.last_word = False  # the summary follows
     outcome = run_script(study, command, workers=workers, gpus=named, **options)
     say(summary(study))
     if not outcome.over or study.history.held:

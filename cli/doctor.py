@@ -38,7 +38,7 @@ from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
 from haltune.store.sqlite import path_at
 from haltune.study import Study
-from haltune.study.replay import decided, replay
+from haltune.study.redecide import redecide, without_reason
 from haltune.study.view import folded
 
 from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
@@ -119,9 +119,9 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
     except NotSupported as error:
         return Finding("log", None, f"decisions cannot be replayed here: {error}")
     differ, count, end = [], 0, time.monotonic() + _REPLAYING
-    for position, recorded, again in replay(problem, policy, events):
+    for position, recorded, again in redecide(problem, policy, events):
         count += 1
-        if decided(recorded) != decided(again):
+        if without_reason(recorded) != without_reason(again):
             differ.append(position)
         if time.monotonic() > end:
             break

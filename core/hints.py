@@ -1,6 +1,6 @@
 """Hints for a wrong argument or attribute, from other tools' names to haltune's.
 
-Classes that users create derive from `KnowsArguments`. Their methods are decorated with `answering`. Objects that
+Classes that users create derive from `KnowsArguments`. Their methods are decorated with `with_hints`. Objects that
 users get have `KnowsAttributes`. For an unknown word, the hint is the most similar existing name.
 """
 
@@ -183,7 +183,7 @@ def check_call(cls: Any, named: Mapping[str, Any]) -> None:
         _check([kind.__name__ for kind in cls.__mro__], cls.__init__, named)
 
 
-def answering(function: Callable[P, R]) -> Callable[P, R]:
+def with_hints(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function, which then gives a hint for an argument it does not accept."""
 
     name = [function.__qualname__]

@@ -146,7 +146,7 @@ class Crew:
         self._pause, self._next_ask, self._next_renewal = 0.0, 0.0, 0.0
 
     def __enter__(self) -> Self:
-        self._study._session.waits = False  # for a server that does not answer, because it must watch its trials
+        self._study.session.waits = False  # for a server that does not answer, because it must watch its trials
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -158,7 +158,7 @@ class Crew:
                     slot.trial.interrupt()
             if slot.child is not None:
                 slot.child.close(kill=error is not None)
-        self._study._session.waits = True
+        self._study.session.waits = True
         self._folder.remove()
 
     def work(self) -> Outcome:
@@ -167,7 +167,7 @@ class Crew:
         Raises TrainingFailed, KeyboardInterrupt after a second signal, SystemExit after SIGTERM and SIGUSR1, and the
         errors of the study.
         """
-        progress, logger = self._options.progress, self._study._session.logger
+        progress, logger = self._options.progress, self._study.session.logger
         if progress is not False:
             logger.note(f"The output of each trial goes to its own file in {self._logs}")
         quiet = logger.silenced() if progress is False else nullcontext()
@@ -268,20 +268,20 @@ class Crew:
         if ending.died is not None or ending.exceeded is not None:
             self._dismiss(slot)
         if held and ending.exceeded is not None:
-            self._study._session.end(trial, Status.FAILED, Failure(ending.exceeded))
+            trial.fail(Failure(ending.exceeded))
         elif held and ending.died is not None:
             log = self._logs / f"trial-{trial.id}.log"
             seen = f"; see {log}" if log.exists() else ""
-            self._study._session.mark_lost(trial, f"its process {ending.died}{seen}")
+            trial.mark_lost(f"its process {ending.died}{seen}")
         elif held:
             trial.interrupt()
         if ending.raised is not None:
             self._bug = self._bug or ending.raised
             self._leave("the training failed")
-        self._study._session.logger.ended(self._study.history, self._study.budget, failed=True)
+        self._study.session.logger.ended(self._study.history, self._study.budget, failed=True)
         slot.trial = slot.ending = self._away = None
         self._next_ask, self._pause = 0.0, 0.0
-        failures, most = self._study.history.failures_in_a_row, self._study._settings.max_failures
+        failures, most = self._study.history.failures_in_a_row, self._study.session.settings.max_failures
         if failures >= most and self._bug is None:
             errors = [t.error for t in self._study.history.with_status(Status.FAILED)]
             self._bug = f"{plural(failures, 'trial')} failed in a row (max_failures); the last: {errors[-1]}"
@@ -298,10 +298,10 @@ class Crew:
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):
-                    self._study._session.log_sleep(slot.trial)
+                    self._study.session.log_sleep(slot.trial)
         if time.monotonic() < self._next_renewal:
             return
-        self._next_renewal = time.monotonic() + self._study._session.lease_seconds / 4.0
+        self._next_renewal = time.monotonic() + self._study.session.lease_seconds / 4.0
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):  # the store cannot be reached for a while; reports wait for it too

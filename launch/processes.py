@@ -42,7 +42,7 @@ class Worker(Child):
         self, study: Study, holder: str, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]
     ) -> None:
         self._pipe, theirs = _SPAWN.Pipe()
-        job = (study._settings, holder, train, retry_on, marker, theirs)
+        job = (study.session.settings, holder, train, retry_on, marker, theirs)
         self._process = _SPAWN.Process(target=_work, args=job, name="haltune-worker")
         with limits.set_while(extra):
             self._process.start()
@@ -124,7 +124,7 @@ def _work(
         with suppress(OSError):
             pipe.send(_BEGUN)
         try:
-            ending = Ending(train_one(study, study._take(id, attempt, holder, leaving), train, retry_on))
+            ending = Ending(train_one(study, study.take(id, attempt, holder, leaving), train, retry_on))
         except LeaseLost:
             ending = Ending()  # it went to another worker before this one started it
         sys.stdout.flush()
@@ -138,9 +138,9 @@ def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str
             try:
                 train(trial)
             except retry_on as error:
-                study._session.mark_lost(trial, one_line(error))
+                trial.mark_lost(one_line(error))
             except SystemExit as error:
-                study._session.mark_lost(trial, f"the training called sys.exit({error.code!r})")
+                trial.mark_lost(f"the training called sys.exit({error.code!r})")
     except BaseException:
         return traceback.format_exc()
     return None
@@ -227,7 +227,7 @@ def run(
         ) from error
 
     def start(slot: Slot, marker: Path) -> Worker:
-        return Worker(study, study._session.holder, train, errors, marker, slot.extra)
+        return Worker(study, study.session.holder, train, errors, marker, slot.extra)
 
     with Crew(study, options, start) as crew:
         return crew.work()

@@ -112,7 +112,7 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
     """Train a trial; return the traceback of an error that ends the search, or None."""
     study, line = _opened(job)
     try:
-        trial = study._take(id, attempt, job.holder, line.leaving)
+        trial = study.take(id, attempt, job.holder, line.leaving)
     except LeaseLost:
         return None  # it went to another worker before this one started it
     kept = study.checkpoints
@@ -321,8 +321,8 @@ def run(
     study.store.address()
     ours = study
     if max_retries is not None:
-        storage = replace(study._settings.store, max_retries=max_retries)
-        ours = Study(**vars(replace(study._settings, store=storage, verbose=study._session.logger.verbose)))
+        storage = replace(study.session.settings.store, max_retries=max_retries)
+        ours = Study(**vars(replace(study.session.settings, store=storage, verbose=study.session.logger.verbose)))
     with _connected(), _kept(ours, max_restarts) as keeper, _probe(ours) as probe:
         job = _job(ours, keeper, train, errors, probe, shared)
 
@@ -389,9 +389,9 @@ def _probe(study: Study) -> Iterator[Path]:
 def _job(
     study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
 ) -> Any:  # fmt: skip
-    settings = study._settings
+    settings = study.session.settings
     arguments = vars(replace(settings, store=replace(settings.store, url=None)))
-    url, holder = study.store.url, study._session.holder
+    url, holder = study.store.url, study.session.holder
     try:
         return ray.put(Job(secrets.token_hex(8), keeper, url, arguments, holder, train, errors, probe, shared))
     except (TypeError, AttributeError) as error:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from haltune.errors import InvalidInput
-from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
@@ -125,8 +124,8 @@ class Script(Child):
             tail = file.read().decode(errors="replace").strip()
         last = tail.splitlines()[-1] if tail else "it printed nothing"
         error = ScriptFailed(f"{limits.how_it_died(code)}: {last}")
-        self._study._session.end(self._trial, Status.FAILED, Failure(str(error), tail))
-        tolerated = self._study._session.tolerates(self._trial, error)
+        self._trial.fail(Failure(str(error), tail))
+        tolerated = self._trial.tolerates(error)
         return Ending() if tolerated else Ending(raised=tail or str(error))
 
     def close(self, kill: bool = False) -> None:

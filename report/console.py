@@ -89,7 +89,7 @@ def live(study: Study, console: Console | None = None) -> Iterator[None]:
 
     thread = threading.Thread(target=follow, name="haltune-live", daemon=True)
     thread.start()
-    with study._session.logger.silenced():  # the table shows the same
+    with study.session.logger.silenced():  # the table shows the same
         try:
             yield
         finally:

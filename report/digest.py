@@ -150,7 +150,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
     study = source if isinstance(source, StudyView) else None
     if study is not None:
         study.sync()
-        history, outcome, lost = study.history, study.outcome, study._lost
+        history, outcome, lost = study.history, study.outcome, study.lost
     else:
         assert isinstance(source, History)
         history, lost = source, frozenset()
@@ -179,7 +179,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
         outcome=outcome.reason,
         over=outcome.over,
         held=outcome.held,
-        idle=study is not None and study._idle,
+        idle=study is not None and study.idle,
         left=(min(left), max(left)) if left else None,
         lifted=history.finished is None,
         kept=_kept(study) if study is not None else None,

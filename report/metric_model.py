@@ -1,6 +1,6 @@
 """Model of the metric: importance of parameters, slices, maps, and the certainty of the best, by posterior samples.
 
-The model is `haltune.policies.multifidelity.final_values`, fitted to every report at its epoch. Predictions are for a
+The model is `haltune.models.final_values`, fitted to every report at its epoch. Predictions are for a
 full training. Intervals are stated at 90%; benchmarks/search/slices.py measures their coverage. Studies in
 `learn_from=` are not used.
 """
@@ -15,7 +15,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.log.history import History
-from haltune.policies.multifidelity.final_values import FinalValues
+from haltune.models.final_values import FinalValues
 from haltune.space import Space
 
 _TRIES = 200  # random points tried to meet a parameter's conditions

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chromium import browser
 from hypothesis import HealthCheck, settings
 from postgres import postgres_server, postgres_url
 
 from examples import QUICK, USUAL
 from haltune.ranks import alone
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["browser", "postgres_server", "postgres_url"]
 
 settings.register_profile(
     "repeatable", max_examples=QUICK, derandomize=True, database=None, deadline=None,

@@ -24,8 +24,8 @@ TOPS = {
 }  # fmt: skip
 GROUND = {"above", "display", "errors", "hints"}  # on which everything stands
 LOG = {"log", "space", "_utils"}
-MODELS = LOG | {"gp"}
-BAYES = MODELS | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
+MATH = LOG | {"gp"}
+BAYES = MATH | {"policies.acquisition", "policies.bayesopt", "policies.costs", "policies.random"}
 ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "display": set(),
     "errors": {"display"},
@@ -37,15 +37,16 @@ ARROWS: dict[str, set[str]] = {  # a policy without a row asks what BAYES has
     "ranks": {"_utils"},
     "log": {"_utils", "space"},
     "store": LOG,
-    "policies.random": MODELS,
-    "policies.costs": MODELS,
-    "policies.acquisition": MODELS,
-    "policies.bayesopt": MODELS | {"policies.acquisition", "policies.costs", "policies.random"},
-    "policies.hyperband": MODELS | {"policies.random"},
-    "policies.multifidelity": BAYES | {"policies.hyperband"},
-    "policies.bobos": BAYES | {"policies.multifidelity"},  # the process of stages
+    "models": MATH,
+    "policies.random": MATH,
+    "policies.costs": MATH,
+    "policies.acquisition": MATH,
+    "policies.bayesopt": MATH | {"policies.acquisition", "policies.costs", "policies.random"},
+    "policies.hyperband": MATH | {"policies.random"},
+    "policies.multifidelity": BAYES | {"models", "policies.hyperband"},
+    "policies.bobos": BAYES | {"models"},
     "policies.several_goals": LOG,
-    "policies.autobct": MODELS | {"policies.bobos"},
+    "policies.autobct": MATH | {"models"},
 }
 ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec
@@ -192,3 +193,44 @@ def test_a_command_starts_without_figures_and_without_a_policy() -> None:
     code = f"import sys, haltune.cli.app; print({wrong})"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+OF_FRAMEWORKS = {"_models": "callbacks", "_seed": "callbacks", "_contains": "optuna"}  # Accelerate, TensorFlow, Optuna
+
+
+def test_no_package_uses_an_underscore_name_of_another() -> None:
+    """What a package needs of a trial is in haltune.study.port, of a study in the public names of Study and Session."""
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    defined: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        defined.setdefault(room(name), set()).update(own_names(tree))
+    wrong = []
+    for name, tree in trees.items():
+        here = defined[room(name)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                used = [alias.name for alias in node.names if (node.module or "").startswith("haltune")]
+            elif isinstance(node, ast.Attribute):
+                used = [node.attr] if getattr(node.value, "id", "") not in ("self", "cls") else []  # of a base class
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
+                used = [str(getattr(node.args[1], "value", ""))]
+            else:
+                continue
+            for private in used:
+                if not private.startswith("_") or private.startswith("__") or private == "_utils":
+                    continue
+                others = {other for other in defined if private in defined[other]} - {room(name)}
+                if others and private not in here and OF_FRAMEWORKS.get(private) != room(name):
+                    wrong.append(f"{name}:{node.lineno} uses {private} of {', '.join(sorted(others))}")
+    assert wrong == []
+
+
+def own_names(tree: ast.AST) -> Iterator[str]:
+    """The names that a module defines: functions, classes, variables, and attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield from [node.attr] if getattr(node.value, "id", "") == "self" else []

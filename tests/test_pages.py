@@ -44,6 +44,7 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "howto/fine_tune.md": (["trl", "peft"], {'"6 trials"': '"2 trials"', "range(0, 99, 2)": "range(0, 99, 24)"}),
     "howto/pretrain.md": (["torch", "transformers", "accelerate"], {'"8 trials"': '"1 trial"', "32_768": "8_192"}),
     "scale/distributed.md": ([], {}),
+    "reference/port.md": ([], FEW),
 }  # fmt: skip
 IN_A_PROCESS = {
     "loops/keras.md": ("keras", SHORT),

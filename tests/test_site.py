@@ -6,12 +6,12 @@ import importlib
 import os
 import posixpath
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -160,35 +160,27 @@ def _shown(pages: list[Path]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path) -> None:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("there is no Chromium here")
-    from playwright.sync_api import sync_playwright
-
+def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path, browser: Any) -> None:
     said: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for width, scheme in ((1280, "light"), (390, "dark")):
-            context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-            page = context.new_page()
-            page.on("console", lambda message: said.append(message.text))
-            page.on("pageerror", lambda error: said.append(str(error)))
-            page.on("request", lambda asked: said.append(asked.url) if elsewhere(asked.url) else None)
-            for name in ("index", "how/default", "how/truvar", "reference/policies", "examples/digits.toml"):
-                page.goto((site / f"{name}.html").as_uri())
-                assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (name, width)
-                scheme_shown = page.evaluate("document.body.dataset.mdColorScheme")
-                assert scheme_shown == {"light": "default", "dark": "slate"}[scheme]
-            if width == 1280:
-                page.wait_for_load_state("load")
-                page.click("input[name=query]")
-                page.locator("input[name=query]").press_sequentially("deadline", delay=20)  # it listens to keys
-                page.wait_for_selector(".md-search-result__link", state="attached")
-                first = page.query_selector(".md-search-result__link")
-                assert "howto/deadline.html" in str(first and first.get_attribute("href"))
-            context.close()
-        browser.close()
+    for width, scheme in ((1280, "light"), (390, "dark")):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda asked: said.append(asked.url) if elsewhere(asked.url) else None)
+        for name in ("index", "how/default", "how/truvar", "reference/policies", "examples/digits.toml"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (name, width)
+            scheme_shown = page.evaluate("document.body.dataset.mdColorScheme")
+            assert scheme_shown == {"light": "default", "dark": "slate"}[scheme]
+        if width == 1280:
+            page.wait_for_load_state("load")
+            page.click("input[name=query]")
+            page.locator("input[name=query]").press_sequentially("deadline", delay=20)  # it listens to keys
+            page.wait_for_selector(".md-search-result__link", state="attached")
+            first = page.query_selector(".md-search-result__link")
+            assert "howto/deadline.html" in str(first and first.get_attribute("href"))
+        context.close()
     assert said == []
 
 

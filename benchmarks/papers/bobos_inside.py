@@ -31,8 +31,8 @@ from kept import kept
 from mnist_logistic import load, remembered
 
 from haltune import Budget, Study
+from haltune.models.curves import conditional_paths
 from haltune.policies import OptimalStopping
-from haltune.policies.bobos.curves import conditional_paths
 
 if TYPE_CHECKING:
     from drawn import Sheet

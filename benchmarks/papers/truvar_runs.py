@@ -90,7 +90,7 @@ def search(policy: Any, world: World, seed: int, budget: float, cost: Callable[[
         score = f1(field.mean >= world.threshold, truth)
         rows.append((spent, score, unsure, paid, value, [*config.values()], level))
     *arrays, levels = zip(*rows, strict=True)
-    begun = [event.evidence for event in study._session.replica.events() if isinstance(event, Started)]
+    begun = [event.evidence for event in study.session.replica.events() if isinstance(event, Started)]
     stages = [int(evidence.get("stage", 1)) for evidence in begun[: len(rows)]]
     return Run(*(np.array(a) for a in arrays), [*levels], stages)
 

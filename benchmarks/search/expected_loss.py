@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from lived import tasks
 
-from haltune.policies.bobos.curves import Paths, conditional_paths, power_law_paths
+from haltune.models.curves import Paths, conditional_paths, power_law_paths
 from haltune.policies.bobos.optimal_stopping import DecisionTable, Losses, grids_of, recent_mean, solve
 
 START, COUNT = 8, 20_000

@@ -36,7 +36,7 @@ from methods import METHODS, after
 from recorded import Task, jitter, load_kinds
 from table import Row
 
-from haltune.policies.multifidelity import stage_process
+from haltune.models import stage_process
 
 SUITES = ("text", "opda", "accnas", "openclip", "lcbench_yahpo")
 NOISE = stage_process._NOISE

@@ -59,7 +59,7 @@ from recorded import to_cube
 from stopping import extrapolated as power_law
 from stopping import to_errors
 
-from haltune.policies.bobos.curves import ReferenceCurves
+from haltune.models.curves import ReferenceCurves
 from haltune.policies.bobos.optimal_stopping import DecisionTable, OptimalStopping
 
 RUNS = 50

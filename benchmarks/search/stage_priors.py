@@ -18,8 +18,8 @@ import numpy as np
 from recorded import Task, load_kinds
 from scipy.stats import spearmanr
 
+from haltune.models.stage_process import NormalScores, Seen, StageKernel, Stages, learn_kernel
 from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.stage_process import NormalScores, Seen, StageKernel, Stages, learn_kernel
 
 
 def wide(epochs: tuple[int, ...], dim: int) -> Stages:

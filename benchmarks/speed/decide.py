@@ -37,7 +37,7 @@ def filled(trials: int) -> Replica:
             for epoch in trial.epochs():
                 trial.report(accuracy(u, epoch), seconds=1.0)
     policy, events = BOBOS(), list(study.events())
-    replica = study._session.replica
+    replica = study.session.replica
     replica.policy, replica.fold = policy, Fold(problem, policy)
     replica.fold.read(events)
     return replica

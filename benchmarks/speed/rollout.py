@@ -20,7 +20,7 @@ import numpy as np
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.policies import RandomSearch, Rollout
 from haltune.store.memory import MemoryStore
-from haltune.study.asking import propose
+from haltune.study.proposing import propose
 from haltune.study.session import clocked
 
 SPACE = Space({name: Float(0.0, 1.0) for name in "abc"})

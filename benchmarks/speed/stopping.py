@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from haltune.policies.bobos.curves import conditional_paths, fit_decay, fit_power_law, power_law_paths
+from haltune.models.curves import conditional_paths, fit_decay, fit_power_law, power_law_paths
 from haltune.policies.bobos.optimal_stopping import Losses, OptimalStopping, solve
 
 HORIZON, FIRST = 51, 8

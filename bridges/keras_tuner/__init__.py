@@ -24,9 +24,8 @@ from typing import Any
 from haltune._utils.signals import interrupts
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.decisions import Finish, Wait
-from haltune.log.events import Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
@@ -37,7 +36,9 @@ from haltune.tuners import MOST_VALUES, check_epochs
 
 try:
     import keras_tuner
-    from keras_tuner.src.engine import tuner_utils  # to read results: there is no public way
+
+    # reads what run_trial returns: Keras Tuner exports nothing for it. Without it, a custom run_trial has no value
+    from keras_tuner.src.engine import tuner_utils
 except ImportError as error:
     raise ImportError(f"haltune.keras_tuner needs Keras Tuner: {installing('keras-tuner')}") from error
 
@@ -62,7 +63,8 @@ def explored(build: Callable[[Any], object], known: Any) -> Any:
         found = known.copy()
         found.values = hyperparameter_values({**known.values, name: value}, known)
         build(found)
-        known.merge([hp for hp in found.space if not known._exists(hp.name, hp.conditions)])
+        declared = [(hp.name, hp.conditions) for hp in known.space]
+        known.merge([hp for hp in found.space if (hp.name, hp.conditions) not in declared])
 
 
 def _extremes(hp: Any) -> list[Any]:
@@ -145,7 +147,11 @@ def _domain(name: str, hp: Any) -> Domain:
 
 
 class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
-    """Oracle with a study in the project's folder. If you start the program again, the search continues."""
+    """Oracle with a study in the project's folder. If you start the program again, the search continues.
+
+    Keras Tuner has no public names for the parts of an oracle that this one uses instead of it: its folder, the queue
+    of trials to repeat, how often each was run, the table it prints, and the file of a trial.
+    """
 
     def __init__(
         self,
@@ -211,7 +217,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             self._search_what_was_found()
         answer = self.study.ask()
         if isinstance(answer, Wait):
-            self.study._session.wait(_PAUSE, None)
+            self.study.session.wait(_PAUSE, None)
         if isinstance(answer, Wait | Finish):
             self.tuner_ids.discard(tuner_id)
             return _trial(self.get_space(), "", "IDLE" if isinstance(answer, Wait) else "STOPPED")
@@ -242,8 +248,7 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         if held is not None and held.ended is None:
             failed = trial.status != "COMPLETED"
             last = (trial.message or "").strip().rpartition("\n")[2] or "the trial failed in Keras Tuner"
-            why = Failure(last, trial.message) if failed else None
-            held._session.end(held, Status.FAILED if failed else None, why)
+            held.fail(Failure(last, trial.message)) if failed else held.finish()
         super().end_trial(trial)
         self._retry_queue.clear()
 
@@ -317,7 +322,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             print(tuner.get_best_hyperparameters()[0].values, tuner.get_best_models()[0])
     """
 
-    @answering
+    @with_hints
     def __init__(
         self,
         hypermodel: Any = None,
@@ -417,7 +422,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         """Build the trial's model as it was, and do not overwrite its best weights, while it trains."""
         self._held = held
         best = Path(super()._get_checkpoint_fname(trial.trial_id))
-        before = trial.metrics.get_best_value(held._goal.metric) if best.exists() and held.epoch else None
+        before = trial.metrics.get_best_value(held.goal.metric) if best.exists() and held.epoch else None
         try:
             yield
         except BaseException as error:
@@ -430,7 +435,7 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
             written = Path(self._get_checkpoint_fname(trial.trial_id))
             self._held = None
             if written != best and written.exists():
-                now = self.oracle.get_trial(trial.trial_id).metrics.get_best_value(held._goal.metric)
+                now = self.oracle.get_trial(trial.trial_id).metrics.get_best_value(held.goal.metric)
                 written.replace(best) if before != now else written.unlink()
 
     def _try_build(self, hp: Any) -> Any:

@@ -31,7 +31,7 @@ from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.policies.bobos.policy import Stopper
 from haltune.space import Space
 
-from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna, space_of
+from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna, set_attribute, space_of
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
@@ -56,9 +56,6 @@ class Past:
     seed: int
     trials: Sequence[TrialRecord]  # ended trials with a curve
     points: Array | None = None  # configurations in the unit cube, by the numbers of the trials
-
-    def with_status(self, *status: Status) -> list[TrialRecord]:
-        return [t for t in self.trials if t.status in status]
 
     def incumbent(self, exclude: int | None = None) -> float:
         """Return the best final value of another trial, unscaled; NaN without one."""
@@ -168,7 +165,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
             p = verdict.evidence.get("p_win")
             found = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}
             for name, value in found.items():
-                study._storage.set_trial_user_attr(trial._trial_id, PREFIX + name, value)  # there is no public way
+                set_attribute(study, trial, PREFIX + name, value)
         return verdict.stops
 
     def _verdict(self, study: optuna.Study, trial: FrozenTrial) -> Verdict | None:
@@ -193,7 +190,7 @@ class HaltunePruner(optuna.pruners.BasePruner):
         found = []
         for t in over:
             if t.intermediate_values:
-                key = (study, t._trial_id, t.datetime_complete)
+                key = (study, t.number, t.datetime_complete)
                 if key not in self._known:
                     self._known[key] = record_of(t, problem)
                 found.append(self._known[key])
@@ -212,7 +209,8 @@ class HaltunePruner(optuna.pruners.BasePruner):
             points[list(configs)] = translated.space.encode_many(list(configs.values()))
             return points
 
-        key = (study, tuple(t._trial_id for t in over), trial._trial_id, len(trial.params))
+        ended = tuple((t.number, t.datetime_complete) for t in over)
+        key = (study, ended, trial.number, trial.datetime_start, len(trial.params))
         return self._encoded(key, encoded)
 
     def _warn_once(self, what: str, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -26,16 +27,9 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event, plain
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
-from haltune.policies import MultiFidelity
-from haltune.policies.multifidelity.prior_studies import Model
-from haltune.policies.multifidelity.stage_process import (
-    CurveRows,
-    StageKernel,
-    Stages,
-    best_allowed,
-    candidates,
-    uncrowded,
-)
+from haltune.models.curve_rows import CurveRows
+from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
+from haltune.models.stage_process import StageKernel, Stages, stage_epochs
 
 from .spaces import (
     ENDS,
@@ -45,9 +39,12 @@ from .spaces import (
     FrozenTrial,
     Translated,
     TrialState,
+    all_trials,
+    contains,
     curve_of,
     inward,
     optuna,
+    set_system_attribute,
 )  # fmt: skip
 
 _CHOSEN = f"{PREFIX}relative"  # attribute of a running trial
@@ -70,7 +67,7 @@ class CurveHistory:
         """Return the history of ended and running trials in the space."""
         known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
         known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # running trials are pending
-        history, rows = History(problem), CurveRows(problem.goal, MultiFidelity().rungs(problem.max_epochs or 1)[0])
+        history, rows = History(problem), CurveRows(problem.goal, stage_epochs(problem.max_epochs or 1)[0])
         for event in _events(problem, known, seed):
             history.apply(event)
             rows.take(event)
@@ -90,15 +87,21 @@ def _config(trial: FrozenTrial, translated: Translated) -> dict[str, Any] | None
 def choose(study: optuna.Study, trial: FrozenTrial, params: dict[str, Any], translated: Translated) -> None:
     """Publish a trial's configuration for other workers: Optuna stores a parameter only when it is suggested."""
     chosen = {name: translated.counterparts[name].distribution.to_internal_repr(v) for name, v in params.items()}
-    study._storage.set_trial_system_attr(trial._trial_id, _CHOSEN, chosen)  # there is no public way
+    set_system_attribute(study, trial, _CHOSEN, chosen)
 
 
 def _chosen(trial: FrozenTrial, translated: Translated) -> dict[str, Any]:
     if trial.state is not TrialState.RUNNING:
         return {}
-    kept = {name: c.distribution for name, c in translated.counterparts.items()}
-    chosen = trial.system_attrs.get(_CHOSEN, {}).items()
-    return {n: kept[n].to_external_repr(v) for n, v in chosen if n in kept and kept[n]._contains(v)}
+    found = {}
+    for name, internal in trial.system_attrs.get(_CHOSEN, {}).items():
+        if name in translated.counterparts:
+            distribution = translated.counterparts[name].distribution
+            with suppress(IndexError):  # an option that the choice does not have here
+                value = distribution.to_external_repr(internal)
+                if contains(distribution, value):
+                    found[name] = value
+    return found
 
 
 def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> Iterator[Event]:
@@ -183,26 +186,26 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         self._deviations, self._candidates = deviations, candidates
         self._seed = secrets.randbits(32) if seed is None else seed
         self._independent = independent_sampler
-        self._models: Memo[Model] = Memo(4)  # each caches its last fit
+        self._models: Memo[SearchModel] = Memo(4)  # each caches its last fit
         self._lock = Lock()  # for the trials of several threads
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Distribution]:
         """See optuna.samplers.BaseSampler. Returns the parameters that all ended trials have."""
-        self._raise_error_if_multi_objective(study)
-        over = _trials(study, WHOLE)
+        self._need_one_objective(study)
+        over = all_trials(study, WHOLE)
         shared = optuna.search_space.intersection_search_space(over, include_pruned=True)
         return {name: d for name, d in shared.items() if not d.single() and _known(name, d)}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, Distribution]
     ) -> dict[str, Any]:
-        self._raise_error_if_multi_objective(study)
+        self._need_one_objective(study)
         if not search_space:
             return {}
         translated = Translated.of_distributions(search_space)
         rng = np.random.default_rng([self._seed, _RELATIVE, trial.number])
         with self._lock, undisturbed, one_thread, undisturbed.heard:
-            trials = _trials(study, (*WHOLE, TrialState.RUNNING))
+            trials = all_trials(study, (*WHOLE, TrialState.RUNNING))
             others = [t for t in trials if t.number != trial.number]
             config = self._chosen(self._problem(study, translated, others), translated, others, rng)
             params = translated.outward(config or translated.space.sample(1, rng)[0])
@@ -212,12 +215,19 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Distribution
     ) -> Any:
-        self._raise_error_if_multi_objective(study)
+        self._need_one_objective(study)
         drawn = self._independent
         if drawn is None:
             key = [self._seed, _INDEPENDENT, trial.number, crc32(param_name.encode())]
             drawn = optuna.samplers.RandomSampler(int(np.random.default_rng(key).integers(2**32)))
         return drawn.sample_independent(study, trial, param_name, param_distribution)
+
+    def _need_one_objective(self, study: optuna.Study) -> None:
+        if len(study.directions) > 1:
+            raise InvalidInput(
+                f"HaltuneSampler has one objective, but the study has {len(study.directions)}. Use a sampler for "
+                "several objectives, such as NSGAIISampler()."
+            )
 
     def reseed_rng(self) -> None:
         """See optuna.samplers.BaseSampler. The seed of a trial is its number, so only the other sampler is reseeded."""
@@ -236,11 +246,11 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         history, rows = known.history, known.rows.table
         if len(history) - len(history.pending) < self._initial:
             return None
-        stages = Stages(MultiFidelity().rungs(problem.max_epochs or 1), problem.space.dim)
-        model = self._models(stages, lambda: Model(stages))
+        epochs, dim = stage_epochs(problem.max_epochs or 1), problem.space.dim
+        model = self._models((epochs, dim), lambda: SearchModel(Stages(epochs, dim)))
         if model.scale(rows) is None:
             return None
-        kernel = model.kernel(history, rows) or StageKernel(stages, stages.mean)  # while rows are few
+        kernel = model.kernel(history, rows) or StageKernel(model.stages, model.stages.mean)  # while rows are few
         points = candidates(history, rows, self._candidates, rng)
         points = points[uncrowded(points, history.points[[t.id for t in history.trials if not t.complete]])]
         mean, deviation = model.process(kernel, history, rows).ends(points)
@@ -262,8 +272,3 @@ def _known(name: str, distribution: Distribution) -> bool:
     except InvalidSpace:
         return False
     return True
-
-
-def _trials(study: optuna.Study, states: tuple[TrialState, ...]) -> list[FrozenTrial]:
-    """Return all trials. With HyperbandPruner a sampler gets only one bracket's, but the model compares all."""
-    return study._storage.get_all_trials(study._study_id, deepcopy=False, states=states)

@@ -48,6 +48,37 @@ def curve_of(trial: FrozenTrial, from_zero: bool | None = None) -> dict[int, flo
     return {step + shift: trial.intermediate_values[step] for step in steps}
 
 
+# Samplers and pruners get a study, and a copy of a trial on which nothing can be set. Optuna has no public way from
+# them to the storage, where all workers read, since set_system_attr has become private (optuna/optuna#4188).
+
+
+def set_attribute(study: optuna.Study, trial: FrozenTrial, name: str, value: Any) -> None:
+    """Set an attribute of a running trial, which users see. Without it, a decision of the pruner has no reason."""
+    study._storage.set_trial_user_attr(trial._trial_id, name, value)
+
+
+def set_system_attribute(study: optuna.Study, trial: FrozenTrial, name: str, value: Any) -> None:
+    """Set an attribute of a running trial for other workers. Without it, they would choose the same parameters."""
+    study._storage.set_trial_system_attr(trial._trial_id, name, value)
+
+
+def all_trials(study: optuna.Study, states: tuple[TrialState, ...]) -> list[FrozenTrial]:
+    """Return the trials of all brackets: with HyperbandPruner, a sampler's study has those of one bracket only."""
+    return study._storage.get_all_trials(study._study_id, deepcopy=False, states=states)
+
+
+def contains(distribution: Distribution, *values: Any) -> bool:
+    """Return whether a distribution has all these values; Optuna checks it when a trial is made."""
+    params = {str(i): value for i, value in enumerate(values)}
+    try:
+        optuna.trial.create_trial(
+            state=TrialState.RUNNING, params=params, distributions=dict.fromkeys(params, distribution)
+        )
+    except ValueError:
+        return False
+    return True
+
+
 def alike(value: float, final: float | None) -> bool:
     """Return whether a value of the curve equals the trial's final value."""
     return final is not None and math.isclose(value, final, rel_tol=1e-6, abs_tol=1e-12)
@@ -134,8 +165,7 @@ def _stepped(options: tuple[Any, ...]) -> Distribution | None:
         if not step > 0.0 or abs((options[-1] - options[0]) / step - len(options) + 1) > 1e-6:
             return None
         found = FloatDistribution(options[0], options[-1], step=step)
-    kept = all(found._contains(float(o)) for o in options)
-    return found if kept and _listed(found) == options else None
+    return found if contains(found, *options) and _listed(found) == options else None
 
 
 def inward(name: str, distribution: Distribution) -> Counterpart:

@@ -27,7 +27,7 @@ from typing import Any
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput, InvalidSpace, LeaseLost, warn
 from haltune.log.decisions import Action, Finish, Verdict, Wait, continue_
-from haltune.log.events import OVER, Status, from_json, to_json, verdict_from_json, verdict_to_json
+from haltune.log.events import OVER, from_json, to_json, verdict_from_json, verdict_to_json
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
@@ -102,7 +102,7 @@ class Conductor:
         self.declined: int | None = None  # the trial that kept training instead of pausing
         self._lock = RLock()
         self._warned: set[str] = set()
-        self._renewed = study._session.monotonic()
+        self._renewed = study.session.monotonic()
 
     def begin(self, name: str) -> Trial | Wait | Finish:
         """Return the trial to train under a name; the same trial at each call."""
@@ -142,9 +142,9 @@ class Conductor:
             before = trial.verdict or continue_("no epoch was judged yet")
             if before.stops or epoch <= trial.epoch:
                 return before
-            if trial._horizon is not None and epoch > trial._horizon:
+            if trial.horizon is not None and epoch > trial.horizon:
                 self._warn_once(
-                    f"A trial reported epoch {epoch:g}, but a full training has {trial._horizon} epochs. Later epochs "
+                    f"A trial reported epoch {epoch:g}, but a full training has {trial.horizon} epochs. Later epochs "
                     f"are ignored. Set max_epochs={epoch:g} or more to include them."
                 )
                 return before
@@ -155,7 +155,7 @@ class Conductor:
                 trial.save(lambda path: path.write_text(name, encoding="utf-8"))  # the other tuner saves the state
             elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
-                trial._go_on()
+                trial.decline_pause()
                 return continue_(f"trials cannot pause here: {verdict.reason}")
             if verdict.stops:
                 self.reasons[name] = verdict.reason
@@ -171,15 +171,15 @@ class Conductor:
             if error is None and not trial.epoch:
                 error = "ended without a report of the metric"
             if error is not None:
-                trial._session.end(trial, Status.FAILED, Failure(error))
+                trial.fail(Failure(error))
                 return
             stopped = trial.verdict is not None and trial.verdict.stops
-            early = trial._horizon is not None and trial.epoch < trial._horizon
+            early = trial.horizon is not None and trial.epoch < trial.horizon
             trial.finish("stopped" if cut and early and not stopped else None)
 
     def _renew(self) -> None:
         """Renew the leases of trials with long epochs."""
-        session = self.study._session
+        session = self.study.session
         if session.monotonic() - self._renewed > session.lease_seconds / 4.0:
             self._renewed = session.monotonic()
             for trial in self.held.values():
@@ -197,13 +197,13 @@ def state_of(conductor: Conductor | None) -> dict[str, Any]:
         return {"haltune": _VERSION}
     study = conductor.study
     study.sync()
-    log = study._session.log
+    log = study.session.log
     in_memory = isinstance(log.store, MemoryStore)
     return {
         "haltune": _VERSION,
         "name": study.name,
         "store": log.store.url,
-        "holder": study._session.holder,
+        "holder": study.session.holder,
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
         "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
         "declined": conductor.declined,
@@ -248,7 +248,7 @@ def conductor_of(
         study.budget = replace(budget, trials=budget.trials + unknown)
     for key, (id, attempt) in state["held"].items():
         try:
-            conductor.hold(key, study._take(id, attempt, holder, lambda: None))
+            conductor.hold(key, study.take(id, attempt, holder, lambda: None))
         except LeaseLost:
             continue  # it ended after the state was written
     for key in conductor.held.keys() & state["told"].keys():

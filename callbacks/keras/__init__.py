@@ -233,7 +233,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise self._missing("in the first epoch that should log it")
         reporter.heed(trained)
         self._heed_others()
-        if self.trial.epoch == min(trained, self.trial._horizon or trained):
+        if self.trial.epoch == min(trained, self.trial.horizon or trained):
             if reporter.keeps_epoch:
                 self._save(reporter.keep, saving.kept_suffix(self.trial, self.model))
             if reporter.saves:
@@ -355,20 +355,24 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
 
 
 def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the metrics of a model with their names in its logs."""
+    """Yield the metrics of a model with their names in its logs.
+
+    Keras has no public list of the names that the metrics of compile(metrics=, weighted_metrics=) have in the logs of
+    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial.
+    """
     for metric in model.metrics:
         lists = [*getattr(metric, "_flat_metrics", ()), *getattr(metric, "_flat_weighted_metrics", ())]
         if not lists:
             yield metric.name, metric
-        for one in filter(None, lists):  # from compile(metrics=, weighted_metrics=), a list for each output
+        for one in filter(None, lists):  # a list for each output
             prefix = f"{one.output_name}_" if one.output_name else ""
             yield from ((prefix + m.name, m) for m in one.metrics)
 
 
 def _numbered(metric: Any) -> tuple[str, int] | None:
     """Return Keras' name for a metric's class, and its number; None if the metric has another name."""
-    from keras.src.utils.naming import to_snake_case
-
-    stem = to_snake_case(type(metric).__name__)
+    # as Keras makes a name from that of a class, with functions that it does not export
+    words = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", type(metric).__name__))
+    stem = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
     found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", metric.name)
     return found and (stem, int(found[1] or 0))

@@ -313,10 +313,7 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
         gc.collect()  # models have reference cycles
         set_randomness(model, state)
         if "keras" not in state:
-            from keras.src.backend.common import global_state
-            from keras.src.random import seed_generator
-
-            global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
+            _keras_globals().set_global_attribute(_GENERATOR, None)
 
 
 def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
@@ -336,11 +333,8 @@ def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
 
 def capture_randomness(model: Any) -> dict[str, Any]:
     """Return the state of all generators that a fit of `model` uses, as JSON-able values."""
-    from keras.src.backend.common import global_state
-    from keras.src.random import seed_generator
-
     state = randomness.capture() | {"layers": [_numbers(v) for v in _seeds(model)]}
-    if (generator := global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)) is not None:
+    if (generator := _keras_globals().get_global_attribute(_GENERATOR)) is not None:
         state["keras"] = _numbers(generator.state)
     if (context := _tensorflow_context()) is not None and context._seed is not None:
         state["tensorflow"] = [int(context._seed), context._rng.getstate()]
@@ -359,9 +353,11 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
             f"{len(variables)}. So its dropout differs from an uninterrupted training."
         )
     if "keras" in state:
-        from keras.src.random import seed_generator
+        from keras import random as keras_random
 
-        seed_generator.global_seed_generator().state.assign(state["keras"])
+        if _keras_globals().get_global_attribute(_GENERATOR) is None:
+            _keras_globals().set_global_attribute(_GENERATOR, keras_random.SeedGenerator())
+        _keras_globals().get_global_attribute(_GENERATOR).state.assign(state["keras"])
     if "tensorflow" in state and (context := _tensorflow_context()) is not None:
         seed, (version, words, gauss) = state["tensorflow"]
         sys.modules["tensorflow"].random.set_seed(seed)
@@ -384,7 +380,10 @@ def restore_randomness(model: Any, path: str) -> None:
 
 
 def _seeds(model: Any) -> list[Any]:
-    """Return the variables of the seed generators of a model's layers, in the order of the layers."""
+    """Return the variables of the seed generators of a model's layers, in the order of the layers.
+
+    Keras gives them this name, and does not save them with the model (keras-team/keras#19796).
+    """
     return [v for v in model.variables if v.name == "seed_generator_state"]
 
 
@@ -394,7 +393,25 @@ def _numbers(variable: Any) -> list[int]:
     return [int(n) for n in ops.convert_to_numpy(variable)]
 
 
+_GENERATOR = "global_seed_generator"  # Keras' name of its global generator
+
+
+def _keras_globals() -> Any:
+    """Return the module with the global state of Keras.
+
+    It has the generator that seeds random operations without a seed of their own. Keras exports no access to it.
+    Without it, such operations would draw other numbers in a resumed training.
+    """
+    from keras.src.backend.common import global_state
+
+    return global_state
+
+
 def _tensorflow_context() -> Any:
-    """Return TensorFlow's context with its seed; None if TensorFlow is not imported."""
+    """Return TensorFlow's context with its seed; None if TensorFlow is not imported.
+
+    `_seed` is that of tf.random.set_seed, and `_rng` draws the seeds of operations without one. TensorFlow has no
+    public way to read them. Without them, a resumed training would shuffle its data in another order.
+    """
     module = sys.modules.get("tensorflow.python.eager.context")
     return None if module is None else module.context()

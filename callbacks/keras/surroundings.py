@@ -7,14 +7,15 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from ..ranks import torch_ranks
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
 
@@ -25,8 +26,9 @@ _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvcliv
 def calling_list(callback: Any) -> list[Any]:
     """Return the list of callbacks that is calling a hook of `callback`; an empty list if it is not found.
 
-    Keras gives a callback no access to the others, so the list is searched in the frames above. If another version of
-    Keras has no such list, there are no warnings and no tracker logs; the training does not change.
+    Keras gives a callback its model and its parameters, but no access to the others, so the list is searched in the
+    frames above: a CallbackList has it as `callbacks`. If another version of Keras has no such list, there are no
+    warnings and no tracker logs; the training does not change.
     """
     frame = sys._getframe(1)
     for _ in range(_DEPTH):
@@ -105,11 +107,12 @@ def still_to_fall(model: Any, params: dict[str, Any], by_epochs: list[Callable[.
     from keras import ops
     from keras.optimizers.schedules import LearningRateSchedule
 
-    optimizer, epochs, steps = model.optimizer, params.get("epochs"), params.get("steps")
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of a LossScaleOptimizer
+    epochs, steps = params.get("epochs"), params.get("steps")
     if not epochs or not steps:
         return None
     done = int(ops.convert_to_numpy(optimizer.iterations))
-    schedule = optimizer._learning_rate
+    schedule = _learning_rate(optimizer)
     if isinstance(schedule, LearningRateSchedule):
         name = type(schedule).__name__
         return name if falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps) else None
@@ -123,6 +126,16 @@ def still_to_fall(model: Any, params: dict[str, Any], by_epochs: list[Callable[.
     return None
 
 
+def _learning_rate(optimizer: Any) -> Any:
+    """Return an optimizer's learning rate, or a copy of its schedule; None if Keras cannot copy it."""
+    from keras.optimizers.schedules import deserialize
+
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return deserialize(optimizer.get_config()["learning_rate"])
+    return None
+
+
 def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
     """Yield a warning for each other callback that conflicts with a starting trial."""
     from keras.callbacks import EarlyStopping
@@ -130,7 +143,7 @@ def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
     pause_at, before = trial.pause_at, True
     for other in listed:
         before = before and other is not callback
-        rung = pause_at is not None and (trial._horizon is None or pause_at < trial._horizon)
+        rung = pause_at is not None and (trial.horizon is None or pause_at < trial.horizon)
         # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
         if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
             yield (

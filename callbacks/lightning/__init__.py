@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput
+from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
-from ..ranks import Agreement, leave_group_at_exit
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
-from . import checkpoint, checks
+from . import checkpoint, checks, internals
 from .checks import at_boundary, silent
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ _EPOCHS_WITHOUT_VALUE = 2  # the most at first, because some metrics are logged 
 class FreshMetrics:
     """New values in Lightning's table of metrics, which is never cleared and can contain old values.
 
-    A value is new if its storage differs from that of the value before the phase. The old value is kept alive until
-    then, so that a new value cannot get its address. The first phase with a new value of the goal's metric, `name`, is
-    the source from then on. So a name logged both in training and in validation is reported once.
+    A value is new if it is another tensor than before the phase, even if it is equal. Lightning has no other sign of it
+    (Lightning-AI/pytorch-lightning#7558): it computes a value once and gives out views of it. The first phase with a
+    new value of the goal's metric, `name`, is the source from then on. So a name logged both in training and in
+    validation is reported once.
     """
 
     def __init__(self, name: str) -> None:
@@ -77,16 +78,17 @@ class FreshMetrics:
     def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:
         """Return all new values of a phase."""
         seen = self._seen.get(phase, {})
-        # a detached tensor shares the storage of its original
-        return {
-            name: value
-            for name, value in logged.items()
-            if (old := seen.get(name)) is None or (value is not old and value.data_ptr() != old.data_ptr())
-        }
+        return {name: value for name, value in logged.items() if not _same(value, seen.get(name))}
 
     def forget(self) -> None:
         """Drop the values, because a fit starts or ends."""
         self._seen = {}
+
+
+def _same(value: Any, old: Any) -> bool:
+    """Return whether two logged values are one tensor or views of it, or one object that is no tensor."""
+    tensors = hasattr(value, "is_set_to") and hasattr(old, "is_set_to")
+    return value is old or (tensors and bool(value.is_set_to(old)))
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,10 @@ class _Found:
 class _Last:
     """Callback that is called after all others and after the module, when all metrics of an epoch are logged.
 
-    Lightning calls only early stopping and checkpoint callbacks that late (by an isinstance test), so this is a
-    Checkpoint. It is in the Trainer's list from `setup` to `teardown`, after the user's ModelCheckpoint.
+    Lightning calls only early stopping and checkpoint callbacks that late, by an isinstance test without a public way
+    in (Lightning-AI/pytorch-lightning#16567), so this is a Checkpoint. Without it, metrics logged in the module's
+    on_train_epoch_end would be missing in reports. It is in the Trainer's list from `setup` to `teardown`, after the
+    user's ModelCheckpoint.
     """
 
     best_model_path = ""  # Lightning reads it from any checkpoint callback
@@ -257,27 +261,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
             if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
                 self._restore(trainer)
-            loop = trainer.fit_loop.epoch_loop
-            run = loop.run
-
-            def run_epoch(fetcher: Any) -> None:
-                self._batches_start(trainer)
-                run(fetcher)
-
-            loop.run = run_epoch
-            advance_end = loop.on_advance_end
-
-            def step_ends(fetcher: Any) -> None:
-                logs = self._logs(trainer)
-                if logs is not None:
-                    self._find(trainer, TRAINING)
-                    self._by_step |= self._found is not None
-                    self._found = self._found if logs else None
-                advance_end(fetcher)  # validates, and then reports
-                if self._by_step and self._found is not None and not at_boundary(trainer):
-                    self._report(trainer, TRAINING, within=True)
-
-            loop.on_advance_end = step_ends
+            internals.hook_batches(trainer, partial(self._batches_start, trainer), partial(self._step_ends, trainer))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -294,8 +278,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             first = not (self._epochs or trainer.current_epoch)
             self._epoch_start = [*self._epoch_start, now] if first else [now]
 
+    def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
+        """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
+        logs = self._logs(trainer)
+        if logs is not None:
+            self._find(trainer, TRAINING)
+            self._by_step |= self._found is not None
+            self._found = self._found if logs else None
+        rest()  # validates, and then reports
+        if self._by_step and self._found is not None and not at_boundary(trainer):
+            self._report(trainer, TRAINING, within=True)
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial._horizon
+        horizon = self.trial.horizon
         if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
         if horizon is not None and not silent(trainer) and (self._position(trainer) or 0) >= horizon:
@@ -393,16 +388,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _leave_list(self, trainer: Any) -> None:
         """Restore the user's order of the Trainer's callbacks."""
         for early, checked in self._quiet:
-            early._check_on_train_epoch_end = checked
+            internals.check_early_stopping(early, checked)
         self._quiet = []
-        for name in ("run", "on_advance_end"):
-            vars(trainer.fit_loop.epoch_loop).pop(name, None)
+        internals.unhook_batches(trainer)
         others = [c for c in trainer.callbacks if c is not self]
         if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
             others = left
             trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
 
-    def _save(self, trainer: Any, ranks: Agreement) -> None:
+    def _save(self, trainer: Any, ranks: Group) -> None:
         def remember() -> None:
             state = checkpoint.capture(trainer)
             self._to_save = ranks.gather(state if at_boundary(trainer) else state | {"start": self._epoch_start})
@@ -425,21 +419,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, trial = self._reporter, self.trial
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        reporter.begin(planned, trainer.lightning_module)
         checks.check_loaded(trainer, trial, self._of)
-        checks.check_start(trainer, trial)
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
-        if not reporter.ended and trial.checkpoint and starts < int(trial.epoch):
-            reporter.warn_once(
-                "repeat",
-                f"Trial {trial.id} continues after {trial.unit} {trial.epoch:g}, but this fit starts at {trial.unit} "
-                f"{starts} and trains them again. Call trainer.fit(..., ckpt_path=trial.checkpoint).",
-            )
+        reporter.begin(planned, trainer.lightning_module, starts, self._of)
+        checks.check_start(trainer, trial)
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
-        if isinstance(trial, Trial) and trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
-            trial._session.hint(sentence, "loud")
+        if trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
+            trial.hint(sentence, "loud")
         return reporter.verdict is not None
 
     def _position(self, trainer: Any) -> float | None:
@@ -451,18 +439,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
-        goal, horizon, loop = self.trial._goal, self.trial._horizon, trainer.fit_loop.epoch_loop
+        goal, horizon = self.trial.goal, self.trial.horizon
         noisy = goal.smooth is not None or goal.rank_by is not None
         if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
             return None
-        if self._validates or self._fresh.source == VALIDATION or loop._should_accumulate() or silent(trainer):
+        if self._validates or self._fresh.source == VALIDATION or checks.accumulates(trainer) or silent(trainer):
             return None
         if self.trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
             return None
-        where, every = self._position(trainer) or 0.0, trainer.log_every_n_steps
-        if every and (loop._batches_that_stepped + 1) % every == 0:
+        if internals.logs_step(trainer):
             return True
-        ends = horizon is not None and where >= horizon
+        ends = horizon is not None and (self._position(trainer) or 0.0) >= horizon
         return ends if ends or at_boundary(trainer) else None
 
     def _find(self, trainer: Any, phase: str) -> None:
@@ -503,7 +490,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()
             if not within and (self._validations or not trainer.enable_validation):
-                patience = 1 if nearest(self.monitor, logged, 0.9) else _EPOCHS_WITHOUT_VALUE
+                misspelt = reporter.silent and nearest(self.monitor, logged, 0.9) is not None
+                patience = 1 if misspelt else _EPOCHS_WITHOUT_VALUE
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", patience)
             if reporter.pausing and not exact:
@@ -526,10 +514,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._ends = trainer.should_stop = True
             if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks
-                self._quiet = [(c, c._check_on_train_epoch_end) for c in stopping]
-                for early in stopping:
-                    early._check_on_train_epoch_end = False
-        if found is not None and self.trial._goal.of == "best":
+                self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
+        if found is not None and self.trial.goal.of == "best":
             checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
@@ -543,7 +529,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_end(trainer, self.trial, self._trained)
 
     def _need_a_value(self, trainer: Any, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
-        rank_by, validated = self.trial._goal.rank_by, self._validations or not trainer.enable_validation
+        rank_by, validated = self.trial.goal.rank_by, self._validations or not trainer.enable_validation
         if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
             raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
         if self._epochs >= patience and self._reporter.silent and not self._by_step:
@@ -554,9 +540,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 
-def _ranks(trainer: Any) -> Agreement:
+def _ranks(trainer: Any) -> Group:
     """The processes of the fit."""
-    return Agreement(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
+    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
 
 
 def _need(trainer: Any) -> int:

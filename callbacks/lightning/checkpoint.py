@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard
-from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
+from haltune.ranks import Group
 
 from .. import randomness
-from ..ranks import Agreement
 from ..reporter import Reporter
 from .checks import at_boundary, sharded
+from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
 
 _MARGIN = 2**16  # bytes for the random state and for the names of tensors in the file
 
 
 def save(
-    trainer: Any, reporter: Reporter, ranks: Agreement, remember: Callable[[], None], best_epoch: bool = False
+    trainer: Any, reporter: Reporter, ranks: Group, remember: Callable[[], None], best_epoch: bool = False
 ) -> None:
     """Save the final state if the trial may resume or is kept. Every rank calls this.
 
@@ -44,7 +44,7 @@ def save(
         def begin() -> None:
             if keeps and sharded(trainer):
                 raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
-            found.append(reporter.trial._begin_save(keep=best_epoch))
+            found.append(reporter.trial.begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
             reporter.attempt(begin, over=not keeps, keeps=keeps)
@@ -62,7 +62,7 @@ def save(
         def commit() -> None:
             if error is not None:
                 raise error
-            reporter.trial._commit_save(path, time.monotonic() - began, best_epoch)
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
 
         try:
             refused = None if error else _refused(path)
@@ -81,7 +81,7 @@ def save(
     ranks.decide(publish)
 
 
-def bytes_needed(trainer: Any, ranks: Agreement) -> int:
+def bytes_needed(trainer: Any, ranks: Group) -> int:
     """Return the approximate bytes of a checkpoint. A single process makes it in memory without its tensors.
 
     Raises the error that prevents a checkpoint, or NotSupported if it could not be loaded again. This is checked before
@@ -99,15 +99,13 @@ def bytes_needed(trainer: Any, ranks: Agreement) -> int:
         for optimizer in trainer.optimizers:
             _stripped(list(optimizer.state.values()), sizes)
         return int(1.1 * sum(sizes.values())) + 2**20
-    state = _stripped(trainer._checkpoint_connector.dump_checkpoint(weights_only=False), sizes)
+    kept = _Kept(trainer.strategy.checkpoint_io)
+    _save(trainer, "", kept, weights_only=False)
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save(_stripped(kept.checkpoint, sizes), buffer)
     length = buffer.tell()
     buffer.seek(0)
-    # the Trainer does not record whether fit was called with weights_only=False; before 2.6 there is no such argument
-    run = caller("_run", trainer.__module__.partition(".")[0])
-    loads_anything = run is not None and run.f_locals.get("weights_only", False) is False
-    if not loads_anything and (found := _refused(buffer)) is not None:
+    if not loads_anything(trainer) and (found := _refused(buffer)) is not None:
         raise NotSupported(
             f"its checkpoint would have {found}, from the module's hyperparameters or a callback's state, which torch "
             "does not load by default: use numbers, texts and lists there (str(path) for a path), or call "
@@ -152,18 +150,32 @@ def _refused(file: Path | io.BytesIO) -> str | None:
     return None
 
 
-class _Guarded:
-    """The Trainer's plugin for writing files, made synchronous. It stores errors on rank 0 instead of raising them.
+class _Plugin:
+    """The Trainer's plugin for writing files (a CheckpointIO), with another save_checkpoint."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plugin, name)
+
+
+class _Kept(_Plugin):
+    """Plugin that keeps the checkpoint in memory."""
+
+    checkpoint: Any = None
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        self.checkpoint = checkpoint
+
+
+class _Guarded(_Plugin):
+    """Plugin that writes before it returns. It stores errors on rank 0 instead of raising them.
 
     If one rank raised an error, the others would wait for it forever.
     """
 
-    def __init__(self, plugin: Any) -> None:
-        self._plugin = plugin
-        self.error: Exception | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plugin, name)
+    error: Exception | None = None
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
@@ -177,16 +189,22 @@ class _Guarded:
 
 def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
     """Save on every rank; return the error, or None."""
-    strategy = trainer.strategy
-    before = strategy.checkpoint_io
-    guarded = strategy.checkpoint_io = _Guarded(before)
+    guarded = _Guarded(trainer.strategy.checkpoint_io)
     try:
-        trainer.save_checkpoint(path, weights_only=weights_only)
+        _save(trainer, path, guarded, weights_only)
     except Exception as error:  # the state cannot be collected
         return error
+    return guarded.error
+
+
+def _save(trainer: Any, path: Any, plugin: _Plugin, weights_only: bool) -> None:
+    """Let the Trainer save by another plugin."""
+    strategy = trainer.strategy
+    before, strategy.checkpoint_io = strategy.checkpoint_io, plugin
+    try:
+        trainer.save_checkpoint(path, weights_only=weights_only)
     finally:
         strategy.checkpoint_io = before
-    return guarded.error
 
 
 # the random state
@@ -195,8 +213,7 @@ def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
 def capture(trainer: Any) -> dict[str, Any]:
     """Return this process's random state, as primitives."""
     loaders = {name: randomness.of_tensor(g.get_state()) for name, g in _generators(trainer)}
-    reloaded = getattr(trainer.fit_loop, "_last_train_dl_reload_epoch", 0)  # for reload_dataloaders_every_n_epochs
-    return randomness.capture() | {"loaders": loaders, "reloaded": reloaded}
+    return randomness.capture() | {"loaders": loaders, "reloaded": loader_epoch(trainer)}
 
 
 def restore(trainer: Any, state: dict[str, Any]) -> None:
@@ -206,11 +223,7 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
         if name in state["loaders"]:
             generator.set_state(randomness.tensor_of(state["loaders"][name]))
     if at_boundary(trainer):
-        # make Lightning create a new iterator and step the schedules at the epoch's end: since 2.6 a resuming loop
-        # keeps an iterator made before its state was complete, and with max_steps all checkpoints are within an epoch
-        loop = trainer.fit_loop
-        loop._last_train_dl_reload_epoch = state["reloaded"]
-        loop._resuming_from_checkpoint = loop._restarting = loop.epoch_loop.restarting = False
+        start_new_epoch(trainer, state["reloaded"])
 
 
 def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
@@ -219,31 +232,28 @@ def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
     starts: the random states at the start of the loader and, if later, at its first batch. Lightning itself restores
     loaders with a state.
     """
-    loop, done = trainer.fit_loop, trainer.fit_loop.epoch_loop.batch_progress.current.ready
-    if loop._combined_loader is None or loop._combined_loader._state_dicts():
+    loaders = list(_leaves(trainer.train_dataloader))
+    stateful = any(hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict") for loader in loaders)
+    if stateful or not loaders:
         return
-    fetcher = loop._data_fetcher
-    for i, start in enumerate(starts):
-        randomness.restore(start)
+
+    def start(i: int) -> None:
+        randomness.restore(starts[i])
         for name, generator in _generators(trainer):
-            if name in start["loaders"]:
-                generator.set_state(randomness.tensor_of(start["loaders"][name]))
+            if name in starts[i]["loaders"]:
+                generator.set_state(randomness.tensor_of(starts[i]["loaders"][name]))
             else:
                 generator.manual_seed(generator.initial_seed())  # the module made it after the state was captured
-        if i == 0:
-            iter(fetcher)
-    for _ in range(done):
-        next(fetcher)
-    fetcher.fetched -= done  # Lightning adds them
+
+    skip_batches(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready, start, len(starts))
 
 
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (position, generator) of the loaders and samplers with their own generators, each generator once."""
     seen: set[int] = set()
-    source = trainer.fit_loop._data_source
     train = trainer.train_dataloader
-    if train is None and not source.is_module():  # the fit has not made its loaders yet
-        train = source.instance
+    if train is None:  # the fit has not made its loaders yet
+        train = given_loaders(trainer)
     for phase, loaders in (("train", train), ("val", trainer.val_dataloaders)):
         for i, loader in enumerate(_leaves(loaders)):
             batches = getattr(loader, "batch_sampler", None)

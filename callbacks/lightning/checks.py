@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -10,13 +11,14 @@ from typing import Any
 
 from haltune.display import amount
 from haltune.errors import NotSupported
+from haltune.ranks import Group
 from haltune.study import Trial
 
-from ..ranks import Agreement
 from ..schedules import falls, of_torch
+from .internals import cluster_environment
 
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
-_SHARDED = ("FSDPStrategy", "XLAFSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
 def silent(trainer: Any) -> bool:
@@ -83,11 +85,21 @@ def resumes_within(trainer: Any) -> bool:
     steps after the validation, or if the module reads batches from the loader itself.
     """
     loop = trainer.fit_loop
-    if not hasattr(loop, "restarted_mid_epoch") or not loop._can_stop_early:
+    if not hasattr(loop, "restarted_mid_epoch") or loop.epoch_progress.current.processed < (trainer.min_epochs or 0):
+        return False
+    if trainer.global_step < (trainer.min_steps or 0):
         return False
     plateau = any(c.reduce_on_plateau and c.interval == "step" for c in trainer.lr_scheduler_configs)
-    takes = type(loop._data_fetcher).__name__ == "_DataLoaderIterDataFetcher"
-    return not (loop.epoch_loop._should_accumulate() or plateau or takes)
+    takes = "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters
+    return not (accumulates(trainer) or plateau or takes)
+
+
+def accumulates(trainer: Any) -> bool:
+    """Return whether the gradients of the last batch wait for those of the next one."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    last = progress.is_last_batch or progress.current.ready == trainer.num_training_batches
+    steps = last and not trainer.strategy.handles_gradient_accumulation
+    return not steps and progress.current.ready % trainer.accumulate_grad_batches != 0
 
 
 def sharded(trainer: Any) -> bool:
@@ -111,7 +123,7 @@ def fabric() -> NotSupported:
     )
 
 
-def same_trial(ranks: Agreement, trial: Trial) -> None:
+def same_trial(ranks: Group, trial: Trial) -> None:
     """Raise NotSupported on every rank if the ranks train different trials."""
     held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
     if any(other != held[0] for other in held):
@@ -125,7 +137,7 @@ def same_trial(ranks: Agreement, trial: Trial) -> None:
 
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's max_epochs, and for sharded states that must be saved."""
-    horizon = trial._horizon
+    horizon = trial.horizon
     if horizon is None:
         return
     if trial.pause_at is not None and trial.pause_at < horizon and sharded(trainer):
@@ -144,7 +156,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
 
 def check_end(trainer: Any, trial: Trial, trained: float | None) -> None:
     """Raise NotSupported if max_steps or max_time ended the fit early, without a decision."""
-    horizon = trial._horizon
+    horizon = trial.horizon
     epochs = trainer.current_epoch if trained is None else trained
     if horizon is None or epochs >= horizon or trial.unit != "epoch":
         return
@@ -165,8 +177,7 @@ def _too_short(what: str, epochs: float, horizon: int) -> NotSupported:
 
 def requeues(trainer: Any) -> str | None:
     """Return a sentence if Lightning itself requeues the SLURM job at SIGUSR1."""
-    environment = getattr(trainer._accelerator_connector, "cluster_environment", None)
-    if not getattr(environment, "auto_requeue", False):
+    if not getattr(cluster_environment(trainer), "auto_requeue", False):
         return None
     return (
         "At SIGUSR1 Lightning requeues this SLURM job itself, and does not release the trial. Later it loads its file "
@@ -176,9 +187,8 @@ def requeues(trainer: Any) -> str | None:
 
 def leave_requeue(trainer: Any, trial: Trial) -> None:
     """Leave the requeue signal of the SLURM job to Lightning, which handles it only if no other handler is set."""
-    if isinstance(trial, Trial) and requeues(trainer):
-        environment = trainer._accelerator_connector.cluster_environment
-        trial._signals.release(environment.requeue_signal)
+    if requeues(trainer):
+        trial.leave_signal(cluster_environment(trainer).requeue_signal)
 
 
 def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
@@ -193,7 +203,7 @@ def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
 
 def advice(trainer: Any, trial: Trial) -> str | None:
     """Return a warning if early stopping can end the training before the first rung."""
-    pause_at, horizon = trial.pause_at, trial._horizon
+    pause_at, horizon = trial.pause_at, trial.horizon
     if trial.epoch > 0 or pause_at is None or (horizon is not None and pause_at >= horizon) or trial.unit != "epoch":
         return None  # there is no later rung, or the first rung is over
     for stopping in trainer.early_stopping_callbacks:

@@ -33,8 +33,8 @@ _CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is sur
 def caller(function: str, package: str) -> FrameType | None:
     """The call of a framework's function that is under way, or None.
 
-    Keras, Transformers, fastai and the boosters call no hook when a training fails: only the stack shows whether a
-    training is running.
+    Keras, Transformers (huggingface/transformers#30333), fastai and the boosters (catboost/catboost#1942) call no hook
+    when a training fails: only the stack shows whether a training is running.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:

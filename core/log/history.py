@@ -96,6 +96,7 @@ class History:
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._top, self._spending = TopTrial(), Spending(problem.unit)
+        self._spent: Spent | None = None  # the totals until the next event
         self._spans: dict[str, Span] = {}  # of several goals, by metric
 
     # -- its trials --------------------------------------------------------------------------------
@@ -296,7 +297,9 @@ class History:
 
     @property
     def spent(self) -> Spent:
-        return self._spending.spent()
+        if self._spent is None:
+            self._spent = self._spending.spent()
+        return self._spent
 
     def spent_at(self, trial: int, now: float, epochs: float, cost: float = 0.0) -> Spent:
         """Return the total at `now` if a running trial has trained `epochs` more, for `cost`, than it reported."""
@@ -334,6 +337,7 @@ class History:
     def apply(self, event: Event) -> None:
         """Fold the next event of the log. Raises StoreError if it cannot follow the earlier ones."""
         self.check(event)
+        self._spent = None
         match event:
             case ev.AttemptEvent():
                 self._happened(event)

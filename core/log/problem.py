@@ -613,12 +613,19 @@ class Problem(KnowsArguments):
         """True with one goal and no constraints: the result of a trial is one number."""
         return not (self.further or self.constraints)
 
-    @property
+    @cached_property
     def measured(self) -> tuple[str, ...]:
         """The other metrics of trials: of further goals, constraints and rank_by=."""
         names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
         names += [self.goal.rank_by] if self.goal.rank_by else []
         return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
+
+    @cached_property
+    def measures(self) -> Measures:
+        goals = tuple(g.metric for g in self.further)
+        limited = dict.fromkeys(c.metric for c in self.constraints if c.metric != self.goal.metric)
+        ranked = tuple(n for n in self.measured if n not in goals and n not in limited)
+        return Measures(self.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
         if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):
@@ -692,13 +699,6 @@ class Measures:
     goals: tuple[str, ...] = ()  # of the other goals: in every report
     limited: tuple[str, ...] = ()  # of constraints: in the first report; a later report may omit them
     ranked: tuple[str, ...] = ()  # of rank_by=: in some report, preferably the last
-
-    @classmethod
-    def of(cls, problem: Problem) -> Measures:
-        goals = tuple(g.metric for g in problem.further)
-        limited = dict.fromkeys(c.metric for c in problem.constraints if c.metric != problem.goal.metric)
-        ranked = tuple(n for n in problem.measured if n not in goals and n not in limited)
-        return cls(problem.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
 
     @cached_property
     def others(self) -> tuple[str, ...]:

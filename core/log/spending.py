@@ -86,11 +86,12 @@ class Spent:
 
     def _counts(self, budget: Budget) -> list[tuple[str, float, float]]:
         """Return the same for the limits after which no trial starts."""
-        found = [
-            ("", budget.trials, self.trials),
-            (" without gain", budget.trials_without_gain, self.trials_without_gain),
-        ]
-        return [(unit, float(limit), float(spent)) for unit, limit, spent in found if limit is not None]
+        found = []
+        if budget.trials is not None:
+            found.append(("", float(budget.trials), float(self.trials)))
+        if budget.trials_without_gain is not None:
+            found.append((" without gain", float(budget.trials_without_gain), float(self.trials_without_gain)))
+        return found
 
     def starts_no_more(self, budget: Budget) -> str | None:
         """Return why no new trial starts although started ones may continue; None if trials may start."""

@@ -42,14 +42,14 @@ class RandomSearch(Policy[None]):
 
     trials: int | None = None
 
+    predicts = False
+
     def __post_init__(self) -> None:
         if self.trials is not None and (isinstance(self.trials, bool) or self.trials < 1):
             raise InvalidInput(
                 f"RandomSearch(trials={self.trials!r}) is not a number of trials. Give 1 or more, or None to let the "
                 "budget end the search."
             )
-
-    predicts = False
 
     @property
     def endless(self) -> bool:
@@ -67,11 +67,10 @@ class RandomSearch(Policy[None]):
         return Start(fresh(history, rng), reason="drawn at random")
 
 
-def fresh(history: History, rng: Generator, draws: int = 64) -> dict[str, Any]:
-    """Return a random configuration that was not tried, or a repeat if none is found in `draws` draws."""
-    space = history.problem.space
-    tried = history.tried
+def fresh(history: History, rng: Generator) -> dict[str, Any]:
+    """Return a random configuration that was not tried, or a repeat if none is found in 64 draws."""
+    space, tried = history.problem.space, history.tried
     configs = space.sample(1, rng, design="uniform")
     if space.key_of_canonical(configs[0]) in tried:
-        configs += [c for c in space.sample_up_to(draws, rng) if space.key_of_canonical(c) not in tried]
+        configs += [c for c in space.sample_up_to(64, rng) if space.key_of_canonical(c) not in tried]
     return dict(configs[-1])

@@ -48,7 +48,7 @@ from haltune.log.records import TrialRecord
 from haltune.space.space import batches
 
 from .acquisition import expected_improvement, maximise
-from .bayesopt import AGAIN, Improvement, ImprovementSurrogate, cheap_design, improve
+from .bayesopt import AGAIN, ImprovementSurrogate, cheap_design, improve
 from .costs import SLACK, CostOption, CostOptions, Left, PlanningBudget, RemainingBudget, in_units
 
 Infeasible = Literal["restrict", "terminate"]
@@ -357,6 +357,7 @@ class Rollout(Policy[FinishedTrials]):
         return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
+        """Return the initial design, then the best plan of a screened pool and of the neighbours of its best."""
         remaining = RemainingBudget(self._costs, history, state)
         lefts = remaining.lefts
         if empty := [left for left in lefts if left.amount <= 0.0]:
@@ -367,9 +368,63 @@ class Rollout(Policy[FinishedTrials]):
         improvement = self._surrogate.improvement(history, state)
         if len(history) < self.initial or improvement is None:
             return self._design(remaining, lefts, rng)
-        return self._planned(remaining, improvement, rng)
+        tops = [improve(history, improvement, rng, cost, candidates=512) for cost in (remaining.log_cost(), None)]
+        pool = Pool.of(history, [top.config for top in tops], rng)
+        budget = remaining.planning(pool.points, lefts, pairs=False)
+        if not budget.affordable().any():
+            return self._cheapest(remaining, lefts, rng)
+        gain = improvement.expected(pool.points)
+        alpha = self._alpha(budget, gain)
+        kept = screened(gain, budget, self.points)
+        pool = Pool([pool.configs[i] for i in kept], pool.points[kept])
+        posterior = improvement.posterior
+        nodes: Nodes | None = None
+        if self.horizon == 2 and self.infeasible == "restrict":
+            nodes = hermite(_NODES)
+        elif self.horizon > 1:
+            paths = max(self.paths, _CUT) if self.infeasible == "terminate" else self.paths
+            nodes = sobol_normals(paths, self.horizon - 1, rng)
+
+        def valued(pool: Pool, some: Indices) -> tuple[PlanningBudget, Array, Array]:
+            budget = remaining.planning(pool.points, lefts)
+            belief = JointNormal(posterior.mean(pool.points), posterior.covariance(pool.points), improvement.best)
+            value = rollout(belief, budget, self.horizon, nodes, some, self.infeasible)
+            value *= remaining.chance(pool.points[some], lefts)
+            whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)
+            whole[some] = value
+            more = value - self._without(belief, budget, nodes)
+            price = np.maximum(remaining.price(pool.points[some], lefts), 1e-300)
+            added[some] = np.where(more > 0.0, more / price**alpha, more)  # a loss is not divided
+            return budget, whole, np.where(budget.affordable(), added, -np.inf)
+
+        budget, value, added = valued(pool, np.arange(len(pool.points)))
+        if len((near := pool.around(added, history, rng)).configs):
+            first = np.argsort(-added, kind="stable")[: len(near.configs)]
+            some = np.concatenate([np.sort(first), len(pool.points) + np.arange(len(near.configs))])
+            pool = Pool([*pool.configs, *near.configs], np.vstack([pool.points, near.points]))
+            budget, value, added = valued(pool, some)
+        chosen = int(np.argmax(added))
+        point, costs = pool.points[chosen : chosen + 1], budget.first[:, chosen]
+        prediction, own = improvement.prediction(point), float(improvement.expected(point)[0])
+        reason = improvement.in_words(prediction, history.problem.goal.metric)
+        if self.horizon > 1 and own > 0.0:
+            reason += f"; in {plural(self.horizon, 'step')} {float(value[chosen]) / own:.3g} times that"
+        reason += ", the largest gain per cost" if alpha else ", the largest gain that is affordable"
+        if lefts:
+            said = partial(in_units, history.problem)
+            taken = (
+                f"{said(cost, left.unit, 3).split()[0]} of the {said(left.amount, left.unit, 4)} left"
+                for cost, left in zip(costs, lefts, strict=True)
+            )
+            reason += f"; takes {', '.join(taken)}"
+        evidence = {
+            "value": float(value[chosen]), "ei": own, **prediction, "horizon": self.horizon, "alpha": alpha,
+            "cost": costs.tolist(), "left": [left.amount for left in lefts],
+        }  # fmt: skip
+        return Start(pool.configs[chosen], reason=reason + AGAIN * tops[0].exhausted, evidence=evidence)
 
     def judge(self, state: FinishedTrials, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
+        """STOP if the budget of time does not pay for another epoch."""
         budget = history.budget
         epoch = float(np.max(trial.epoch_seconds[-2:], initial=0.0))
         if budget is None or budget.time is None or not len(trial.epochs):
@@ -417,58 +472,6 @@ class Rollout(Policy[FinishedTrials]):
             f"cheapest configuration is expected to take {said(cost, digits=4)}"
         )
 
-    def _planned(self, remaining: RemainingBudget, improvement: Improvement, rng: Generator) -> Move:
-        """Return the best of a screened pool and of the neighbours of its best."""
-        history, lefts = remaining.history, remaining.lefts
-        tops = [improve(history, improvement, rng, cost, candidates=512) for cost in (remaining.log_cost(), None)]
-        pool = Pool.of(history, [top.config for top in tops], rng)
-        budget = remaining.planning(pool.points, lefts, pairs=False)
-        if not budget.affordable().any():
-            return self._cheapest(remaining, lefts, rng)
-        gain = improvement.expected(pool.points)
-        alpha = self._alpha(budget, gain)
-        kept = screened(gain, budget, self.points)
-        pool = Pool([pool.configs[i] for i in kept], pool.points[kept])
-        posterior, nodes = improvement.posterior, self._nodes(rng)
-
-        def valued(pool: Pool, some: Indices) -> tuple[PlanningBudget, Array, Array]:
-            budget = remaining.planning(pool.points, lefts)
-            belief = JointNormal(posterior.mean(pool.points), posterior.covariance(pool.points), improvement.best)
-            value = rollout(belief, budget, self.horizon, nodes, some, self.infeasible)
-            value *= remaining.chance(pool.points[some], lefts)
-            whole, added = np.zeros(len(pool.points)), np.full(len(pool.points), -np.inf)
-            whole[some] = value
-            more = value - self._without(belief, budget, nodes)
-            price = np.maximum(remaining.price(pool.points[some], lefts), 1e-300)
-            added[some] = np.where(more > 0.0, more / price**alpha, more)  # a loss is not divided
-            return budget, whole, np.where(budget.affordable(), added, -np.inf)
-
-        budget, value, added = valued(pool, np.arange(len(pool.points)))
-        if len((near := pool.around(added, history, rng)).configs):
-            first = np.argsort(-added, kind="stable")[: len(near.configs)]
-            some = np.concatenate([np.sort(first), len(pool.points) + np.arange(len(near.configs))])
-            pool = Pool([*pool.configs, *near.configs], np.vstack([pool.points, near.points]))
-            budget, value, added = valued(pool, some)
-        chosen = int(np.argmax(added))
-        point, costs = pool.points[chosen : chosen + 1], budget.first[:, chosen]
-        prediction, own = improvement.prediction(point), float(improvement.expected(point)[0])
-        reason = improvement.in_words(prediction, history.problem.goal.metric)
-        if self.horizon > 1 and own > 0.0:
-            reason += f"; in {plural(self.horizon, 'step')} {float(value[chosen]) / own:.3g} times that"
-        reason += ", the largest gain per cost" if alpha else ", the largest gain that is affordable"
-        if lefts:
-            said = partial(in_units, history.problem)
-            taken = (
-                f"{said(cost, left.unit, 3).split()[0]} of the {said(left.amount, left.unit, 4)} left"
-                for cost, left in zip(costs, lefts, strict=True)
-            )
-            reason += f"; takes {', '.join(taken)}"
-        evidence = {
-            "value": float(value[chosen]), "ei": own, **prediction, "horizon": self.horizon, "alpha": alpha,
-            "cost": costs.tolist(), "left": [left.amount for left in lefts],
-        }  # fmt: skip
-        return Start(pool.configs[chosen], reason=reason + AGAIN * tops[0].exhausted, evidence=evidence)
-
     def _without(self, belief: JointNormal, budget: PlanningBudget, nodes: Nodes | None) -> float:
         """Return the base policy's value with one step less.
 
@@ -491,11 +494,3 @@ class Rollout(Policy[FinishedTrials]):
             return 0.0
         expensive = int(np.argmax(np.where(budget.affordable(), gain, -np.inf)))
         return float((budget.left >= max(self.horizon, 2) * budget.first[:, expensive]).all())
-
-    def _nodes(self, rng: Generator) -> Nodes | None:
-        if self.horizon == 1:
-            return None
-        if self.horizon == 2 and self.infeasible == "restrict":
-            return hermite(_NODES)
-        paths = max(self.paths, _CUT) if self.infeasible == "terminate" else self.paths
-        return sobol_normals(paths, self.horizon - 1, rng)

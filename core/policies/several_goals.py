@@ -271,24 +271,23 @@ class SeveralGoals(Wrapper):
 
     def propose(self, state: Views, history: History, rng: Generator) -> Move:
         """Return the move under weights that are drawn; if it is to wait, the first other move under other weights."""
-        known = lattice(len(history.problem.goals))
+        problem, known = history.problem, lattice(len(history.problem.goals))
         drawn = int(history.rng("weights", history.moves).choice(len(known), p=chances(history, known)))
-        asked = (self._proposed(state, history, w, rng) for w in (*known[drawn:], *known[:drawn]))
-        first = next(asked)
-        if not isinstance(first, Wait):
-            return first
-        return next((move for move in asked if not isinstance(move, Wait)), first)
-
-    def _proposed(self, state: Views, history: History, weights: Weights, rng: Generator) -> Move:
-        view = state.view(history, weights)
-        move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
-        if not history.problem.further or not isinstance(move, Start | Resume):
-            return move
-        if isinstance(move, Start):
-            return replace(move, tags={**move.tags, WEIGHTS: list(weights)})
-        trial = history.trial(move.trial)
-        reason = f"{front_at(history, trial)[0]}; under {in_goals(weights, history.problem)}: {move.reason}"
-        return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
+        waits = []
+        for weights in (*known[drawn:], *known[:drawn]):
+            view = state.view(history, weights)
+            move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
+            if isinstance(move, Wait):
+                waits.append(move)
+                continue
+            if not problem.further or not isinstance(move, Start | Resume):
+                return move
+            if isinstance(move, Start):
+                return replace(move, tags={**move.tags, WEIGHTS: list(weights)})
+            trial = history.trial(move.trial)
+            reason = f"{front_at(history, trial)[0]}; under {in_goals(weights, problem)}: {move.reason}"
+            return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
+        return waits[0]
 
     def judge(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Return the verdict under the trial's own weights; STOP only under all weights and off the Pareto front."""
@@ -300,10 +299,23 @@ class SeveralGoals(Wrapper):
                     f"{constraint.metric} = {short(value, 6)} breaks the constraint {constraint}, and training does "
                     "not change it; if it does, set Constraint(..., changes=True)"
                 )
+        known = lattice(len(problem.goals))
         if not problem.further:
-            return self._judged(state.view(history, lattice(1)[0]), trial, rng)
-        verdict = self._under_all(state, history, trial, rng)
-        if not verdict.stops or FULL in verdict.evidence:
+            return self._judged(state.view(history, known[0]), trial, rng)
+        own = tuple(trial.tags[WEIGHTS])
+        verdict = self._judged(state.view(history, own), trial, rng)
+        if FULL in verdict.evidence or (verdict.action is Action.CONTINUE and not verdict.evidence):
+            return verdict
+        verdict = replace(verdict, reason=f"under its weights {in_goals(own, problem)}: {verdict.reason}")
+        if verdict.action is Action.STOP:
+            others = [state.view(history, weights) for weights in known if weights != own]
+            for view in sorted(others, key=lambda view: view.lead(trial), reverse=True):
+                if (other := self._judged(view, trial, rng)).action is not Action.STOP:
+                    keeps = f"continues under the weights {in_goals(view.by.weights, problem)}: {other.reason}"
+                    evidence = {**other.evidence, "kept_by": list(view.by.weights)}
+                    verdict = replace(other, reason=f"{keeps}; {verdict.reason}", evidence=evidence)
+                    break
+        if not verdict.stops:
             return verdict
         rank, behind = front_at(history, trial)
         if verdict.action is not Action.STOP or behind:
@@ -311,24 +323,6 @@ class SeveralGoals(Wrapper):
         evidence = {**verdict.evidence, "kept_by": "front"}
         reason = f"{rank}, so it continues; {verdict.reason}"
         return Verdict(Action.CONTINUE, reason, evidence, problem.max_epochs)
-
-    def _under_all(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
-        """Return the verdict under the trial's weights or, if that is STOP, the first other one under other weights."""
-        known, problem = lattice(len(history.problem.goals)), history.problem
-        own = tuple(trial.tags[WEIGHTS])
-        verdict = self._judged(state.view(history, own), trial, rng)
-        if FULL in verdict.evidence or (verdict.action is Action.CONTINUE and not verdict.evidence):
-            return verdict
-        by = f"its weights {in_goals(own, problem)}: {verdict.reason}"
-        if verdict.action is not Action.STOP:
-            return replace(verdict, reason=f"under {by}")
-        others = [state.view(history, weights) for weights in known if weights != own]
-        for view in sorted(others, key=lambda view: view.lead(trial), reverse=True):
-            if (other := self._judged(view, trial, rng)).action is not Action.STOP:
-                reason = f"continues under the weights {in_goals(view.by.weights, problem)}: {other.reason}"
-                evidence = {**other.evidence, "kept_by": list(view.by.weights)}
-                return replace(other, reason=f"{reason}; under {by}", evidence=evidence)
-        return replace(verdict, reason=f"under {by}")
 
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
         return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))

@@ -182,7 +182,10 @@ class FloatAxis(_Axis):
         for value in values if not set(map(type, values)) <= {float, int} else ():
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise InvalidSpace(f"{name!r} must be a number; got {value!r} ({type(value).__name__}).")
-        column = np.array([as_float(value) for value in values], dtype=np.float64)
+        try:
+            column = np.array(values, dtype=np.float64)
+        except OverflowError:
+            column = np.array([as_float(value) for value in values], dtype=np.float64)
         if not np.isfinite(column).all():
             raise InvalidSpace(f"{name!r} must be finite; got {column[~np.isfinite(column)][0]}.")
         return column
@@ -259,7 +262,12 @@ class OptionAxis(_Axis):
         return self.encode(self._cell(coordinate), coordinate, coordinate)
 
     def read(self, name: str, values: list[Any]) -> Column:
-        return np.array([self._index(name, value) for value in values], dtype=np.int64)
+        quick = self._quick
+        try:
+            found = [quick[type(value), value] for value in values]
+        except (KeyError, TypeError):  # an equal value of another type, a list, or no option
+            found = [self._index(name, value) for value in values]
+        return np.array(found, dtype=np.int64)
 
     def write(self, column: Column) -> list[Any]:
         """Return the options. Lists are copied, so that no trial can change the space."""
@@ -280,10 +288,6 @@ class OptionAxis(_Axis):
         return {token(option): index for index, option in enumerate(self.options)}
 
     def _index(self, name: str, value: Any) -> int:
-        if not isinstance(value, list | tuple):
-            quick = self._quick.get((type(value), value)) if value.__hash__ else None
-            if quick is not None:
-                return quick
         try:
             return self._tokens[token(plain_value(value, name))]
         except (InvalidSpace, KeyError):
@@ -364,6 +368,11 @@ class Parameter:
     bounds: tuple[str | None, str | None]  # the parameters that are its lower and upper bound
     absent: Any  # its value in a configuration without it: the value of a constant, else MISSING
 
+    @cached_property
+    def fixed(self) -> bool:
+        """True if its bounds are the same in every configuration."""
+        return self.bounds == (None, None)
+
     @property
     def count(self) -> int | None:
         """The number of values within its hull, or None if it is continuous."""
@@ -378,6 +387,12 @@ class Layout:
     ordered: tuple[Parameter, ...]
     names: tuple[str, ...]  # in the order they were given
     dim: int
+
+    @cached_property
+    def named(self) -> tuple[tuple[str, FloatAxis | IntAxis | OptionAxis], ...]:
+        """The axes by name, in the order they were given."""
+        axes = {p.name: p.axis for p in self.ordered}
+        return tuple((name, axes[name]) for name in self.names)
 
     @cached_property
     def coordinates(self) -> tuple[Parameter, ...]:
@@ -514,7 +529,11 @@ class Table:
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
             active &= self.active[condition.parent] & condition.holds(self.columns[condition.parent])
-        low, high = self.bound(parameter, 0, self.columns), self.bound(parameter, 1, self.columns)
+        if parameter.fixed:
+            low = np.full(self.count, parameter.hull[0], dtype=parameter.axis.dtype)
+            high = np.full(self.count, parameter.hull[1], dtype=parameter.axis.dtype)
+        else:
+            low, high = self.bound(parameter, 0, self.columns), self.bound(parameter, 1, self.columns)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
 
@@ -527,6 +546,8 @@ class Table:
         return np.where(self.active[other], columns[other], outermost).astype(outermost.dtype)
 
     def rows(self, keep: Mask) -> Table:
+        if keep.all():
+            return self
         parts = (self.columns, self.active, self.lows, self.highs, self.crossed)
         return Table(int(keep.sum()), *[{name: column[keep] for name, column in part.items()} for part in parts])
 
@@ -569,7 +590,9 @@ def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
         raw[p.name] = column = low.copy()
         column[active] = p.axis.read(p.name, values) if values else np.empty(0, dtype=p.axis.dtype)
         # A value may equal a bound as it was before it was snapped to its grid: both mean the same.
-        least, most = np.minimum(low, table.bound(p, 0, raw)), np.maximum(high, table.bound(p, 1, raw))
+        least, most = low, high
+        if not p.fixed:
+            least, most = np.minimum(low, table.bound(p, 0, raw)), np.maximum(high, table.bound(p, 1, raw))
         for row in np.flatnonzero(active & ((column < least) | (column > most)))[:1]:
             raise InvalidSpace(f"{p.name!r} is {column[row]}. Use a value in [{least[row]}, {most[row]}].")
         table.columns[p.name] = p.axis.settle(column, low, high)
@@ -595,8 +618,7 @@ def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[s
 
 
 def write_configs(layout: Layout, table: Table) -> list[Config]:
-    axes = {p.name: p.axis for p in layout.ordered}
-    lists = [axes[name].write(table.columns[name]) for name in layout.names]
+    lists = [axis.write(table.columns[name]) for name, axis in layout.named]
     if np.all([*table.active.values()]):
         return [dict(zip(layout.names, row, strict=True)) for row in zip(*lists, strict=True)]
     masks = np.column_stack([table.active[name] for name in layout.names]).tolist()

@@ -38,6 +38,7 @@ from haltune.hints import KnowsArguments
 from .cube import (
     MOST_ROWS,
     Config,
+    Table,
     configurations,
     cube_points,
     lacking,
@@ -245,7 +246,16 @@ class Space(KnowsArguments):
 
     def decode_many(self, u: ArrayLike) -> list[Config]:
         """Return the configuration at each row of (n, dim), clipped to [0, 1]."""
-        return write_configs(self._layout, read_cube(self._layout, cube_points(u, self.dim)))
+        return write_configs(self._layout, self._at(u))
+
+    def decode_valid(self, u: ArrayLike) -> Config | None:
+        """Return the configuration at a point (dim,), or None if its bounds cross or a constraint fails."""
+        found = self._valid(self._at(np.asarray(u, dtype=np.float64)[None]))
+        return found[0] if found else None
+
+    def snap(self, u: ArrayLike) -> Array:
+        """Return the points (n, dim) of the configurations at these points."""
+        return write_cube(self._layout, self._at(u))
 
     def sample(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
         """Return configurations spread over the unit cube, all valid: constraints hold and no bounds cross.
@@ -394,7 +404,15 @@ class Space(KnowsArguments):
         """Return the valid configurations. Each parameter has one design coordinate, which balances one-hot choices."""
         parts = [p.axis.spread(points[:, i]) for i, p in enumerate(self._layout.coordinates)]
         table = read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))
-        return [c for c in write_configs(self._layout, table.rows(table.valid)) if self._allows(c)]
+        return self._valid(table)
+
+    def _at(self, u: ArrayLike) -> Table:
+        return read_cube(self._layout, cube_points(u, self._layout.dim))
+
+    def _valid(self, table: Table) -> list[Config]:
+        """Return the configurations whose bounds do not cross and that satisfy the constraints."""
+        found = write_configs(self._layout, table.rows(table.valid))
+        return [c for c in found if self._allows(c)] if self.constraints else found
 
 
 class Points:

@@ -4,6 +4,7 @@ One append-only table contains the events of all studies of a database; only lea
 short. While another transaction blocks one, it is tried again, for BUSY_TIMEOUT seconds.
 
 In statements, `of_study` and `of_trial` select rows; other names are columns to set. Statements are built once, because
+SQLAlchemy takes longer to build an expression than to run it.
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@ class ReportingFunction:
         before = trial.epoch
         value: Any = self.train(trial)
         if trial.epoch == before:
-            trial._session.recall(trial)  # a process that the training spawned may have reported
+            trial.recall()  # a process that the training spawned may have reported
         if trial.epoch > before:
             self._doubt(trial, value)
             return
@@ -378,14 +378,14 @@ class ReportingFunction:
                 "after every epoch."
             )
         if not isinstance(value, Mapping):
-            value = number(f"the {trial._goal.metric} that train(trial) returns", value)
-        trial.report(value, trial._horizon)
+            value = number(f"the {trial.goal.metric} that train(trial) returns", value)
+        trial.report(value, trial.horizon)
 
     def _doubt(self, trial: Trial, value: Any) -> None:
         """Warn once if a number is returned after reports and differs from the value with which the trial counts."""
         if isinstance(value, bool):
             return
-        goal, record = trial._goal, trial._session.log.history.trial(trial.id)
+        goal, record = trial.goal, trial._session.log.history.trial(trial.id)
         try:
             returned = number("", value.get(goal.metric) if isinstance(value, Mapping) else value)
         except InvalidInput:

@@ -8,23 +8,21 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from haltune._utils.disk import StrPath
 from haltune.display import facts, numeral, one_line, settings, several_of
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
-from haltune.log.decisions import Finish, Verdict, Wait
-from haltune.log.events import Event, Status, verdict_from_json, verdict_to_json
+from haltune.log.decisions import Action, Verdict
+from haltune.log.events import AttemptEvent, Checkpointed, Ended, Event, Expired, Reported, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.space.domains import pack, unpack
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpointing, Checkpoints
 from haltune.store.open import Storage
 
-Json = dict[str, Any]
 MonotonicClock = Callable[[], float]  # monotonic, seconds
 _LONGEST_TEXT = 20_000  # characters of an exception's text or traceback that the log keeps
 
@@ -67,7 +65,11 @@ def _cut(text: str) -> str:
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt at one configuration, held by a worker under a lease; the same on all ranks."""
+    """One attempt at one configuration, held by a worker under a lease.
+
+    Its events change it, by `_follow`, the same on all ranks. They are collected (`_hear`) as soon as the log is read,
+    but an attempt changes only where all ranks make the same call.
+    """
 
     id: int
     attempt: int  # from 1
@@ -80,15 +82,19 @@ class Attempt:
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
     unit = "epoch"  # of the study
-    _patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
+    patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
+    _over: bool = False  # the log has its end; `ended` is set when this worker asks for it, or reports
+    _failure: str | None = None  # the exception with which rank 0 ended it, in one line
+    _heard: int = 0  # position of the log up to which its events were heard
+    _events: list[AttemptEvent] = field(default_factory=list)  # heard, but not yet followed
 
     @classmethod
-    def _of(cls, record: TrialRecord) -> Attempt:
-        """Return the attempt that the log has started."""
+    def _of(cls, record: TrialRecord, heard: int) -> Attempt:
+        """Return the attempt that the log has started. heard: the position of the log with this record."""
         resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
             record.id, record.attempt, dict(record.config), record.pause_at, resource, dict(record.tags),
-            record.checkpoint, epoch_number(record.epoch),
+            record.checkpoint, epoch_number(record.epoch), _heard=heard,
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -103,51 +109,37 @@ class Attempt:
 
     @property
     def _label(self) -> str:
-        return f"trial {self.id}, attempt {self.attempt}"
+        return label(self.id, self.attempt)
 
-    def _changes(self) -> Json:
-        """Return the fields that change while it trains; the verdict as a function that converts it."""
-        verdict = None if self.verdict is None else partial(verdict_to_json, self.verdict)
-        return {"epoch": self.epoch, "pause_at": self.pause_at, "checkpoint": self.checkpoint, "verdict": verdict,
-                "ended": self.ended}  # fmt: skip
+    def _hear(self, event: Event, position: int) -> None:
+        """Keep an event of this attempt for `_follow`, once. position: of the log, after the event."""
+        if position > self._heard and isinstance(event, AttemptEvent):
+            self._events.append(event)
+        self._heard = position
 
-    def _change(self, changes: Json) -> None:
-        """The inverse of `_changes`."""
-        self.epoch, self.pause_at, self.checkpoint = (changes[name] for name in ("epoch", "pause_at", "checkpoint"))
-        self.verdict = None if changes["verdict"] is None else verdict_from_json(changes["verdict"])
-        self.ended = None if changes["ended"] is None else Status(changes["ended"])
-
-    def _to_json(self) -> Json:
-        fixed = {name: getattr(self, name) for name in ("id", "attempt", "resource", "tags")}
-        return fixed | {"config": {name: pack(v) for name, v in self.config.items()}} | self._changes()
-
-    @staticmethod
-    def _from_json(data: Json) -> Attempt:
-        config = {name: unpack(v) for name, v in data["config"].items()}
-        names = ("id", "attempt", "resource", "tags", "pause_at", "checkpoint", "epoch")
-        attempt = Attempt(config=config, **{name: data[name] for name in names})
-        attempt._change(data)
-        return attempt
+    def _follow(self, locate: Callable[[str], str]) -> None:
+        """Change by the events that were heard since the last call. locate: from a logged path to a full one."""
+        while self._events:
+            match self._events.pop(0):
+                case Ended() | Expired():
+                    self._over = True
+                case Reported() as e if not self._over and e.epoch > self.epoch:
+                    self.epoch = epoch_number(e.epoch)
+                    if e.verdict.pause_at is not None and not e.verdict.stops:
+                        self.pause_at = e.verdict.pause_at
+                    stays = self.verdict is not None and self.verdict.stops and e.verdict.action is Action.UNJUDGED
+                    if not stays and not e.copied:
+                        self.verdict = e.verdict
+                case Checkpointed() as e if not self._over:
+                    self.checkpoint = locate(e.path)
 
 
 A = TypeVar("A", bound=Attempt)
 
 
-def label(id: int, attempt: int, **_: Any) -> str:
-    """Return an attempt in words; its JSON fits the arguments."""
+def label(id: int, attempt: int) -> str:
+    """Return an attempt in words."""
     return f"trial {id}, attempt {attempt}"
-
-
-def answer_to_json(answer: Attempt | Wait | Finish) -> Json:
-    if isinstance(answer, Wait | Finish):
-        return {"finish" if isinstance(answer, Finish) else "wait": answer.reason}
-    return {"trial": answer._to_json()}
-
-
-def answer_from_json(data: Json, make: Callable[[Attempt], A]) -> A | Wait | Finish:
-    if "trial" in data:
-        return make(Attempt._from_json(data["trial"]))
-    return Finish(data["finish"]) if "finish" in data else Wait(data["wait"])
 
 
 def epoch_number(epoch: float) -> float:
@@ -217,11 +209,11 @@ class Settings:
             return "memory"
         return url.url if isinstance(url, Store) else url
 
-    def found(self, log: Log, budget: Budget, lease: float) -> Settings:
+    def found(self, log: Log, store: StrPath | Store, budget: Budget, lease: float) -> Settings:
         """Return a copy with the values found when the study was opened, and its present budget."""
         kept = log.checkpoints
         return replace(
             self, problem=log.problem.as_of_log(), policy=log.policy,
-            store=replace(self.store, url=log.store, lease=lease), budget=budget,
+            store=replace(self.store, url=store, lease=lease), budget=budget,
             checkpoints=Checkpointing(str(kept.folder), kept.keep, kept.quota), verbose=0,
         )  # fmt: skip

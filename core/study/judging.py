@@ -22,7 +22,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.store.base import Conflict
 
-from .attempt import Attempt, Decides, MonotonicClock, Report, epoch_number
+from .attempt import Attempt, Decides, MonotonicClock, Report
 from .replica import Replica
 
 _log = logging.getLogger("haltune")
@@ -30,16 +30,18 @@ _log = logging.getLogger("haltune")
 
 def record(
     replica: Replica, budget: Budget, attempt: Attempt, report: Report, judged: bool, clock: MonotonicClock
-) -> Verdict:
+) -> None:
     """Append a report and its verdict as one event; see Trial.report. Raises Conflict, to be called again."""
     now = replica.log_sleep(attempt.id, attempt.attempt, report.seconds)
     history, last = replica.sync(), attempt.verdict
     stopped = last.action if last is not None and last.stops else None  # the first STOP or PAUSE stays
     r = history.trial(attempt.id)
     if r.attempt != attempt.attempt or r.status is not Status.RUNNING:
-        return _record_late(replica, attempt, report)
+        _record_late(replica, attempt, report)
+        return
     if report.epoch <= r.epoch:
-        return _repeated(replica, attempt, r, report)
+        _doubt_order(replica, attempt, r, report)
+        return
     if (every := spacing(history, r.id, report.epoch)) is not None:
         replica.append(ev.JudgedEvery(at=now, every=every), None)
         raise Conflict
@@ -63,15 +65,19 @@ def record(
             "Trial %d still trains after the verdict %s at %s. End the loop when trial.report(value).stops is true.",
             attempt.id, stopped, history.problem.at(attempt.epoch),
         )  # fmt: skip
-    if broken is None and not stopped:
-        attempt.verdict = verdict
-    if verdict.pause_at is not None and not verdict.stops:
-        attempt.pause_at = verdict.pause_at
-    attempt.epoch = epoch_number(report.epoch)
     _look_at(replica, history.problem, r, report, verdict)
     if broken is not None:
         raise broken
-    return attempt.verdict or verdict
+
+
+def answered(attempt: Attempt, problem: Problem, report: Report) -> Verdict:
+    """Return the verdict on a report, the same on all ranks, after the attempt has followed its events."""
+    if attempt._over:
+        lost = "the lease on this trial was lost: another worker may train it now"
+        if not (attempt.verdict and attempt.verdict.stops):
+            attempt.verdict = stop(_has_ended(attempt) if attempt.ended in OVER else lost)
+        attempt.ended = attempt.ended or Status.INTERRUPTED
+    return attempt.verdict or continue_(f"{problem.at(report.epoch)} was reported before")
 
 
 def _verdict(
@@ -179,10 +185,9 @@ def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report,
             )
 
 
-def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
+def _record_late(replica: Replica, attempt: Attempt, report: Report) -> None:
     """Store the report of a worker that no longer holds the trial. It does not enter the curve."""
-    ended = attempt.ended if attempt.ended in OVER else None
-    before = "the trial" if ended else "this worker's lease on the trial"
+    before = "the trial" if attempt.ended in OVER else "this worker's lease on the trial"
     unjudged = Verdict(Action.UNJUDGED, f"{before} had ended before the report")
     event = ev.Reported(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, verdict=unjudged,
@@ -190,39 +195,32 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> Verdict:
     )  # fmt: skip
     replica.append(event, -1)
     if attempt.ended is None:
-        attempt.ended = Status.INTERRUPTED
         replica.warn_once(
             f"This worker's lease on trial {attempt.id} expired and the trial was offered again, so training stops "
             "here."
         )
-    if ended:
-        why = (
-            f"trial {attempt.id} has ended ({ended}), by trial.finish(), trial.fail() or at the end of "
-            "`with trial`. Later reports do not count"
-        )
-        replica.warn_once(why, about="ended")
-    else:
-        why = "the lease on this trial was lost: another worker may train it now"
-    if not (attempt.verdict and attempt.verdict.stops):
-        attempt.verdict = stop(why)
-    return attempt.verdict
+    elif attempt.ended in OVER:
+        replica.warn_once(_has_ended(attempt), about="ended")
 
 
-def _repeated(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report) -> Verdict:
-    """Ignore a report of an epoch that the curve has; return its verdict if this call repeats the last report.
+def _has_ended(attempt: Attempt) -> str:
+    return (
+        f"trial {attempt.id} has ended ({attempt.ended}), by trial.finish(), trial.fail() or at the end of `with "
+        "trial`. Later reports do not count"
+    )
+
+
+def _doubt_order(replica: Replica, attempt: Attempt, r: TrialRecord, report: Report) -> None:
+    """Warn of a report of an epoch that the curve has, unless this call repeats the last report.
 
     A call is repeated if the server did not answer the first time.
     """
     at = replica.problem.at
     same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
-    attempt.epoch = epoch_number(r.epoch)
     if same and np.array_equal(report.value, r.values[-1], equal_nan=True):
-        if not (attempt.verdict and attempt.verdict.stops):
-            attempt.verdict = r.verdict or continue_("recorded already, before the server stopped answering")
-        return attempt.verdict
+        return
     replica.warn_once(
         f"Trial {attempt.id} reported {at(report.epoch)} after {at(r.epoch)}; the report is ignored. A training that "
         "resumes from a checkpoint must continue its count (Keras: initial_epoch, Lightning: ckpt_path).",
         about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
     )
-    return attempt.verdict or continue_(f"{at(report.epoch)} was reported before")

@@ -14,7 +14,7 @@ from haltune._utils.disk import StrPath
 from haltune._utils.process import surely_gone
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
-from haltune.hints import answering
+from haltune.hints import with_hints
 from haltune.log.events import Created, Event
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Goal, Maximize, Problem
@@ -39,7 +39,7 @@ class ReadingSession:
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
         self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self.acts, self.monotonic, self.logger, self.waits = True, time.perf_counter, Logger(0), False
+        self.monotonic, self.logger, self.waits = time.perf_counter, Logger(0), False
         self._why = why
 
     def sync(self) -> None:
@@ -48,11 +48,14 @@ class ReadingSession:
     def log_ended(self) -> None:
         """Do nothing: no trial ends here."""
 
+    def first(self, work: Callable[[], Any]) -> Any:
+        return work()
+
     def __getattr__(self, name: str) -> NoReturn:
         raise NotSupported(self._why)
 
 
-@answering
+@with_hints
 def load_study(
     store: StrPath | Store | Storage,
     name: str | None = None,
@@ -197,9 +200,9 @@ def current_trial(
 
 def handover_text(study: Study, trial: Trial, marker: Path) -> str:
     """Return the environment variable's text for a trial's program. marker: once this file exists, it must stop."""
-    settings = study._settings
+    settings = study.session.settings
     return json.dumps({
-        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study._session.holder,
+        "name": study.name, "trial": trial.id, "attempt": trial.attempt, "holder": study.session.holder,
         "marker": str(marker), "budget": asdict(study.budget), "max_failures": settings.max_failures,
         "store": vars(settings.store) | {"url": study.store.address()}, "checkpoints": vars(settings.checkpoints),
     })  # fmt: skip
@@ -277,4 +280,4 @@ def _handed_over(data: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         verbose=0,
     )  # fmt: skip
     leaving = leave_when(Path(data["marker"]), data["holder"])
-    return study._take(data["trial"], data["attempt"], data["holder"], leaving)
+    return study.take(data["trial"], data["attempt"], data["holder"], leaving)

@@ -10,27 +10,33 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from haltune._utils.checks import number
+from haltune._utils.disk import StrPath
 from haltune._utils.forks import fork_handlers
 from haltune._utils.process import is_other_alive, new_holder, surely_gone
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import InvalidInput, StudyMismatch, warn
 from haltune.log import events as ev
-from haltune.log.events import Status, plain, to_json
+from haltune.log.events import Status, from_json, plain, to_json
 from haltune.log.history import History
 from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
+from haltune.ranks import Part
 from haltune.store.base import Conflict, Lease, Release, Store, settled
 from haltune.store.checkpoints import Checkpoints
+from haltune.store.memory import MemoryStore
 from haltune.store.studies import make, widens
+
+from .attempt import Attempt, Settings
 
 _log = logging.getLogger("haltune")
 _LONGEST_LEASE = 1e7  # seconds: a wrong `seconds` in a report must not hold a trial for ever
@@ -110,14 +116,177 @@ def _price_of_worker() -> float | None:
         ) from None
 
 
-_of_this_process: WeakSet[Replica] = WeakSet()
-
-
-class Replica:
-    """A study's history and its policy's state at one log position, and the store behind them."""
+class Copy:
+    """A study's history and its policy's state at one log position, and the store from which they are read."""
 
     fold: Fold
     _torn: bool  # the log must be read from its start
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: Policy[Any],
+        store: Store,
+        name: str,
+        created: ev.Created,
+        checkpoints: Checkpoints,
+        term: float,  # seconds a lease lasts; or five times the longest epoch
+    ) -> None:
+        self._given, self.store, self.name = problem, store, name
+        self.opens: Store | StrPath = store  # opens it in another process
+        self.created, self.checkpoints, self.term = created, checkpoints, term
+        self.policy = policy.as_recorded(created.policy)
+        self.logged_budget: Budget | None = None  # the budget that this process logged last; None: the recorded counts
+        self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
+        self._whose = f"the study {name!r} in {store.url}"
+        self._training: WeakValueDictionary[tuple[int, int], Attempt] = WeakValueDictionary()
+        self._warned: set[str] = set()
+        self.speaks = True  # hints are logged
+        self._holder = (0, "")
+        self.lock = Steps(self._whose)
+        self._begin()
+        fork_handlers.add(self)
+
+    def _begin(self) -> None:
+        self._torn = True
+        self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
+        self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located
+
+    def sync(self) -> History:
+        """Fold the events that were appended, and return the history. The caller holds the lock."""
+        if self._torn or self.fold.torn:
+            self._begin()
+        with undisturbed.heard if self._torn else nullcontext():  # a whole log may be long
+            self.fold.read(self._passing(self.store.read(self.name, self.fold.history.position)))
+        self._torn = False
+        return self.fold.history
+
+    def _passing(self, events: Iterable[ev.Event]) -> Iterator[ev.Event]:
+        """Pass each event on; when it was folded, the attempt that this process trains hears it."""
+        for event in events:
+            yield event
+            self._folded(event)
+
+    def _folded(self, event: ev.Event) -> None:
+        if self._training and isinstance(event, ev.AttemptEvent):
+            attempt = self._training.get((event.trial, event.attempt))
+            if attempt is not None:
+                attempt._hear(event, self.fold.history.position)
+
+    def follow(self, attempt: Attempt) -> None:
+        """Change an attempt by its events up to this position of the log. The caller holds the lock."""
+        if self._training.get((attempt.id, attempt.attempt)) is not attempt:
+            self.trains(attempt)
+        attempt._follow(self.checkpoints.located)
+
+    def trains(self, attempt: Attempt) -> None:
+        """Note that this process trains an attempt, as long as the object lives; it hears its events."""
+        self._training[key := (attempt.id, attempt.attempt)] = attempt
+        if attempt._heard < self.history.position:  # another process of this training has it
+            for position, event in enumerate(self.events(attempt._heard), attempt._heard + 1):
+                if isinstance(event, ev.AttemptEvent) and (event.trial, event.attempt) == key:
+                    attempt._hear(event, position)
+
+    def events(self, start: int = 0) -> Iterator[ev.Event]:
+        return self.store.read(self.name, start, self.history.position)
+
+    @property
+    def history(self) -> History:
+        """The log, as far as it is folded."""
+        if self._torn or self.fold.torn:
+            with self.lock:
+                self.sync()
+        return self.fold.history
+
+    @property
+    def judged(self) -> History:
+        self.history  # noqa: B018 - folds again if a fold was interrupted
+        return self.fold.judged
+
+    @property
+    def problem(self) -> Problem:
+        return self.history.problem
+
+    @property
+    def state(self) -> Any:
+        return self.fold.state
+
+    def holder(self) -> str:
+        """This process's identity; a forked process gets another."""
+        if self._holder[0] != os.getpid():
+            self._holder = (os.getpid(), new_holder())
+        return self._holder[1]
+
+    def after_fork(self) -> None:
+        """See forks.ForkHandler: a fold that another thread had not finished is made again when needed."""
+        if not self.lock.is_free():
+            self.lock, self._torn = Steps(self._whose), True
+
+    def warn_once(self, text: str, about: str | None = None) -> None:
+        """Warn once in a process and study: once for each text, or for each `about`."""
+        if self.first_time(about or text):
+            warn(text, aloud=self.speaks)
+
+    def first_time(self, about: str, advice: bool = False) -> bool:
+        """Return whether this is the first message of this process about `about`. advice: False if hints are off."""
+        new = about not in self._warned
+        self._warned.add(about)
+        return new and (self.speaks or not advice)
+
+
+class Heard(Copy):
+    """The log of a rank above 0: the events that rank 0 sent, up to its last outcome. It opens no store.
+
+    facts: what rank 0 found when it opened the study, as JSON.
+    """
+
+    def __init__(self, settings: Settings, rank_0: Part, facts: dict[str, Any]) -> None:
+        checkpoints = Checkpoints(facts["folder"], facts["keep"], facts["quota"])
+        store = _HeardStore(settings.name, facts["url"], checkpoints.folder.parent, rank_0)
+        created: Any = next(store.read(settings.name, stop=1))
+        super().__init__(settings.problem, settings.policy, store, settings.name, created, checkpoints, facts["term"])
+        self._rank_0 = rank_0
+        self.opens = store if settings.store.url is None else settings.store.url
+        self.speaks = settings.verbose > 0
+
+    @property
+    def history(self) -> History:
+        """The same on all ranks after the same calls."""
+        if self._torn or self.fold.torn or self.fold.history.position < self._rank_0.position:
+            with self.lock:
+                self.sync()
+        return self.fold.history
+
+    @property
+    def state(self) -> Any:
+        self.history  # noqa: B018 - folds what came
+        return self.fold.state
+
+    def follow(self, attempt: Attempt) -> None:
+        self.history  # noqa: B018 - folds what came
+        super().follow(attempt)
+
+
+class _HeardStore(MemoryStore):
+    """The events that this rank received; none beyond rank 0's last outcome can be read."""
+
+    def __init__(self, name: str, url: str, folder: Path, rank_0: Part) -> None:
+        super().__init__()
+        self.url, self.folder, self._rank_0 = url, folder, rank_0
+        self._logs[name], self._leases[name] = [], {}
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[ev.Event]:
+        with self._lock:
+            log, end = self._log(name), self._rank_0.position
+            log += map(from_json, self._rank_0.events())
+            return iter(log[start : end if stop is None else min(stop, end)])
+
+
+_of_this_process: WeakSet[Replica] = WeakSet()
+
+
+class Replica(Copy):
+    """The copy of rank 0, or of a single process, and the way to append to its log."""
 
     def __init__(
         self,
@@ -130,39 +299,23 @@ class Replica:
         term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._given, self.policy, self.store, self.name = problem, policy, store, name
-        self._whose = f"the study {self.name!r} in {self.store.url}"
-        self.term = term
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
-        self._training: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
         self._told: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
-        self.lock = Steps(self._whose)
-        self.created = self._open(seed)
-        self.checkpoints, self.policy = kept(self.created), policy.as_recorded(self.created.policy)
-        self._begin()
-        fork_handlers.add(self)
-        _of_this_process.add(self)
-        self.handed_out: set[tuple[int, int]] = set()  # (trial, attempt) that this process trains or trained
-        self.logged_budget: Budget | None = None  # the budget that this process logged last
-        self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
-        self.speaks = True  # hints are logged
-        self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
-        self._warned: set[str] = set()
-        self._holder = (0, "")
         self._outages = 0
+        created = _open(store, name, problem, policy, seed, self.now())
+        super().__init__(problem, policy, store, name, created, kept(created), term)
+        _of_this_process.add(self)
+        self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
+        self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
         self._widen()
 
     def sync(self) -> History:
         """Fold the events that any worker appended, and return the history. The caller holds the lock."""
         while True:
-            if self._torn or self.fold.torn:
-                self._begin()
-            with undisturbed.heard if self._torn else nullcontext():  # a whole log may be long
-                self.fold.read(self.store.read(self.name, self.fold.history.position))
-            self._torn = False
+            history = super().sync()
             if (outages := self.store.outages) == self._outages:
-                return self.fold.history
+                return history
             self.need_own()  # it may have been deleted, or created again
             self._outages = outages
             if self.fold.last is not None and not self._is_in_log(self.fold.last):
@@ -176,9 +329,6 @@ class Replica:
                 f"Another program created {self._whose} again while this program used it. Nothing more is written to "
                 "it. Open it again with Study(...) and the same settings, or under another name=."
             )
-
-    def events(self, start: int = 0) -> Iterator[ev.Event]:
-        return self.store.read(self.name, start, self.history.position)
 
     def synced(self, trial: int) -> TrialRecord:
         """Read the log and return a trial."""
@@ -195,6 +345,7 @@ class Replica:
             return
         for event in batch:
             self.fold.take(event)
+            self._folded(event)
 
     def append_if_held(self, event: Any, lease: Lease | Release) -> bool:
         """Append an event about an attempt if it is still held; return whether it was appended."""
@@ -203,12 +354,12 @@ class Replica:
             self.append(event, event.trial, lease)
         return held
 
-    def trains(self, trial: int, attempt: int, what: Any) -> None:
-        """Note that this process trains the attempt, as long as the object `what` lives."""
+    def trains(self, attempt: Attempt) -> None:
         self.now()
-        self.handed_out.add((trial, attempt))
-        self._training[trial, attempt] = what
-        self._told[trial, attempt] = len(self._watch.jumps)
+        key = attempt.id, attempt.attempt
+        self.handed_out.add(key)
+        self._told.setdefault(key, len(self._watch.jumps))
+        super().trains(attempt)
 
     def forget(self, trial: int, attempt: int) -> None:
         """Note that this process no longer trains the attempt."""
@@ -243,41 +394,9 @@ class Replica:
         term = max(self.term, min(5.0 * longest, _LONGEST_LEASE))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
-    def holder(self) -> str:
-        """This process's identity; a forked process gets another."""
-        if self._holder[0] != os.getpid():
-            self._holder = (os.getpid(), new_holder())
-        return self._holder[1]
-
     def adopt(self, holder: str | None = None) -> None:
         """In a forked or spawned process: take over the leases of `holder`, by default the parent's."""
         self._holder = (os.getpid(), holder or self._holder[1] or new_holder())
-
-    def after_fork(self) -> None:
-        """See forks.ForkHandler: a fold that another thread had not finished is made again when needed."""
-        if not self.lock.is_free():
-            self.lock, self._torn = Steps(self._whose), True
-
-    @property
-    def history(self) -> History:
-        """The log, as far as it is folded."""
-        if self._torn or self.fold.torn:
-            with self.lock:
-                self.sync()
-        return self.fold.history
-
-    @property
-    def judged(self) -> History:
-        self.history  # noqa: B018 - folds again if a fold was interrupted
-        return self.fold.judged
-
-    @property
-    def problem(self) -> Problem:
-        return self.history.problem
-
-    @property
-    def state(self) -> Any:
-        return self.fold.state
 
     def expire(self, max_retries: int) -> bool:
         """Log lost workers; return whether there was one. Raises Conflict if the log has grown."""
@@ -351,34 +470,10 @@ class Replica:
             self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
         self.logged_budget = budget  # once: otherwise workers with different budgets would log in turn for ever
 
-    def warn_once(self, text: str, about: str | None = None) -> None:
-        """Warn once in a process and study: once for each text, or for each `about`."""
-        if self.first_time(about or text):
-            warn(text, aloud=self.speaks)
-
-    def first_time(self, about: str, advice: bool = False) -> bool:
-        """Return whether this is the first message of this process about `about`. advice: False if hints are off."""
-        new = about not in self._warned
-        self._warned.add(about)
-        return new and (self.speaks or not advice)
-
-    def _begin(self) -> None:
-        self._torn = True
-        self.fold = Fold(self._given, self.policy, self._whose, partial(self.store.read, self.name, 0))
-        self.fold.history.locate = self.fold.judged.locate = self.checkpoints.located
-
     def _is_in_log(self, last: ev.Event) -> bool:
         """True if the log still has the event that was read last."""
         found = next(self.store.read(self.name, (end := self.fold.history.position) - 1, end), None)
         return found is not None and to_json(found) == to_json(last)
-
-    def _open(self, seed: int | None) -> ev.Created:
-        """Return the first event of the study; create the study if there is none."""
-        created = ev.Created(
-            at=self.now(), problem=plain(self._given.to_json()), policy=plain(self.policy.spec),
-            seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
-        )  # fmt: skip
-        return make(self.store, self.name, created, seed, self._given, self.policy)
 
     def _widen(self) -> None:
         """Log that the space is wider from here on, if the given one is."""
@@ -394,3 +489,12 @@ class Replica:
 
         with self.lock:
             settled(once)
+
+
+def _open(store: Store, name: str, problem: Problem, policy: Policy[Any], seed: int | None, now: float) -> ev.Created:
+    """Return the first event of the study; create the study if there is none."""
+    created = ev.Created(
+        at=now, problem=plain(problem.to_json()), policy=plain(policy.spec),
+        seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
+    )  # fmt: skip
+    return make(store, name, created, seed, problem, policy)

@@ -1,59 +1,48 @@
-"""The work of one process for a study: its lock, its retries, and the choice of the rank that acts.
+"""The work of one process for a study: its lock, its retries, and what every rank makes of an outcome.
 
     Trial.report -> Session.record -> judging.record (lock, retry, rank) -> policy.judge -> Store.append
 
-Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives rank 0's
-answers (`haltune.ranks`) and writes nothing. A session that multiprocessing pickles into a process opens the study
+Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives the events
+that rank 0 folds (`haltune.ranks`), and writes nothing. Which rank acts is not asked here: every rank calls `decide`,
+or `first` where the others need not wait. A session that multiprocessing pickles into a process opens the study
 there at its first use, on one rank.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
 from multiprocessing.context import get_spawning_popen
-from threading import RLock
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+from weakref import ref
 
 from haltune._utils.checks import number
-from haltune._utils.forks import fork_handlers, is_free
-from haltune._utils.process import new_holder
+from haltune._utils.disk import discard
 from haltune.display import numeral, one_line, plural
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Verdict, Wait
-from haltune.log.events import OVER, Event, Status, from_json, plain, to_json, verdict_from_json, verdict_to_json
+from haltune.log.events import OVER, Status, to_json
 from haltune.log.history import History
-from haltune.log.policy import Fold, Wrapper
-from haltune.log.problem import Budget, Problem, position_argument
+from haltune.log.policy import Wrapper
+from haltune.log.problem import position_argument
 from haltune.log.records import TrialRecord
-from haltune.ranks import Follower, Leader, Line, error_from_json, joined, same
+from haltune.ranks import Leader, Said, Settled, error_from_json, joined
 from haltune.store.base import Conflict, Release, Store, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
-from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 
-from .asking import Elsewhere, answer, enqueue
-from .attempt import (
-    A,
-    Attempt,
-    Failure,
-    Json,
-    MonotonicClock,
-    Report,
-    Settings,
-    answer_from_json,
-    answer_to_json,
-    epoch_number,
-    label,
-)
-from .judging import record
+from .attempt import A, Attempt, Failure, MonotonicClock, Report, Settings, label
+from .judging import answered, record
 from .messages import Logger, shared_error, unlimited
-from .replica import Replica
+from .proposing import Elsewhere, answer, enqueue
+from .replica import Copy, Heard, Replica
 
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
@@ -77,8 +66,12 @@ def clocked(monotonic: MonotonicClock, sleep: Callable[[float], None] = time.sle
         _clocks.reset(token)
 
 
+def _same(answer: Any) -> Any:
+    return answer
+
+
 class Session:
-    """One process's work for one study. A change of an attempt happens on every rank.
+    """One process's work for one study. Every rank makes the same calls, and an attempt changes on every rank.
 
     holds: in a process that was started to train, the holder whose leases it takes over, and its trials; `log` is then
     opened at its first use. Raises as Study does.
@@ -90,25 +83,26 @@ class Session:
         self.monotonic, self._sleep = _clocks.get()
         self.launched = False  # it trains for a launcher, which handles signals
         self.waits = True  # for a server that does not answer; a launcher does not wait, because it has other workers
-        self._rank = joined(settings.name, settings.where) if holds is None else Leader(None, "")
-        self.acts = isinstance(self._rank, Leader)  # rank 0, or a single process
-        self.logger = Logger(settings.verbose if self.acts else 0)
-        self._told = 0  # events of a log in memory that the other ranks have
+        self._rank = joined(settings.name, settings.where) if holds is None else Leader()
+        self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)
         if holds is None:
             _ = self.log
 
     # the log
 
     @cached_property
-    def log(self) -> Replica | HeardLog:
+    def log(self) -> Copy:
         """The log as far as this process has read it."""
-        if isinstance(self._rank, Follower):
-            return HeardLog(self._given, self._rank, self._rank.hear("opens"))
-        opening = partial(retry, self._open, self._given.store.patience, self._sleep, warn)
-        log = self._rank.decide("opens", opening, _opened_to_json)
-        if self._holds is not None:
-            _hold(log, *self._holds)
-        return log
+
+        def opened() -> Settled[Copy]:
+            replica = retry(self._open, self._given.store.patience, self._sleep, warn)
+            return Settled(replica, replica.history.position, _facts(replica))
+
+        def heard(said: Said) -> Settled[Copy]:
+            copy = Heard(self._given, self._rank, said())
+            return Settled(copy, copy.history.position)
+
+        return self._rank.decide("opens", opened, heard)
 
     def _open(self) -> Replica:
         given = self._given
@@ -124,17 +118,9 @@ class Session:
         found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic)
         found.speaks = given.verbose > 0
 
-        def news() -> Line:
-            """Return the log's position, and the new events if the log is in this process's memory."""
-            position = found.fold.history.position
-            if not isinstance(store, MemoryStore):
-                return {"position": position}
-            start, self._told = self._told, max(self._told, position)
-            new = tuple(store.read(given.name, start, self._told))  # the function below must not keep the store alive
-            return {"position": position, "events": lambda: [to_json(event) for event in new]}
-
-        if isinstance(self._rank, Leader):
-            self._rank.news = news
+        if self._holds is not None:
+            _hold(found, *self._holds)
+        self._rank.sends(_events(store, given.name, given.store.patience), lambda: found.fold.history.position)
         return found
 
     @property
@@ -142,10 +128,14 @@ class Session:
         assert isinstance(self.log, Replica)
         return self.log
 
+    def first(self, work: Callable[[], T]) -> T | None:
+        """Return the result of `work` on rank 0; None on the others, which do not wait."""
+        return self._rank.first(work)
+
     def set_price(self, price: float | None) -> None:
         """Set the price of this worker per hour; None changes nothing. Raises InvalidInput for an invalid price."""
-        if price is not None and self.acts:
-            self.replica.price = number("price", price, None)
+        if price is not None:
+            self.first(lambda: setattr(self.replica, "price", number("price", price, None)))
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -154,7 +144,7 @@ class Session:
     @property
     def settings(self) -> Settings:
         """The settings that open this study again, with the store and folder of checkpoints that were found."""
-        return self._given.found(self.log, self.budget, self.lease_seconds)
+        return self._given.found(self.log, self.log.opens, self.budget, self.lease_seconds)
 
     @property
     def holder(self) -> str:
@@ -166,31 +156,31 @@ class Session:
         return self.log.term
 
     def sync(self) -> None:
-        if self.acts:
-            self._do(None, Replica.sync)
+        self._do(Replica.sync)
 
     # every change uses these
 
     def _do(
         self,
-        topic: str | None,
-        work: Callable[[Replica], T],
-        to_json: Callable[[T], Any] = same,
-        from_json: Callable[[Any], T] = same,
+        work: Callable[[Replica], Any],
+        topic: str | None = None,
+        read: Callable[[Any], T] = _same,
         attempt: Attempt | None = None,
         patient: bool = True,
     ) -> T:
-        """Return the result of `work`, done on rank 0 under the lock; retry after conflicts and server outages.
+        """Do `work` on rank 0, under the lock; then return `read(answer)` on every rank, at the same position.
 
-        The other ranks receive it under the topic; with None no rank waits for it. Signals are handled between tries.
+        It is retried after conflicts and server outages; signals are handled between tries. answer: what `work`
+        returned; JSON. topic: of the decision; None if only rank 0 does it, and the others do not wait for it.
         """
 
-        def once() -> T:
+        settled = partial(self._settled, read=read, attempt=attempt)
+
+        def once() -> Settled[T]:
             replica, pause = self.replica, _LOOKS[0]
             while True:
                 try:
-                    with replica.lock:
-                        return work(replica)
+                    return settled(partial(work, replica))
                 except Conflict:
                     continue
                 except Elsewhere:  # another worker decides
@@ -198,8 +188,10 @@ class Session:
                     pause = min(2.0 * pause, _LOOKS[1])
 
         seconds = self._given.store.patience if patient and self.waits else 0.0
-        retried = partial(retry, once, seconds, self._sleep, self._warn_away)
-        return retried() if topic is None else self._rank.decide(topic, retried, to_json, from_json, attempt)
+        act = partial(retry, once, seconds, self._sleep, self._warn_away)
+        if topic is None:
+            return self.first(lambda: act().result)  # type: ignore[return-value]
+        return self._rank.decide(topic, act, settled, None if attempt is None else f"{attempt._label} ends")
 
     def _warn_away(self, text: str) -> None:
         self.replica.warn_once(text, about="away")
@@ -208,12 +200,28 @@ class Session:
         self,
         attempt: Attempt,
         about: str,
-        work: Callable[[], T],
-        to_json: Callable[[T], Any] = same,
-        from_json: Callable[[Any], T] = same,
+        work: Callable[[], Any] = lambda: None,
+        read: Callable[[Any], T] = _same,
+        leaves: float | None = None,
     ) -> T:
-        """Do `work` on rank 0 and return its result on all ranks. The log is not locked."""
-        return self._rank.decide(f"{attempt._label} {about}", work, to_json, from_json, attempt)
+        """Do `work` on rank 0; then return `read(answer)` on every rank, at the same position of the log.
+
+        work: returns JSON; the log is not locked. Without it, `read` is a question about the log and the attempt.
+        leaves: see Part.decide.
+        """
+        settled = partial(self._settled, read=read, attempt=attempt)
+        last = None if leaves is not None else f"{attempt._label} ends"
+        return self._rank.decide(f"{attempt._label} {about}", lambda: settled(_tried(work)), settled, last, leaves)
+
+    def _settled(self, said: Said, read: Callable[[Any], T], attempt: Attempt | None) -> Settled[T]:
+        """Follow an answer or exception: the same on every rank, but rank 0 gets the answer by doing the work."""
+        with self.log.lock:
+            try:
+                answer = said()
+            finally:
+                if attempt is not None:
+                    self.log.follow(attempt)
+            return Settled(read(answer), self.log.history.position, answer)
 
     # between trials
 
@@ -222,86 +230,92 @@ class Session:
         started: Attempts = set()
         self.log_ended()
 
-        def answered(replica: Replica) -> A | Wait | Finish:
+        def asked(replica: Replica) -> dict[str, Any]:
             found = answer(replica, self.budget, self._given.store.max_retries, self.monotonic)
             if isinstance(found, Wait | Finish):
-                return found
+                return {"finish" if isinstance(found, Finish) else "wait": found.reason}
             started.add((found.id, found.attempt))
-            trial = make(Attempt._of(found))
-            replica.trains(trial.id, trial.attempt, trial)
-            return trial
+            return {"trial": [found.id, found.attempt]}
+
+        def read(answer: dict[str, Any]) -> A | Wait | Finish:
+            if "trial" in answer:
+                return self._trained(make, answer["trial"][0])
+            return Finish(answer["finish"]) if "finish" in answer else Wait(answer["wait"])
 
         try:
-            found = self._do("ask", answered, answer_to_json, partial(answer_from_json, make=make))
-            if self.acts and isinstance(found, Attempt):
+            found = self._do(asked, "ask", read)
+            if isinstance(found, Attempt):
                 self.logger.started(self.log.history, found, partial(unlimited, self.budget, self.log.policy))
-            elif self.acts and isinstance(found, Finish):
+            elif isinstance(found, Finish):
                 self.logger.over(self.log.history, found, self.budget)
                 if (text := shared_error(self.log.history)) is not None:
-                    self.replica.warn_once(text, about="the same error")
+                    self.first(lambda: self.log.warn_once(text, about="the same error"))
             return found
         except BaseException:
-            if self.acts:
-                self.replica.handed_out -= started  # it did not reach the caller: it is offered again at once
+            if started:
+                self.log.handed_out -= started  # it did not reach the caller: it is offered again at once
             raise
+
+    def _trained(self, make: Callable[[Attempt], A], id: int) -> A:
+        """Return a running trial, which this process trains from here on."""
+        trial = make(Attempt._of(self.log.history.trial(id), self.log.history.position))
+        self.log.trains(trial)
+        return trial
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        return self._do("enqueues", partial(enqueue, config=config, again=again))
+        return self._do(partial(enqueue, config=config, again=again), "enqueues")
 
     def take(
         self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None], make: Callable[[Attempt], A]
     ) -> A:
         """See Study.take."""
 
-        def taken(replica: Replica) -> A:
+        def taken(replica: Replica) -> int:
             _hold(replica, holder, {(id, attempt)})
             self.launched, replica.leaving = True, leaving
             r = replica.synced(id)
             if r.attempt != attempt or r.status is not Status.RUNNING:
                 raise LeaseLost(f"Attempt {attempt} of trial {id} is over: it is {r.status}, attempt {r.attempt}.")
-            trial = make(Attempt._of(r))
-            replica.trains(id, attempt, trial)
-            return trial
+            return id
 
-        return self._do("takes a trial", taken, Attempt._to_json, lambda data: make(Attempt._from_json(data)))
+        return self._do(taken, "takes a trial", partial(self._trained, make))
 
     def wait(self, seconds: float, why: str | None) -> None:
         """Wait between two asks, on rank 0. why: logged, if it is not None."""
-        if why is not None and self.acts:
-            _log.info("Waiting: %s", why)
-        if self.acts:
+
+        def work() -> None:
+            if why is not None:
+                _log.info("Waiting: %s", why)
             self._sleep(seconds)
+
+        self.first(work)
 
     def skip_over(self) -> None:
         """Skip the trials that ended before this process was started as another rank."""
-        if not isinstance(rank_0 := self._rank, Follower):
-            return
 
-        def is_over(line: Line) -> bool:
-            answer = line.get("answer", {})
-            if "trial" not in answer:
-                return "finish" not in answer
-            return rank_0.was_before(f"{label(**answer['trial'])} ends")
+        def is_over(answer: dict[str, Any] | None) -> bool:
+            if answer is None or "trial" not in answer:
+                return "finish" not in (answer or {})
+            return self._rank.was_before(f"{label(*answer['trial'])} ends")
 
-        rank_0.skip("ask", is_over)
+        self._rank.skip("ask", is_over)
 
     def log_ended(self) -> None:
         """Log how trials ended. Their trainings no longer draw a progress bar on the terminal."""
-        if self.acts:
-            self.logger.ended(self.log.history, self.budget)
+        self.logger.ended(self.log.history, self.budget)
 
     def warn(self, text: str, about: str | None = None) -> None:
         """Warn, and log the warning once in a study: once for each text, or for each `about`.
 
         If the study's log is not open, it is not opened for this.
         """
-        aloud = not self.acts or "log" not in vars(self) or self.replica.first_time(f"aloud: {about or text}", True)
+        aloud = "log" not in vars(self) or self.log.first_time(f"aloud: {about or text}", True)
         warn(text, aloud=aloud)
 
     def hint(self, text: str, about: str) -> None:
         """Log a hint, once in a study for each `about`."""
-        if self.acts and self.replica.first_time(about, advice=True):
+        if self.log.first_time(about, advice=True):
             self.logger.note(text)
 
     # within a trial
@@ -309,9 +323,9 @@ class Session:
     def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
         """Append a report with its verdict; see Trial.report."""
         verdict = self._do(
-            f"{attempt._label} reports {attempt.unit} {report.epoch:.12g}",
             partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
-            _verdict_converts, verdict_from_json, attempt, attempt._patient,
+            f"{attempt._label} reports {attempt.unit} {report.epoch:.12g}",
+            lambda _: answered(attempt, self.log.problem, report), attempt, attempt.patient,
         )  # fmt: skip
         if self.logger.verbose > 1:
             self.logger.judged(self.log.history, attempt, report.epoch, report.value, verdict)
@@ -319,105 +333,158 @@ class Session:
 
     def recall(self, attempt: Attempt) -> None:
         """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
-        if self.acts:
-            self._do(None, partial(_catch_up, attempt=attempt), patient=attempt._patient)
+        self._do(Replica.sync, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
 
         keep: True for the checkpoint of the best epoch, which is not one to continue from.
         """
-        if not self.acts:
-            attempt.checkpoint = attempt.checkpoint if keep else path
-            return True
         work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
-        return self._do(None, work, patient=attempt._patient)
+        held: bool | None = self._do(work, attempt=attempt, patient=attempt.patient)
+        if held is None and not keep:  # the others do not wait for its event
+            attempt.checkpoint = path
+        return held is not False
+
+    def begin_save(self, attempt: Attempt, suffix: str = ".ckpt", keep: bool = False) -> Path:
+        """Return a temporary path for `commit_save`, the same on all ranks. Raises OSError.
+
+        keep: True for the state after the trial's best epoch, which is not one to continue from.
+        """
+        a = attempt
+        work = partial(self.checkpoints.temporary, a.id, a.attempt, a.epoch, suffix, keep, a.unit)
+        return self.decide(attempt, "starts to be saved", lambda: str(work()), Path)
+
+    def commit_save(self, attempt: Attempt, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+        """Make the state at a path of `begin_save` the trial's checkpoint; return its path. Raises as Trial.save does.
+
+        seconds: time that writing took.
+        """
+        work = partial(self._publish, attempt, temporary, seconds, keep)
+        return self.decide(attempt, "commits", work, lambda _: self.saved(attempt, keep))
+
+    def saved(self, attempt: Attempt, keep: bool) -> str:
+        """Return the path of the last checkpoint in the log. keep: of the best epoch's."""
+        r = self.log.history.trial(attempt.id)
+        return str(r.kept if keep else r.checkpoint)
+
+    def _publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool) -> None:
+        checkpoints = self.checkpoints
+        with checkpoints.undecided(temporary):
+            with self.ours(attempt, temporary):
+                final = checkpoints.publish(temporary)
+            # an error may come after the append, so the file stays; the next save deletes files that the log lacks
+            if not self.checkpointed(attempt, checkpoints.recorded(final), seconds, keep):
+                discard(final)
+                raise _lost(attempt)
+            checkpoints.supersede(final)
+
+    @contextmanager
+    def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
+        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
+        try:
+            yield
+        except Exception as error:
+            if not os.path.lexists(temporary):
+                with suppress(StoreError):
+                    self.sync()
+                record = self.log.history.trial(attempt.id)
+                if (record.attempt, record.status) != (attempt.attempt, Status.RUNNING):
+                    raise _lost(attempt) from error
+            raise
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
-        """Append the end of an attempt and give the lease back; see Trial.finish."""
+        """Append the end of an attempt and give the lease back; see Trial.finish.
+
+        Raises the exception by which it failed on rank 0 alone, unless the search continues.
+        """
         if attempt.ended is not None:
             return
-        if isinstance(self._rank, Follower):
-            self._hear_end(self._rank, attempt, status)
-            return
-        work = partial(_end, attempt=attempt, status=status, failure=failure)
-        error = None if failure is None else failure.error
 
-        def ended() -> None:  # an interrupted trial does not wait for the server
-            appended = self._do(None, work, patient=status is not Status.INTERRUPTED)
+        def work() -> str | None:  # an interrupted trial does not wait for the server
+            ends = partial(_end, attempt=attempt, status=status, failure=failure)
+            appended: bool = self._do(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
+            self._notice_end(attempt)
             _warn_of_end(self.replica, attempt, status, appended, self._given.max_failures)
+            return None if failure is None else failure.error
 
-        self.decide(attempt, "ends", ended, lambda _: error)
-
-    def _hear_end(self, rank_0: Follower, attempt: Attempt, status: Status | None) -> None:
-        """Raise the error that ended the attempt on rank 0, unless this rank has its own, or the search continues."""
-        topic = f"{attempt._label} ends"
+        leaves = {Status.INTERRUPTED: _BRIEFLY, Status.FAILED: GRACE}.get(status) if status else None
+        try:
+            attempt._failure = self.decide(attempt, "ends", work, leaves=leaves)
+        except RankLost:
+            if status is not Status.INTERRUPTED:
+                raise
+        finally:
+            self._notice_end(attempt)
         if status is Status.INTERRUPTED:
-            attempt.ended = status
-            with suppress(RankLost):
-                rank_0.heard(topic, _BRIEFLY)
-            return
-        failing = status is Status.FAILED
-        line = rank_0.heard(topic, GRACE if failing else None)
-        attempt._change(line["changes"])
-        if failing:
-            return
-        if "error" in line:
-            raise error_from_json(*line["error"])
-        if line["answer"] is not None and not self._is_forgiven(rank_0, attempt):
-            kind, _, words = line["answer"].partition(": ")
+            attempt.ended = attempt.ended or status
+        failed = attempt._failure is not None and leaves is None
+        if failed and not self.tolerates(attempt):
+            kind, _, words = str(attempt._failure).partition(": ")
             raise error_from_json(kind, words)
+
+    def _notice_end(self, attempt: Attempt) -> None:
+        """Note how an attempt ended, by a process of the training or because it was lost."""
+        if attempt._over and attempt.ended is None:
+            attempt.ended = _as_recorded(self.log.history, attempt)
 
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
-        if self.acts:
-            self.replica.forget(attempt.id, attempt.attempt)
+        self.first(lambda: self.replica.forget(attempt.id, attempt.attempt))
 
     def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
         work = partial(_mark_lost, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
-        self._do(f"{attempt._label} is lost", work, attempt=attempt)
+        self._do(work, f"{attempt._label} is lost", attempt=attempt)
+        self._notice_end(attempt)
 
-    def tolerates(self, attempt: Attempt, error: BaseException) -> bool:
-        if isinstance(self._rank, Follower):
-            return self._is_forgiven(self._rank, attempt)
-        work = partial(_tolerates, self.log.history, attempt, error, self._given.max_failures)
-        if tolerated := self.decide(attempt, "is forgiven", work):
-            self.logger.forget(attempt)
-        return tolerated
-
-    @staticmethod
-    def _is_forgiven(rank_0: Follower, attempt: Attempt) -> bool:
-        """Return whether the search continues after the attempt failed; rank 0 decides if it failed there too."""
-        if attempt.ended is not Status.FAILED:
-            return False
+    def tolerates(self, attempt: Attempt, error: BaseException | None = None) -> bool:
+        """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
+        if attempt.ended is not Status.FAILED and attempt._failure is None:
+            return False  # it failed on this rank alone
+        question = partial(_not_tolerated, attempt=attempt, max_failures=self._given.max_failures)
         try:
-            return bool(rank_0.hear(f"{attempt._label} is forgiven", seconds=GRACE))
+            why = self.decide(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=GRACE)
         except RankLost:
             return False
+        if why is None:
+            if error is not None:
+                self.first(partial(_log_tolerated, attempt, error))
+            self.logger.forget(attempt)
+        elif error is not None:
+            error.add_note(f"haltune: {why}")
+        return why is None
 
     def log_sleep(self, attempt: Attempt) -> None:
         """Log how long this machine slept during the trial, on rank 0."""
-        if not self.acts:
-            return
-        self.replica.now()
-        if self.replica.jumps(attempt.id, attempt.attempt):
-            self._do(None, partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
+
+        def work() -> None:
+            self.replica.now()
+            if self.replica.jumps(attempt.id, attempt.attempt):
+                self._do(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
+
+        self.first(work)
 
     def renew(self, attempt: Attempt) -> None:
         """Renew a lease, on rank 0; see Trial.heartbeat. A heartbeat does not wait for the lock."""
-        if self.acts:
+
+        def work() -> None:
             self.log_sleep(attempt)
             self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
+
+        self.first(work)
 
     def adopt(self, attempt: Attempt) -> None:
         """Continue an attempt in a forked or spawned process, under the same lease; only one rank may.
 
         Raises NotSupported for a store in memory.
         """
-        if self.acts:
+
+        def work() -> None:
             self.replica.adopt()
             self.renew(attempt)
+
+        self.first(work)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling only when multiprocessing starts a process.
@@ -429,7 +496,7 @@ class Session:
                 "A study cannot be pickled, because its log is its state. Open it again with the URL of its store: "
                 "Study(problem, policy, store='sqlite:///search.db')."
             )
-        settings, handed_out = self.settings, set(self.replica.handed_out) if self.acts else set()
+        settings, handed_out = self.settings, set(self.log.handed_out)
         decides = type(settings.policy.policy if isinstance(settings.policy, Wrapper) else settings.policy)
         if "<locals>" in decides.__qualname__:
             raise NotSupported(
@@ -455,15 +522,41 @@ def _hold(replica: Replica, holder: str, handed_out: Attempts) -> None:
     replica.handed_out |= handed_out
 
 
-def _opened_to_json(log: Replica) -> Json:
-    """Return the data of a study that the other ranks need, as JSON."""
+def _facts(log: Copy) -> dict[str, Any]:
+    """Return what other ranks need of a study that is not in its log, as JSON."""
     kept = log.checkpoints
-    folder = {"folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
-    return {"url": log.store.url, "term": log.term, "policy": plain(log.policy.spec), **folder}
+    return {"url": log.store.url, "term": log.term, "folder": str(kept.folder), "keep": kept.keep, "quota": kept.quota}
 
 
-def _verdict_converts(verdict: Verdict) -> Callable[[], Json]:
-    return partial(verdict_to_json, verdict)
+def _events(store: Store, name: str, patience: float) -> Callable[[int, int], list[dict[str, Any]]]:
+    """Return a function that reads the events between two positions, as JSON, for the other ranks.
+
+    It does not keep a database open: once the study no longer exists, it opens it again.
+    """
+    try:
+        address, weak = store.address(), ref(store)
+    except NotSupported:  # in memory
+        return lambda start, stop: [to_json(event) for event in store.read(name, start, stop)]
+
+    def read(start: int, stop: int) -> list[dict[str, Any]]:
+        found = weak() or open_store(address, reading=True)
+        return retry(lambda: [to_json(event) for event in found.read(name, start, stop)], patience, tell=warn)
+
+    return read
+
+
+def _tried(work: Callable[[], Any]) -> Said:
+    """Do the work; return a function that returns its answer or raises its exception."""
+    try:
+        answer = work()
+    except BaseException as error:
+        raised = error
+
+        def fail() -> NoReturn:
+            raise raised
+
+        return fail
+    return lambda: answer
 
 
 # -- the other events of an attempt ------------------------------------------------------------------------------------
@@ -476,7 +569,6 @@ def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float,
         seconds=seconds,
     )  # fmt: skip
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
-        attempt.checkpoint = attempt.checkpoint if keep else replica.checkpoints.located(path)
         return True
     return any(  # it may be in the log although the server did not answer
         isinstance(e, ev.Checkpointed | ev.Kept) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
@@ -484,12 +576,16 @@ def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float,
     )
 
 
+def _lost(attempt: Attempt) -> LeaseLost:
+    why = f"has ended ({attempt.ended})" if attempt.ended else "was offered to another worker"
+    return LeaseLost(f"Trial {attempt.id} {why}. Its state is not saved.")
+
+
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
-    if attempt.ended is not None:
-        return False
     replica.log_sleep(attempt.id, attempt.attempt)
-    _catch_up(replica, attempt)
+    replica.sync()
+    replica.follow(attempt)
     if status is None and not len(replica.history.trial(attempt.id).epochs):
         status, failure = Status.FAILED, Failure(_SILENT)
     event = ev.Ended(
@@ -499,8 +595,8 @@ def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Fai
         traceback=None if failure is None else failure.traceback,
     )  # fmt: skip
     held = replica.append_if_held(event, Release(attempt.id))
-    attempt.ended = event.status if held else _as_recorded(replica, attempt)
-    if attempt.ended in OVER or attempt.ended is Status.PAUSED:  # a pause may complete a rung, and others lose it
+    ended = event.status if held else _as_recorded(replica.history, attempt)
+    if ended in OVER or ended is Status.PAUSED:  # a pause may complete a rung, and others lose it
         replica.tidy()
     return held
 
@@ -517,9 +613,9 @@ def _derived(attempt: Attempt, horizon: int | None) -> Status:
     return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # with a larger budget it resumes
 
 
-def _as_recorded(replica: Replica, attempt: Attempt) -> Status:
+def _as_recorded(history: History, attempt: Attempt) -> Status:
     """Return how an attempt ended that is no longer held: ended by a process of the training, or lost."""
-    r = replica.history.trial(attempt.id)
+    r = history.trial(attempt.id)
     return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
 
@@ -559,7 +655,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             raise InvalidInput(text)
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, one_epoch=attempt._patient)  # a callback knows how long its fit should be
+        _doubt(replica, record, one_epoch=attempt.patient)  # a callback knows how long its fit should be
 
 
 def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
@@ -603,132 +699,29 @@ def _how_it_resumes(record: TrialRecord, attempt: Attempt) -> str:
 def _mark_lost(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
     """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
     replica.log_sleep(attempt.id, attempt.attempt)
-    _catch_up(replica, attempt)
+    replica.sync()
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
     held = replica.append_if_held(event, Release(attempt.id))
-    attempt.ended = event.status if held else _as_recorded(replica, attempt)
-    if attempt.ended is Status.FAILED:
+    if (event.status if held else _as_recorded(replica.history, attempt)) is Status.FAILED:
         replica.tidy()
 
 
-def _tolerates(history: History, attempt: Attempt, error: BaseException, max_failures: int) -> bool:
-    """True if the search continues after `error`, which is in the log already."""
+def _not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str | None:
+    """Return why the search ends after a failure, which is in the log already; None if it continues."""
     failures = history.failures_in_a_row
-    if is_shortage(error):
+    if told_shortage(attempt._failure):
         short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
         if history.any_success or short < max(1, _SHORTAGES * max_failures):
-            text = "Trial %d failed: it ran out of memory. The search continues. %s"
-            _log.warning(text, attempt.id, one_line(error))
-            return True
-        why = f"{plural(short, 'trial')} ran out of memory and none has succeeded. Make the models or batches smaller."
-    elif not history.any_success:
-        why = f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug."
-    elif failures >= max_failures:
-        why = f"{plural(failures, 'trial')} failed in a row (max_failures)."
+            return None
+        return f"{plural(short, 'trial')} ran out of memory and none has succeeded. Make the models or batches smaller."
+    if not history.any_success:
+        return f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug."
+    return f"{plural(failures, 'trial')} failed in a row (max_failures)." if failures >= max_failures else None
+
+
+def _log_tolerated(attempt: Attempt, error: BaseException) -> None:
+    if is_shortage(error):
+        text = "Trial %d failed: it ran out of memory. The search continues. %s"
+        _log.warning(text, attempt.id, one_line(error))
     else:
         _log.warning("Trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)
-        return True
-    error.add_note(f"haltune: {why}")
-    return False
-
-
-def _catch_up(replica: Replica, attempt: Attempt) -> None:
-    """Read reports that another process of the training made, or whose call Ctrl-C interrupted."""
-    r = replica.synced(attempt.id)
-    if r.attempt != attempt.attempt or r.epoch <= attempt.epoch:
-        return
-    attempt.epoch, attempt.pause_at, attempt.checkpoint = epoch_number(r.epoch), r.pause_at, r.checkpoint
-    for event in replica.store.read(replica.name, stop=replica.history.position):
-        if isinstance(event, ev.Reported) and (event.trial, event.attempt) == (attempt.id, attempt.attempt):
-            judged = event.verdict.action is not Action.UNJUDGED
-            attempt.verdict = event.verdict if judged else attempt.verdict
-
-
-# -- the log on the ranks above 0 --------------------------------------------------------------------------------------
-
-
-class HeardLog:
-    """The log of a rank above 0: it is read up to rank 0's position at its last answer.
-
-    The policy's state is folded here as on rank 0, so that one rank can answer any question.
-    """
-
-    def __init__(self, settings: Settings, rank_0: Follower, data: Json) -> None:
-        self._given, self.name = settings.problem, settings.name
-        self.policy, self.term = settings.policy.as_recorded(data["policy"]), data["term"]
-        self.checkpoints = Checkpoints(data["folder"], data["keep"], data["quota"])
-        self.lock = RLock()
-        self.logged_budget: Budget | None = None  # the recorded budget counts
-        self._where, self._rank_0 = settings.store, rank_0
-        self._store: Store | None = _ToldStore(rank_0) if data["url"] == "memory" else None
-        self._holder = ""
-        self._begin()
-        fork_handlers.add(self)
-
-    def _begin(self) -> None:
-        whose = f"the study {self.name!r}"
-        self._fold = Fold(self._given, self.policy, whose, lambda stop: self.store.read(self.name, 0, stop))
-        self._history = History(self._given)  # separate: few questions need the state, and to fold it may be expensive
-        self._history.whose, self._history.locate = whose, self.checkpoints.located
-
-    def after_fork(self) -> None:
-        if not is_free(self.lock):
-            self.lock = RLock()
-            self._begin()
-
-    def holder(self) -> str:
-        """An identity that holds nothing: the leases are rank 0's."""
-        self._holder = self._holder or new_holder()
-        return self._holder
-
-    @property
-    def problem(self) -> Problem:
-        """The problem, without reading the store, which this rank may not reach."""
-        return self._history.problem
-
-    @property
-    def store(self) -> Store:
-        """The store, opened for reading at its first use."""
-        if self._store is None:
-            self._store = open_store(self._where, reading=True)
-        return self._store
-
-    @property
-    def history(self) -> History:
-        """The same on all ranks after the same calls."""
-        with self.lock:
-            for event in self.store.read(self.name, self._history.position, self._rank_0.position):
-                self._history.apply(event)
-            return self._history
-
-    @property
-    def state(self) -> Any:
-        with self.lock:
-            self._catch_up()
-            return self._fold.state
-
-    @property
-    def judged(self) -> History:
-        with self.lock:
-            self._catch_up()
-            return self._fold.judged
-
-    def _catch_up(self) -> None:
-        position = self._fold.history.position
-        self._fold.read(self.store.read(self.name, position, self._history.position))
-
-    def events(self, start: int = 0) -> Iterator[Event]:
-        return self.store.read(self.name, start, self.history.position)
-
-
-class _ToldStore(MemoryStore):
-    """The log of a study in rank 0's memory, as far as this rank received it."""
-
-    def __init__(self, rank_0: Follower) -> None:
-        super().__init__()
-        self._rank_0 = rank_0
-        self._events: list[Event] = []
-
-    def _log(self, name: str) -> list[Event]:
-        self._events += map(from_json, self._rank_0.events[len(self._events) :])
-        return self._events[: self._rank_0.position]

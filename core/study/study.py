@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
 from haltune.above import above
 from haltune.display import heard, plural, preformatted
 from haltune.errors import InvalidInput, StoreError, warn
-from haltune.hints import KnowsArguments, KnowsAttributes, answering
+from haltune.hints import KnowsArguments, KnowsAttributes, with_hints
 from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
@@ -40,17 +40,6 @@ from .attempt import Log, Settings
 from .session import Session
 from .trial import Trial
 from .view import StudyView
-
-_log = logging.getLogger("haltune")
-
-
-class Rarer(TypedDict, total=False):
-    """Rarely used arguments of Study, for type checkers."""
-
-    checkpoints: StrPath | Checkpointing | None
-    max_failures: int
-    verbose: int
-
 
 _log = logging.getLogger("haltune")
 _PAUSES = (0.05, 2.0)  # seconds between asks while waiting: from, to
@@ -118,44 +107,6 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     _speaks = False
 
-    @overload
-    def __init__(
-        self,
-        problem: Problem,
-        goal: Policy[Any] | None = None,
-        store: StrPath | Store | Storage | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | str | None = None,
-        *,
-        policy: Policy[Any] | None = None,
-        learn_from: Sequence[Earlier] = (),
-        **rarer: Unpack[Rarer],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        problem: Space | Mapping[str, Any],
-        goal: str | Goal | Sequence[str | Goal],
-        store: StrPath | Store | Storage | None = None,
-        name: str = "study",
-        seed: int | None = None,
-        budget: Budget | str | None = None,
-        *,
-        policy: Policy[Any] | None = None,
-        max_epochs: int | None = None,
-        max_steps: int | None = None,
-        max_tokens: int | None = None,
-        unit: str | None = None,
-        judge_every: float | None = None,
-        min_epochs: int = 0,
-        start: Sequence[Mapping[str, Any]] = (),
-        constraints: Sequence[Constraint] = (),
-        learn_from: Sequence[Earlier] = (),
-        **rarer: Unpack[Rarer],
-    ) -> None: ...
-
     def __init__(
         self,
         problem: Problem | Space | Mapping[str, Any] | None = None,
@@ -211,8 +162,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
     def _begin(self, session: Session) -> None:
         self._opened, self._in_one_epoch = session, None
         given, self.policy = self.policy, session.log.policy
-        if not session.acts:
-            return
+        session.first(partial(self._greet, given))
+
+    def _greet(self, given: Policy[Any]) -> None:
+        """Log what is worth knowing about a study that was opened. given: the policy that the program gave."""
         if self.history.position == 1:
             for doubt in filter(None, map(wrong_way, self.problem.goals)) if self._speaks else ():
                 warn(doubt, aloud=True)
@@ -227,10 +180,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
-        self._session.skip_over()
+        self.session.skip_over()
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
-                self._session.wait(pause, answer.reason if pause == _PAUSES[0] else None)
+                self.session.wait(pause, answer.reason if pause == _PAUSES[0] else None)
                 pause = min(2 * pause, longest)
                 continue
             pause = _PAUSES[0]
@@ -243,7 +196,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
             answer.finish()
-            self._session.skip_over()
+            self.session.skip_over()
 
     def ask(self) -> Trial | Wait | Finish:
         """Return the next task of this worker: train a trial, wait, or finish.
@@ -265,7 +218,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             >>> trial.reason  # a Finish
             'the budget of 3 trials is spent: 3 trials started, 3 trained in full'
         """
-        session = self._session
+        session = self.session
         if session.budget.unlimited and self.policy.endless:
             raise InvalidInput(
                 f"The study has no budget, and its policy, {called(self.policy)}, never ends by itself. Pass "
@@ -273,7 +226,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             )
         return session.ask(partial(Trial, session))
 
-    @answering
+    @with_hints
     def optimize(self, train: Callable[[Trial], object], *, workers: int = 1, price: float | None = None) -> Study:
         """Train every trial with a function, until the search is over.
 
@@ -308,7 +261,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if self._in_one_epoch is not None:
             self._begin(self._in_one_epoch())
             _log.info("max_epochs is not set, so each training has one epoch. Set max_epochs to stop trials early.")
-        self._session.set_price(price)
+        self.session.set_price(price)
         if workers > 1:
             run = above("run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)")
             run(self, reporting, workers=workers)
@@ -318,7 +271,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 reporting(trial)
         return self
 
-    @answering
+    @with_hints
     def tell(
         self,
         trial: Trial,
@@ -361,19 +314,19 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         """
         if not isinstance(trial, Trial):
             raise InvalidInput(f"tell(trial, value) takes a trial that study.ask() returned, not {trial!r}.")
-        mine, whose = self._session.log, trial._session.log
+        mine, whose = self.session.log, trial._session.log
         if mine is not whose and next(mine.events()) != next(whose.events()):  # the first event has the study's id
             raise InvalidInput(
                 f"Trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
                 f"{mine.name!r} in {mine.store.address()}. Call tell() on the study whose ask() returned the trial."
             )
         whole = all(given is None for given in (position, epoch, step, tokens))
-        verdict = trial.report(value, trial._horizon if whole else position, epoch=epoch, step=step, tokens=tokens)
+        verdict = trial.report(value, trial.horizon if whole else position, epoch=epoch, step=step, tokens=tokens)
         if whole:
             trial.finish()
         return verdict
 
-    @answering
+    @with_hints
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 
@@ -402,18 +355,25 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             >>> study.ask().config
             {'lr': 0.003}
         """
-        return self._session.enqueue(self.problem.checked(config, "enqueue(config)"), again)
+        return self.session.enqueue(self.problem.checked(config, "enqueue(config)"), again)
 
-    def _take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
-        """Return a trial that a launcher holds and that this process trains. Raises LeaseLost if the attempt is over.
+    def take(self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None]) -> Trial:
+        """Return a trial that a launcher holds and that this process trains; for launchers.
 
-        leaving: returns why this process should give the trial back, or None.
+        Args:
+            id: The trial.
+            attempt: Its attempt.
+            holder: The identity of the launcher, whose lease it is.
+            leaving: Returns why this process should give the trial back, or None.
+
+        Raises:
+            LeaseLost: If the attempt is over.
         """
-        return self._session.take(id, attempt, holder, leaving, partial(Trial, self._session))
+        return self.session.take(id, attempt, holder, leaving, partial(Trial, self.session))
 
     def sync(self) -> None:
         """Read the events that other workers appended."""
-        self._session.sync()
+        self.session.sync()
 
     @property
     def problem(self) -> Problem:
@@ -421,8 +381,14 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         return self._asked if self._opened is None else self._log.problem
 
     @property
-    def _session(self) -> Session:
-        """The session of this process. Raises InvalidInput if the length of a training is not known yet."""
+    def session(self) -> Session:
+        """This process's work for the study, for launchers and bridges.
+
+        `session.settings` opens the study in another process: Study(**vars(study.session.settings)).
+
+        Raises:
+            InvalidInput: If the length of a training is not known yet.
+        """
         if self._opened is None:
             raise InvalidInput(
                 "max_epochs is missing. Pass the epochs of a full training: Study(space, 'val_acc', max_epochs=30). "
@@ -440,18 +406,13 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     @property
     def _log(self) -> Log:
-        return self._session.log
+        return self.session.log
 
     @property
     def budget(self) -> Budget:
         """The limits of the search; a new budget takes effect at the next ask."""
-        return self._session.budget
+        return self.session.budget
 
     @budget.setter
     def budget(self, budget: Budget | str | None) -> None:
-        self._session.budget = budget_of(budget, self.problem)
-
-    @property
-    def _settings(self) -> Settings:
-        """The arguments that open this study in another process: Study(**vars(study._settings))."""
-        return self._session.settings
+        self.session.budget = budget_of(budget, self.problem)

@@ -30,9 +30,9 @@ from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
-from .asking import outcome
 from .attempt import Attempt, Log
 from .messages import standing_line
+from .proposing import outcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,12 +115,12 @@ class StudyView(ABC):
         return outcome(self._log, self.budget)
 
     @property
-    def _lost(self) -> Set[int]:
+    def lost(self) -> Set[int]:
         """The trials that run according to the log although their workers are gone; empty if this study trains."""
         return frozenset()
 
     @property
-    def _idle(self) -> bool:
+    def idle(self) -> bool:
         """True if the search is not over and no worker trains."""
         return False
 
@@ -518,12 +518,14 @@ class RecordedStudy(StudyView):
         return None
 
     @property
-    def _lost(self) -> Set[int]:
+    def lost(self) -> Set[int]:
+        """See StudyView."""
         running = {t.id for t in self.history.with_status(Status.RUNNING)}
         return running.intersection(w.trial for w in self.store.leases(self.name) if not self._alive(w))
 
     @property
-    def _idle(self) -> bool:
+    def idle(self) -> bool:
+        """See StudyView."""
         return not self.attended and not self.outcome.over and self._doubt() is None
 
     @property
@@ -531,7 +533,7 @@ class RecordedStudy(StudyView):
         """True if a worker trains or decides; if the view follows the log, also between two trials."""
         if any(map(self._alive, self.store.leases(self.name))):
             return True
-        return self._follow and not self._lost and self.store.now() < self.history.now + _BETWEEN
+        return self._follow and not self.lost and self.store.now() < self.history.now + _BETWEEN
 
     def _alive(self, worker: Lease) -> bool:
         return worker.expires >= self.store.now() and not surely_gone(worker.holder)

@@ -6,8 +6,8 @@ python docs/figures/bobos.py
 import numpy as np
 from drawing import Sheet
 
+from haltune.models.curves import conditional_paths
 from haltune.policies import OptimalStopping
-from haltune.policies.bobos.curves import conditional_paths
 
 HORIZON, FIRST, INCUMBENT = 50, 8, 0.15  # epochs; the error to beat
 CELLS = 40

@@ -6,8 +6,8 @@ python docs/figures/stopping.py
 import numpy as np
 from drawing import Sheet
 
+from haltune.models.curves import ReferenceCurves
 from haltune.policies import OptimalStopping
-from haltune.policies.bobos.curves import ReferenceCurves
 
 HORIZON, NOW, INCUMBENT = 50, 12, 0.08  # epochs; the error to beat
 epochs = np.arange(1, HORIZON + 1)

@@ -19,8 +19,8 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured
+from haltune.models.curves import errors_of, reference_curves, reference_trials
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
-from haltune.policies.bobos.policy import errors_of, reference_curves, reference_trials
 from haltune.study.explain import WouldBeStop
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, most_points, points
@@ -287,7 +287,7 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     errors = errors_of(record, peaks, scale)[0][steps]
     if not 1 <= len(errors) < horizon:
         return None
-    others = reference_curves(reference_trials(history, record), peaks, scale, horizon, steps)
+    others = reference_curves(reference_trials(history.trials, record), peaks, scale, horizon, steps)
     if goal.bounds is None and not others.beyond(len(errors)):
         return None  # nothing shows how high curves rise
     rng = np.random.default_rng([history.seed, record.id, len(errors)])

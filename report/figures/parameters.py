@@ -12,7 +12,7 @@ import numpy as np
 
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
-from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
+from haltune.models.final_values import FEWEST_TRIALS
 from haltune.space.domains import Choice, Constant, Float, Int
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, shown_trials

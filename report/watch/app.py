@@ -118,7 +118,7 @@ def _best(history: History) -> str:
 
 def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
     """Stop the search for now: trials finish their epochs and are saved."""
-    training = study.history.running > len(study._lost)
+    training = study.history.running > len(study.lost)
     if study.outcome.over and not training:
         return f"Nothing to stop: {study.outcome.reason}"
     why = "stopped on its page; Resume there or `haltune resume` lets it continue"
@@ -162,7 +162,7 @@ def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -
     if not isinstance(limits, dict):
         raise InvalidInput('The request has no limits. Send limits of the budget, such as {"limits": {"trials": 80}}.')
     raised = raise_limits(location.written, location.name, study.history, limits)
-    now = "" if study.history.running > len(study._lost) else "; no process trains now: start its program again"
+    now = "" if study.history.running > len(study.lost) else "; no process trains now: start its program again"
     return f"The budget is {limits_of(raised)} now{now}"
 
 

@@ -121,7 +121,7 @@ def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, 
 def test_two_processes_stop_pause_and_resume_together_digit_for_digit(tmp_path):
     """By torchrun, as accelerate launch starts them on GPUs; on CPUs it needs MPI."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*torchrun, str(SUPPORT / "accelerated.py"), str(tmp_path)],
         env=environment, capture_output=True, text=True, timeout=300,

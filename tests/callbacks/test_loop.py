@@ -115,7 +115,7 @@ def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_pat
     torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
         [*torchrun, str(SUPPORT / "sharded.py"), str(tmp_path)], capture_output=True, text=True, timeout=500,
-        env=os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     weights = set()

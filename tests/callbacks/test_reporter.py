@@ -162,7 +162,7 @@ class Beats(FakeTrial):
 
     def __init__(self):
         super().__init__()
-        self._heartbeat_seconds = 1e-4
+        self.heartbeat_seconds = 1e-4
         self.beats, self.enough = 0, threading.Event()
 
     def heartbeat(self):

@@ -67,7 +67,7 @@ def test_goal_horizon_and_configuration_are_the_callers():
     seen = []
 
     def run(trial):
-        seen.append((trial.config, trial.max_epochs, trial._goal.metric, trial.epoch))
+        seen.append((trial.config, trial.max_epochs, trial.goal.metric, trial.epoch))
         return walk(trial)
 
     assert check_resume(run, {"lr": 0.1}, goal=Maximize("acc"), epochs=5, pause_at=1)

@@ -79,14 +79,14 @@ def test_what_a_policy_raises_costs_its_verdicts_and_is_said_once():
 def test_a_store_out_of_reach_costs_the_verdicts_and_nothing_else(store, monkeypatch):
     s = study(store, trials=1)
     trial = s.ask()
-    record = type(trial)._record
+    record = type(trial).record
 
     def unreachable(self, *args, **named):
         if reached < 3:
             raise StoreError("the disk is gone")
         return record(self, *args, **named)
 
-    monkeypatch.setattr(type(trial), "_record", unreachable)
+    monkeypatch.setattr(type(trial), "record", unreachable)
     reached = 0
 
     def train():
@@ -126,7 +126,7 @@ def by_trial(trial):
 def test_without_a_horizon_a_trial_has_a_number_of_epochs_that_loops_take(train):
     s = endless()
     for trial in s:
-        assert (trial.max_epochs, trial._horizon) == (ENDLESS, None)
+        assert (trial.max_epochs, trial.horizon) == (ENDLESS, None)
         with trial:
             train(trial)
     assert trained_to_rungs(s)

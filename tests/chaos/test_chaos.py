@@ -14,7 +14,7 @@ from haltune import Budget, Float, Minimize, Problem, Space, Study
 from haltune.log.events import OVER, Ended, Reported, Started
 from haltune.policies import RandomSearch
 from haltune.store.open import open_store
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 TRIALS, EPOCHS = 14, 12
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), EPOCHS)
@@ -77,6 +77,6 @@ def test_a_search_killed_at_any_moment_keeps_every_report_it_acknowledged(tmp_pa
         assert list(t.values) == [t.config["x"] + 1 / n for n in range(1, EPOCHS + 1)]
     assert open_store(path).leases("study") == []
     assert image_of(study.history) == image_of(folded(PROBLEM, log))
-    decisions = list(replay(PROBLEM, RandomSearch(), log))
+    decisions = list(redecide(PROBLEM, RandomSearch(), log))
     assert len(decisions) > TRIALS * (EPOCHS - 1)
     assert [d for d in decisions if d[1] != d[2]] == []

@@ -173,7 +173,7 @@ class Storm:
         self.look()
         assert all(t.status in OVER for t in self.seen.trials)
         self.kept = {f"trial-{n}" for n in keepers(self.seen, last.checkpoints.keep)}
-        last._session.replica.tidy()  # what those left who were killed after a trial was over
+        last.session.replica.tidy()  # what those left who were killed after a trial was over
 
 
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")

@@ -120,7 +120,7 @@ def test_a_study_file_before_its_first_run_is_well_and_nothing_is_made(doctor, t
 
 def test_a_damaged_file_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study._session.replica.store.close()
+    study.session.replica.store.close()
     path = tmp_path / "search.db"
     with sqlite3.connect(path) as c:
         c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_found(doctor, tmp_path):
 
 def test_an_event_that_is_gone_is_found(doctor, tmp_path):
     study = trained(tmp_path)
-    study._session.replica.store.close()
+    study.session.replica.store.close()
     with sqlite3.connect(tmp_path / "search.db") as c:
         c.execute("DELETE FROM haltune_events WHERE seq = 2")  # the start of trial 0
     c.close()

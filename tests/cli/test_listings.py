@@ -70,7 +70,7 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
     assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None, "checkpoint_epoch": None}
     (worker,) = status["workers"]
-    assert (worker["trial"], worker["worker"]) == (4, study._session.holder)
+    assert (worker["trial"], worker["worker"]) == (4, study.session.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
     assert [t["value"] for t in trials] == [0.125, "nan", 0.5, None, 0.75]
     assert [t["config"] for t in trials] == [dict(t.config) for t in study.trials]
@@ -179,7 +179,7 @@ def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
 
 def test_a_held_search_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=9), tmp_path / "s.db", budget=Budget(trials=9))
-    hold(study._session.replica.store, "study", "stopped by somebody")
+    hold(study.session.replica.store, "study", "stopped by somebody")
     told = haltune("status", tmp_path / "s.db")
     assert "stopped for now (stopped by somebody)" in told
     assert "the search is stopped for now: stopped by somebody" in told
@@ -353,10 +353,10 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     path = tmp_path / "s.db"
     study = Study(PROBLEM, RandomSearch(trials=2), path, seed=0)
     study.ask()
-    host = study._session.holder.split("/")[0]
+    host = study.session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
-    monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study._session.holder)
-    monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study._session.holder)
+    monkeypatch.setattr(listings, "surely_gone", lambda holder: holder == study.session.holder)
+    monkeypatch.setattr(view, "surely_gone", lambda holder: holder == study.session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
     assert ": no worker trains now\n" in told

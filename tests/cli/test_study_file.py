@@ -115,7 +115,7 @@ def test_configurations_to_start_with_are_part_of_the_problem(file):
 def test_store_and_checkpoints_are_tables_too(file, tmp_path):
     kept = 'checkpoints = { folder = "ck", keep = 3 }'
     study = read(file(("seed = 4", f"store = {{ lease = 120 }}\n{kept}"))).open()
-    assert (study._settings.store.lease, study.checkpoints.keep) == (120.0, 3)
+    assert (study.session.settings.store.lease, study.checkpoints.keep) == (120.0, 3)
     assert study.checkpoints.folder.is_relative_to(tmp_path / "ck")
     found = read(file(("seed = 4", 'store = { url = "a.db", lease = 30 }')))
     assert found.options["store"] == Storage(f"sqlite:///{tmp_path / 'a.db'}", lease=30)

@@ -10,7 +10,7 @@ from haltune import Budget
 from haltune.errors import TrainingFailed
 from haltune.launch import run
 from haltune.log.events import Ended, Expired, Status
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 
 def test_whatever_ends_a_worker_the_search_continues_and_the_log_says_what_happened(tmp_path):
@@ -35,8 +35,8 @@ def test_whatever_ends_a_worker_the_search_continues_and_the_log_says_what_happe
     assert losses[6] == ["the training called sys.exit(2)"]
     printed = Path(re.search(r"see (\S+)", study.trials[2].error)[1]).read_text()
     assert printed == "trial 2 attempt 1 prints\ntrial 2 attempt 2 prints\n"
-    assert study._session.replica.store.leases(study.name) == []
-    assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
+    assert study.session.replica.store.leases(study.name) == []
+    assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 
 def test_runs_beyond_their_time_or_memory_have_failed_with_that_reason(tmp_path):

@@ -53,7 +53,7 @@ def check_nothing_was_lost(study):
         assert list(t.epochs) == [1, 2, 3, 4]
         assert list(t.values) == [accuracy(t.config, e) for e in (1, 2, 3, 4)]
     assert len(study.trials) == 4
-    assert study._session.replica.store.leases(study.name) == []
+    assert study.session.replica.store.leases(study.name) == []
 
 
 @pytest.mark.parametrize(

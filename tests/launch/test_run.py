@@ -15,17 +15,17 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.launch import run
 from haltune.log.events import Reported, Status
 from haltune.policies import Hyperband, RandomSearch
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 QUIET = {"progress": False, "gpus": None}
 
 
 def check_the_log(study):
     """Check that decisions replay, and that no worker trained an epoch twice or the trial of another one."""
-    assert [d for d in replay(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
+    assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
     reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
     assert len(reports) == len(set(reports))
-    assert study._session.replica.store.leases(study.name) == []
+    assert study.session.replica.store.leases(study.name) == []
     assert not study.history.with_status(Status.RUNNING, Status.INTERRUPTED, Status.FAILED)
 
 

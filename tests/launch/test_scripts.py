@@ -160,8 +160,8 @@ def test_a_program_finds_the_trial_of_its_launcher_and_reports_under_its_lease(t
     trial.report(0.5, seconds=1.0)
     study.sync()
     assert list(study.trials[0].epochs) == [1]
-    (lease,) = study._session.replica.store.leases("study")
-    assert lease.holder == study._session.holder
+    (lease,) = study.session.replica.store.leases("study")
+    assert lease.holder == study.session.holder
 
 
 def test_the_marker_of_a_leaving_launcher_stops_the_run_resumably_at_its_next_report(told, tmp_path):

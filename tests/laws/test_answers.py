@@ -97,7 +97,7 @@ class Life:
         elif what == "interrupt":
             trial.interrupt()
         else:  # as a launcher reports a killed worker
-            self.studies[who]._session.mark_lost(trial, "killed")
+            self.studies[who].session.mark_lost(trial, "killed")
         self.held[who] = None
 
     def value(self, trial: Trial) -> float:

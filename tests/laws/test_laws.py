@@ -44,7 +44,7 @@ from haltune.log.events import OVER, Reported, Resumed, Started, Status, to_json
 from haltune.log.policy import Wrapper
 from haltune.policies import RandomSearch
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 
 @cache
@@ -55,7 +55,7 @@ def searched(name: str, trials: int = 5) -> Study:
 
 def differences(study: Study, policy: Any) -> list[tuple[int, Any, Any]]:
     """The decisions that a replay finds otherwise than recorded; there must be decisions at all."""
-    decisions = list(replay(study.problem, policy, study.events()))
+    decisions = list(redecide(study.problem, policy, study.events()))
     assert len(decisions) >= 5
     return [d for d in decisions if d[1] != d[2]]
 
@@ -82,9 +82,9 @@ def test_another_process_makes_the_same_decisions(names: list[str], tmp_path: Pa
         "import json, sys; sys.path.insert(0, sys.argv[2])\n"
         "from worlds import *\n"
         "from haltune.log.events import from_json\n"
-        "from haltune.study.replay import replay\n"
+        "from haltune.study.redecide import redecide\n"
         "for name, log in json.load(open(sys.argv[1])).items():\n"
-        "    decisions = list(replay(problem_for(LAWFUL[name]()), LAWFUL[name](), map(from_json, log)))\n"
+        "    decisions = list(redecide(problem_for(LAWFUL[name]()), LAWFUL[name](), map(from_json, log)))\n"
         "    assert len(decisions) > 5\n"
         "    assert [d for d in decisions if d[1] != d[2]] == [], name\n"
     )
@@ -368,13 +368,13 @@ def by_own_means(study: Study, seed: int) -> dict[int, dict[float, float]]:
         curve, begins = curves[trial.id], states[trial.id]
         for epoch in [e for e in curve if e > begins]:
             del curve[epoch]  # it is trained again
-        for epoch in range(begins + 1, trial._horizon + 1):
+        for epoch in range(begins + 1, trial.horizon + 1):
             curve[epoch] = accuracy(trial.config, epoch) - 0.001 * trial.attempt
             verdict = trial.report(told(trial, curve[epoch]), epoch, seconds=1.0)
             states[trial.id] = epoch if chance.random() < 0.6 else states[trial.id]
             if verdict.stops or (trial.attempt < 4 and chance.random() < 0.3):
                 break
-        if not verdict.stops and epoch < trial._horizon:
+        if not verdict.stops and epoch < trial.horizon:
             trial.interrupt()
         trial.finish()
     return curves
@@ -481,7 +481,7 @@ def test_every_policy_starts_with_the_users_own_and_reaches_its_end(name: str) -
     assert begun(study)[:3] == [MINE, OTHER, THIRD]
     assert len(begun(study)) == 4
     assert study.best is not None
-    assert [d for d in replay(study.problem, LAWFUL[name](), study.events()) if d[1] != d[2]] == []
+    assert [d for d in redecide(study.problem, LAWFUL[name](), study.events()) if d[1] != d[2]] == []
 
 
 @each_class

@@ -29,7 +29,7 @@ from haltune.report import summary
 from haltune.report.figures.decisions import rungs
 from haltune.store.memory import MemoryStore
 from haltune.study.explain import outlook
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 from haltune.study.session import clocked
 
 # unit -> (units of a full training, units of one report)
@@ -97,7 +97,7 @@ def test_every_decision_is_made_again_from_the_log(name: str, unit: str) -> None
     posed, every = of(unit)
     study = searched(POLICIES[name](), posed, every)
     assert [kind for e in study.events() if (kind := e.kind) == "judged_every"] == ["judged_every"]
-    for _, recorded, found in replay(posed, POLICIES[name](), study.events()):
+    for _, recorded, found in redecide(posed, POLICIES[name](), study.events()):
         assert found == recorded
 
 
@@ -174,7 +174,7 @@ def test_a_report_in_the_first_step_does_not_change_what_is_decided(name: str) -
         for config, status, attempt, reports, values in in_points(study, 100.0)
     ]
     assert late == in_points(searched(POLICIES[name](), problem(), 1.0), 1.0)
-    for _, recorded, found in replay(posed, POLICIES[name](), study.events()):
+    for _, recorded, found in redecide(posed, POLICIES[name](), study.events()):
         assert found == recorded
 
 

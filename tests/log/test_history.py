@@ -24,7 +24,7 @@ from haltune.log.history import History
 from haltune.log.policy import Fold
 from haltune.policies import RandomSearch
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 from haltune.study.session import clocked
 
 values = st.sampled_from([0.1, 0.2, 0.5, 0.25, 0.75, 0.9, math.nan, math.inf, -math.inf, -1e300])
@@ -157,7 +157,7 @@ def test_whatever_two_workers_do_both_hold_what_the_log_says(life: list[tuple[in
     found = {t.id: list(zip(t.epochs, t.values, strict=True)) for t in history.trials}
     assert image(found) == image(curves)
     assert history.spent.time == held
-    assert [d for d in replay(UNBOUNDED, Whims(wait_at=3), log) if d[1] != d[2]] == []
+    assert [d for d in redecide(UNBOUNDED, Whims(wait_at=3), log) if d[1] != d[2]] == []
 
 
 @settings(max_examples=many(40), deadline=None)

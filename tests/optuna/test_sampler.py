@@ -10,6 +10,8 @@ import pytest
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
+from haltune.models import search_model  # noqa: E402
+from haltune.models.stage_process import learn_kernel  # noqa: E402
 from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -53,6 +55,13 @@ def learning(trial):
         if trial.should_prune():
             raise optuna.TrialPruned
     return value
+
+
+def test_the_model_is_fitted_at_fixed_counts_of_values_not_at_every_trial(monkeypatch):
+    fits = []
+    monkeypatch.setattr(search_model, "learn_kernel", lambda *seen: fits.append(seen) or learn_kernel(*seen))
+    searched(HaltuneSampler(seed=0), 41)
+    assert len(fits) == 4  # at 16, 24, 32 and 40 values
 
 
 def test_pruned_trials_teach_it():

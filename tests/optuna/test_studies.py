@@ -20,7 +20,7 @@ from haltune.optuna import from_study, to_study  # noqa: E402
 from haltune.optuna.spaces import Translated, inward  # noqa: E402
 from haltune.policies import BOBOS, Halting, RandomSearch, SuccessiveHalving  # noqa: E402
 from haltune.space import Space  # noqa: E402
-from haltune.study.replay import replay  # noqa: E402
+from haltune.study.redecide import redecide  # noqa: E402
 
 State = optuna.trial.TrialState
 SPACE = {
@@ -185,7 +185,7 @@ def test_values_curves_states_and_times_are_those_of_optuna(tmp_path):
 
 def test_the_log_is_one_of_haltunes_own_and_is_decided_again_as_it_is_written():
     past = from_study(imported_searched())
-    again = list(replay(past.problem, past.policy, past.events()))
+    again = list(redecide(past.problem, past.policy, past.events()))
     assert len(again) == 30
     assert [found for _, recorded, found in again if found != recorded] == []
 

@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 from two_ranks import SUPPORT
 
-from haltune import ranks
 from haltune._utils.process import base, new_holder
 from haltune.errors import InvalidInput
-from haltune.ranks import Reader, Rendezvous, ThisProcess, Writer, place
+from haltune.ranks import place as places
+from haltune.ranks import rendezvous
+from haltune.ranks.lines import Reader, Writer
+from haltune.ranks.place import ThisProcess, place
+from haltune.ranks.rendezvous import Rendezvous
 
 RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29"}
 RANK_0 = RANK_1 | {"RANK": "0"}
@@ -120,7 +123,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setenv("HALTUNE_RUN_FOLDER", str(tmp_path))
-    monkeypatch.setattr(ranks, "_began", lambda: time.time() - 100.0)
+    monkeypatch.setattr(places, "_began", lambda: time.time() - 100.0)
     return Scene()
 
 
@@ -193,7 +196,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, *, shared: bool) -> lis
         monkeypatch.delenv("HALTUNE_RUN_FOLDER", raising=False)
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         folder = base()
-    made, file = ranks.begin(folder / "run-new")
+    made, file = rendezvous.begin(folder / "run-new")
     os.close(file)
     return sorted(path.name for path in folder.iterdir() if path != made)
 

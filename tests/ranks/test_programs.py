@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from haltune.ranks import before_programs
+from haltune.ranks.programs import before_programs
 
 
 def start_a_program() -> None:

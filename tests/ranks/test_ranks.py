@@ -19,7 +19,7 @@ from two_ranks import SUPPORT, run_ranks
 from haltune import Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
-from haltune.ranks import Mark, Place, ThisProcess, place
+from haltune.ranks.place import Mark, Place, ThisProcess, place
 from haltune.store.open import open_sql
 
 Ranks = Callable[..., list[list[Any]]]
@@ -221,7 +221,7 @@ def test_a_killed_runs_lines_are_never_read(ranks: Ranks) -> None:
 
 def run_alone(where: Path, source: str, **environment: str) -> list[list[Any]]:
     """Return the output of a script that runs alone."""
-    paths = {"PYTHONPATH": str(SUPPORT), "TMPDIR": str(where)}
+    paths = {"PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path]), "TMPDIR": str(where)}
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + source],
         env=os.environ | paths | environment, cwd=where, capture_output=True, text=True, check=True, timeout=60,
@@ -235,9 +235,9 @@ def test_the_folder_is_for_its_user_alone_small_and_gone_at_the_end(tmp_path: Pa
         """
 import stat, subprocess
 from pathlib import Path
-from haltune import ranks as handover
+from haltune.ranks import lines as handover
 study = Study(PROBLEM, Whims(), budget=Budget(trials=200))
-subprocess.run([sys.executable, "-c", ""], check=True)
+subprocess.run([sys.executable, "-c", ""], env=os.environ | {"LOCAL_RANK": "1"}, check=True)
 with study.ask() as first:
     first.report(0.5)
 for path in [*Path(os.environ["TMPDIR"]).rglob("*")]:
@@ -284,7 +284,7 @@ if other: other.wait()
 """
     script = tmp_path / "script.py"
     script.write_text(source)
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT), "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path]), "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, check=True, timeout=60)
     first, second = (
         [json.loads(line) for line in (tmp_path / f"said-{rank}").read_text().splitlines()] for rank in (0, 1)

@@ -40,7 +40,7 @@ def test_search_and_scheduler_are_one_study_that_decides_as_a_loop_of_haltunes_t
         while trial.epoch < 9 and not (trial.verdict and trial.verdict.stops):
             trial.report(accuracy(trial.config, trial.epoch + 1))
             if trial.id == 0:
-                trial._go_on()
+                trial.decline_pause()
         trial.finish()
     assert [config for config, _ in trained.values()] == [config for config, _ in seen]
     assert [list(r.values) for r in s.study.trials] == [list(r.values) for r in plain.trials]

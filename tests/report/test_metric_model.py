@@ -6,7 +6,7 @@ from told import tell_trial, told
 
 from haltune import Choice, Constant, Float, Int, Maximize, Minimize, Problem, Space
 from haltune.log.events import Status
-from haltune.policies.multifidelity.final_values import FEWEST_TRIALS
+from haltune.models.final_values import FEWEST_TRIALS
 from haltune.report import slices
 from haltune.report.metric_model import MetricModel
 

@@ -7,7 +7,7 @@ from worlds import Clock
 from haltune import Budget, Finish, HaltuneWarning
 from haltune.policies import EI, RandomSearch, Rollout
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 SMALL = {"initial": 3, "paths": 8, "points": 12}
 
@@ -24,7 +24,7 @@ def test_a_larger_budget_takes_up_a_search_that_its_policy_ended_for_want_of_bud
     assert len(larger.trials) > len(first.trials)
     assert larger.spent.time > 90
     assert larger.outcome.over
-    assert [d for d in replay(larger.problem, Rollout(**SMALL), larger.events()) if d[1] != d[2]] == []
+    assert [d for d in redecide(larger.problem, Rollout(**SMALL), larger.events()) if d[1] != d[2]] == []
 
 
 def test_no_budget_takes_up_a_search_that_its_policy_ended_permanently():

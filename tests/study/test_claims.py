@@ -19,8 +19,8 @@ from haltune.log.history import History
 from haltune.store.base import CLAIM, Lease, Store
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql
-from haltune.study.asking import TERM, WORTH
-from haltune.study.replay import replay
+from haltune.study.proposing import TERM, WORTH
+from haltune.study.redecide import redecide
 from haltune.study.session import clocked
 
 GONE = "elsewhere/boot/1/1/1/ab"
@@ -115,7 +115,7 @@ def test_while_one_worker_decides_another_waits_and_reports_pass(store: Store) -
     log = list(other.events())
     moves = [n for n, e in enumerate(log) if isinstance(e, Started)]
     assert sum(isinstance(e, Reported) for e in log[moves[1] : moves[2]]) == 1 + 3
-    assert [d for d in replay(PROBLEM, Whims(), log) if d[1] != d[2]] == []
+    assert [d for d in redecide(PROBLEM, Whims(), log) if d[1] != d[2]] == []
 
 
 @pytest.mark.parametrize(("holder", "seconds"), [("of a process that is gone", 0.0), (GONE, TERM + 1.0)])
@@ -124,7 +124,7 @@ def test_the_claim_of_a_worker_that_died_is_taken_over(holder: str, seconds: flo
     made = slow_study(MemoryStore(clock))
     store = made.store
     if holder != GONE:
-        parts = made._session.holder.split("/")
+        parts = made.session.holder.split("/")
         parts[3], parts[4] = "4194303", "1"  # no process has such a number
         holder = "/".join(parts)
     store.claim("study", claim(holder, clock.now + TERM), None)

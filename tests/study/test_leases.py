@@ -44,7 +44,7 @@ def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:
     world.clock.now += 5000
     assert not trial.report(0.2).stops
     assert world.curve() == [0.1, 0.2]
-    assert not world.another()._session.replica.expire(2)
+    assert not world.another().session.replica.expire(2)
 
 
 def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_answered_with_stop(world: World) -> None:
@@ -52,7 +52,7 @@ def test_the_late_reports_of_a_lost_worker_are_stored_never_in_the_curve_and_ans
     lost.report(0.1)
     world.clock.now += 601
     other = world.another()
-    assert other._session.replica.expire(2)  # expired, and not yet offered again
+    assert other.session.replica.expire(2)  # expired, and not yet offered again
     with pytest.warns(HaltuneWarning, match="lease on trial 0 expired and the trial was offered again") as w:
         first = lost.report(0.9)
         found = world.ask(other)
@@ -77,7 +77,7 @@ def test_reports_and_heartbeats_and_checkpoints_renew_the_lease(world: World) ->
         world.clock.now += 500
         renew()  # type: ignore[operator]
         world.clock.now += 500
-        assert not other._session.replica.expire(2)
+        assert not other.session.replica.expire(2)
 
 
 def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: World) -> None:
@@ -85,9 +85,9 @@ def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: W
     trial.report(0.1, seconds=1000.0)
     world.clock.now += 4999
     other.sync()
-    assert not other._session.replica.expire(2)
+    assert not other.session.replica.expire(2)
     world.clock.now += 2
-    assert other._session.replica.expire(2)
+    assert other.session.replica.expire(2)
 
 
 def test_a_trial_lost_too_often_has_failed() -> None:

@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 def worker(store: MemoryStore, own: float | None, **budget: float) -> Study:
     study = Study(PROBLEM, Whims(), store, seed=0, budget=Budget(**budget), verbose=0)  # type: ignore[arg-type]
-    study._session.set_price(own)
+    study.session.set_price(own)
     return study
 
 
@@ -118,7 +118,7 @@ def test_prices_are_read_back() -> None:
     store = MemoryStore()
     plain = search(small_study(RandomSearch(), store, trials=2))
     plain.budget = Budget(trials=4)
-    plain._session.set_price(0)
+    plain.session.set_price(0)
     search(plain)
     written = [to_json(e) for e in plain.events()]
     assert [body["price"] for body in written if "price" in body] == [None, None, 0.0, 0.0]
@@ -147,7 +147,7 @@ def test_policies_plan_with_the_prices_of_the_workers(policy: object) -> None:
     def trained(own: float, **limits: float) -> list[float]:
         clock = Clock()
         study = small_study(policy, MemoryStore(clock), budget=Budget(**limits), verbose=0)  # type: ignore[arg-type]
-        study._session.set_price(own)
+        study.session.set_price(own)
         for trial in study:
             for epoch in trial.epochs():
                 clock.now += 10.0

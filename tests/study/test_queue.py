@@ -14,7 +14,7 @@ from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import Enqueued, Started
 from haltune.policies import RandomSearch
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 from haltune.study.view import follow_study
 
 MINE = {"lr": 0.25, "layers": 2, "kernel": "rbf"}
@@ -110,7 +110,7 @@ def test_one_who_lacks_the_constraints_may_enqueue_and_who_trains_holds_it_to_th
     assert not study.history.queue
     asked.sync()
     assert not asked.history.queue
-    assert [d for d in replay(study.problem, ASKED, study.events()) if d[1] != d[2]] == []
+    assert [d for d in redecide(study.problem, ASKED, study.events()) if d[1] != d[2]] == []
 
 
 def test_a_study_is_distinguished_from_one_that_starts_otherwise():

@@ -18,8 +18,9 @@ from haltune import Budget, Study, Verdict
 from haltune.log.events import Event, Reported
 from haltune.log.history import History
 from haltune.policies import BOBOS, Halting, Hyperband, RandomSearch, SuccessiveHalving
+from haltune.report.replay import Replayed
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import Replayed, replay
+from haltune.study.redecide import redecide
 
 
 def searched(store: MemoryStore) -> list[Event]:
@@ -38,7 +39,7 @@ def searched(store: MemoryStore) -> list[Event]:
 
 def test_every_decision_of_a_log_is_found_again() -> None:
     log = searched(MemoryStore())
-    decisions = list(replay(PROBLEM, Whims(finish_after=4), log))
+    decisions = list(redecide(PROBLEM, Whims(finish_after=4), log))
     assert len(decisions) == 4 + 1 + 2 * 3 + 2 * 2
     assert [d for d in decisions if d[1] != d[2]] == []
 
@@ -49,7 +50,7 @@ def test_a_decision_that_was_tampered_with_is_pointed_at() -> None:
     event = log[position]
     assert isinstance(event, Reported)
     log[position] = replace(event, verdict=Verdict(event.verdict.action, "I say so", event.verdict.evidence))
-    wrong = [d for d in replay(PROBLEM, Whims(finish_after=4), log) if d[1] != d[2]]
+    wrong = [d for d in redecide(PROBLEM, Whims(finish_after=4), log) if d[1] != d[2]]
     assert [d[0] for d in wrong] == [position]
     assert wrong[0][1]["reason"] == "I say so"
 

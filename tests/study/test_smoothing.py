@@ -17,7 +17,7 @@ from haltune.log.problem import smoothed
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch
 from haltune.store.memory import MemoryStore
 from haltune.study.messages import standing_line
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 SPACE = problem().space
 
@@ -75,7 +75,7 @@ def test_the_log_and_the_curves_keep_what_was_reported() -> None:
 @pytest.mark.parametrize("policy", [Hyperband, MultiFidelity])
 def test_decisions_on_smoothed_values_are_made_again_from_the_log(policy: type) -> None:
     study = noisy(MemoryStore(), policy(), 400)
-    decisions = list(replay(study.problem, policy(), study.events()))
+    decisions = list(redecide(study.problem, policy(), study.events()))
     assert len(decisions) > 20
     assert all(found == recorded for _, recorded, found in decisions)
 

@@ -103,7 +103,7 @@ class Work:
         thoughts = lambda: data.draw(ticks)  # noqa: E731
         with clocked(clock):
             self.study = Study(PROBLEM, Thinking(clock, thoughts), store, seed=0, budget=Budget(trials=9))
-        self.study._session.set_price(data.draw(st.sampled_from([None, 0, 3600, 7200])))  # sums of these are exact
+        self.study.session.set_price(data.draw(st.sampled_from([None, 0, 3600, 7200])))  # sums of these are exact
         self.trial: Trial | None = None
 
     def step(self) -> None:

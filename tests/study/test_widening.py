@@ -30,7 +30,7 @@ from haltune.log.events import Event, Finished, Widened
 from haltune.log.history import History
 from haltune.policies import Policy, RandomSearch, Start
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 from haltune.study.view import read_study
 
 
@@ -82,7 +82,7 @@ def test_a_program_that_has_it_open_continues_in_the_wider_space(narrow: Study) 
 
 
 def differing(study: Study, policy: Any) -> list[Any]:
-    decisions = list(replay(study.problem, policy, study.events()))
+    decisions = list(redecide(study.problem, policy, study.events()))
     assert len(decisions) > 5
     return [d for d in decisions if d[1] != d[2]]
 

@@ -14,7 +14,7 @@ from haltune.log.events import Raised, Status
 from haltune.policies import BOBOS, Halting, Ladder, OptimalStopping, RandomSearch
 from haltune.report import summary
 from haltune.store.studies import ask_of, raise_limits
-from haltune.study.replay import decided, replay
+from haltune.study.redecide import redecide, without_reason
 from haltune.study.view import read_study
 
 
@@ -40,9 +40,9 @@ def trained(study: Study) -> None:
 
 
 def check_replay(study: Study) -> None:
-    decisions = list(replay(study.problem, study.policy, study.events()))
+    decisions = list(redecide(study.problem, study.policy, study.events()))
     assert decisions
-    assert all(decided(was) == decided(now) for _, was, now in decisions)
+    assert all(without_reason(was) == without_reason(now) for _, was, now in decisions)
 
 
 @pytest.mark.parametrize("policy", [Ladder(), Halting(RandomSearch(), OptimalStopping(paths=500))])

@@ -8,28 +8,24 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from haltune import Constant, Problem
 from haltune.errors import StoreError, warn
 from haltune.log.decisions import Action, Verdict, continue_, stop
+from haltune.log.history import History
 from haltune.log.problem import Maximize, Measures, Minimize
+from haltune.study.attempt import Attempt
+from haltune.study.port import Port
 
 
-class FakeTrial:
-    """Answers reports from a script {epoch: verdict} and remembers every call."""
+class FakeTrial(Port):
+    """A trial's port that answers reports from a script {epoch: verdict} and remembers every call."""
 
     def __init__(self, metric="val_loss", max_epochs=3, verdicts=None, epoch=0.0, maximize=False, id=7):
-        self.id, self.unit = id, "epoch"
-        self._session = self  # a study of its own
-        self.config: dict[str, Any] = {"lr": 0.1}
-        self.max_epochs = self.pause_at = max_epochs
-        self._goal = (Maximize if maximize else Minimize)(metric)
-        self._measures = Measures(metric)
-        self.attempt = 1
-        self.epoch = epoch
-        self.checkpoint = None
-        self.verdict = None
-        self.ended = None
-        self._keeps_checkpoint = self._keeps_epoch = False
-        self._heartbeat_seconds = 3600.0
+        Attempt.__init__(self, id, 1, {"lr": 0.1}, max_epochs, None, {}, None, epoch)
+        self.max_epochs = self.horizon = max_epochs
+        self.goal = (Maximize if maximize else Minimize)(metric)
+        self.measures = Measures(metric)
+        self.kept = False  # whether its state is to be kept
         self.broken: Exception | None = None  # raised by every report while it is set
         self.full: Exception | None = None  # raised by every save while it is set
         self.homes = 0  # processes that took it over
@@ -37,19 +33,38 @@ class FakeTrial:
         self.refused: str | None = None  # why its state cannot be saved
         self.saved: list[float] = []  # the epochs after which it was saved
         self.reports: list[dict[str, Any]] = []
-        self.metrics: dict[str, list[float]] = {}  # recorded before it was resumed
+        self.hints: list[str] = []
         self.endings: list[Any] = []  # statuses and exceptions, in order
+        self._metrics: dict[str, list[float]] = {}  # recorded before it was resumed
         self._verdicts = verdicts or {}
+        self._warned: set[str] = set()
 
-    def warn(self, text, about=None):
-        """Warn as a session does."""
-        warn(text)
+    metrics = property(lambda self: self._metrics)
+    heartbeat_seconds = 3600.0
 
     @property
-    def _horizon(self):
-        return self.max_epochs
+    def history(self):
+        return History(Problem({"lr": Constant(0.1)}, self.goal, self.horizon))
 
-    def _record(self, report, judge=True):
+    def starts(self, model=None, position=None, of=None, resume=""):
+        return False
+
+    def trained_before(self, model):
+        return None
+
+    def adopt(self):
+        self.homes += 1
+
+    def heartbeat(self):
+        pass
+
+    def recall(self):
+        pass
+
+    def leave_signal(self, number):
+        pass
+
+    def record(self, report, judge=True):
         if self.broken is not None:
             raise self.broken
         call = {name: getattr(report, name) for name in ("value", "epoch", "seconds", "validation")}
@@ -59,41 +74,35 @@ class FakeTrial:
         self.verdict = self._verdicts.get(report.epoch, continue_("fine")) if judge else unjudged
         return self.verdict
 
-    def report(self, *args, **kwargs):
-        raise AssertionError("callbacks hand on a Report whole")
-
-    def _go_on(self):
-        self.verdict = None
-        self.declined += 1
-
     def room_for(self, size):
         if self.full is not None:
             raise self.full
+
+    def begin_save(self, suffix=".ckpt", keep=False):
+        self.room_for(0)
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder)
+        return Path(folder) / ("part" + suffix)
+
+    def commit_save(self, temporary, seconds=0.0, keep=False):
+        self.room_for(0)
+        self.saved.append(self.epoch)
+        self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
+        return self.checkpoint
 
     def save(self, write, suffix=".ckpt", keep=False):
         self.room_for(0)
         self.checkpoint = write
         return "saved" + suffix
 
-    def _begin_save(self, suffix=".ckpt", keep=False):
-        self.room_for(0)
-        folder = tempfile.mkdtemp()
-        weakref.finalize(self, shutil.rmtree, folder)
-        return Path(folder) / ("part" + suffix)
+    def decline_pause(self, why=None):
+        self.declined += self.verdict is not None
+        self.verdict, self.refused = None, why or self.refused
 
-    def _commit_save(self, temporary, seconds=0.0, keep=False):
-        self.room_for(0)
-        self.saved.append(self.epoch)
-        self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
-        return self.checkpoint
+    def keeps(self, best_epoch=False):
+        return self.kept
 
-    def _cannot_save(self, why):
-        self.refused = why
-
-    def _adopt(self):
-        self.homes += 1
-
-    def _before_end(self, act):
+    def before_end(self, act):
         self.last_act = act
 
     def finish(self, status=None):
@@ -101,6 +110,23 @@ class FakeTrial:
 
     def fail(self, error):
         self.endings.append(error)
+
+    def interrupt(self):
+        self.endings.append("interrupted")
+
+    def mark_lost(self, reason):
+        self.endings.append(reason)
+
+    def tolerates(self, error):
+        return True
+
+    def warn(self, text, about=None, once=False):
+        if not (once and (about or text) in self._warned):
+            warn(text)
+        self._warned.add(about or text)
+
+    def hint(self, text, about):
+        self.hints.append(text)
 
     @property
     def epochs(self):

@@ -19,7 +19,7 @@ from haltune import Budget, Float, Minimize, Problem, Space, Storage, Study, Tri
 from haltune.log.events import OVER, Ended, Event, Expired, Reported, Started, Status
 from haltune.policies import Hyperband
 from haltune.store.open import open_store
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 EPOCHS = 9
 _LINE = 28  # bytes of an acknowledged report, about
@@ -169,7 +169,7 @@ def check(url: str, folder: Path, trials: int) -> dict[str, int]:
         assert list(t.values) == [loss(dict(t.config), n) for n in t.epochs]
     assert open_store(url).leases("study") == []
     assert image_of(study.history) == image_of(folded(PROBLEM, log))
-    decisions = list(replay(PROBLEM, policy(), log))
+    decisions = list(redecide(PROBLEM, policy(), log))
     assert [d for d in decisions if d[1] != d[2]] == []
     return {
         "events": len(log), "reports": len(stored), "acknowledged": len(promised), "decisions replayed": len(decisions),

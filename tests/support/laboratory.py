@@ -15,7 +15,7 @@ from haltune.log.decisions import Action
 from haltune.log.events import Event, Reported
 from haltune.log.policy import Wrapper
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 from haltune.study.session import clocked
 
 SPACE = Space({"x": Float(0.0, 1.0)})
@@ -91,7 +91,7 @@ class Worker:
             verdict = trial.report(self.lab.value(trial.id, epoch), seconds=self.lab.seconds(trial.id, epoch))
             self.lab.trained += 1
             if self.stuck and verdict.action is Action.PAUSE:
-                trial._go_on()
+                trial.decline_pause()
             return
         if trial.verdict is not None and trial.verdict.resumable and self.lab.saves:
             trial.checkpointed(f"memory of {trial.id} at {trial.epoch}")
@@ -218,4 +218,4 @@ def happenings(actions: list[str], most: int) -> st.SearchStrategy[list[tuple[in
 
 def differences(lab: Lab) -> list[Any]:
     """The decisions that a replay finds otherwise than recorded."""
-    return [d for d in replay(lab.problem, lab.make(), lab.log) if d[1] != d[2]]
+    return [d for d in redecide(lab.problem, lab.make(), lab.log) if d[1] != d[2]]

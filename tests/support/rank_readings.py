@@ -52,9 +52,9 @@ QUICK: Readings = {  # in every state of every search
     "explain nothing": lambda s: s.explain(99),
     "events": lambda s: len(list(s.events())),
     "repr": repr,
-    "settings": lambda s: [(k, v) for k, v in sorted(vars(s._settings).items()) if k not in ("store", "policy")],
-    "lease_seconds": lambda s: s._session.lease_seconds,
-    "holder": lambda s: len(s._session.holder.split("/")),
+    "settings": lambda s: [(k, v) for k, v in sorted(vars(s.session.settings).items()) if k not in ("store", "policy")],
+    "lease_seconds": lambda s: s.session.lease_seconds,
+    "holder": lambda s: len(s.session.holder.split("/")),
     "checkpoints": lambda s: (s.checkpoints.folder, s.checkpoints.keep, s.checkpoints.quota),
     "summary": lambda study: recorded(summary(study)),
 }

@@ -64,7 +64,7 @@ def types() -> Seen:
     study = Study(Problem(space, Maximize("acc", (0, 1)), 4), Anywhere(), budget=Budget(trials=20), seed=1)
     for trial in study:
         trial.report(0.5)
-        yield repr(trial.config), repr(trial.epoch), repr(trial.tags), repr(trial.resource), repr(trial._goal)
+        yield repr(trial.config), repr(trial.epoch), repr(trial.tags), repr(trial.resource), repr(trial.goal)
 
 
 def stop_pause_and_resume() -> Seen:
@@ -89,7 +89,7 @@ def a_full_disk() -> Seen:
                 save()
             except OSError as error:
                 yield type(error).__name__, str(error), trial.checkpoint
-        trial._go_on()
+        trial.decline_pause()
         trial.report(0.5)
 
 
@@ -219,7 +219,7 @@ def a_resumed_loop_draws_on() -> Seen:
 
 def train_elsewhere(trial: Trial) -> None:
     """Train as rank 0 of a fit in a spawned or forked process."""
-    trial._adopt()
+    trial.adopt()
     trial.report(0.5, seconds=1.0)
     trial.report(STOP, seconds=1.0)
     trial.save(lambda path: path.write_text("state"))

@@ -54,7 +54,7 @@ def train(
 
 def search(found: Study, **world: Any) -> Study:
     """Train until the search is over."""
-    clock = found._session.replica.store.now  # type: ignore[attr-defined]
+    clock = found.session.replica.store.now  # type: ignore[attr-defined]
     for trial in found:
         train(trial, clock, **world)
     return found

@@ -139,10 +139,10 @@ def problem_for(policy: Any) -> Problem:
 
 def told(trial: Trial, value: float) -> Any:
     """Return a value as it is reported; with several goals, all of them."""
-    if not trial._measures.others:
+    if not trial.measures.others:
         return value
     layers = trial.config.get("layers", 1)
-    return {trial._goal.metric: value, "ms": 3.0 * layers**1.5 + trial.config["lr"], "params": layers}
+    return {trial.goal.metric: value, "ms": 3.0 * layers**1.5 + trial.config["lr"], "params": layers}
 
 
 def train(trial: Trial, value: Callable[[dict[str, Any], float], float] = accuracy) -> None:

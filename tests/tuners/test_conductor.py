@@ -50,7 +50,7 @@ def test_it_decides_as_a_loop_over_the_same_study_that_pauses_nothing_at_first_a
             verdict = trial.report(value(trial.config, epoch))
             if verdict.action is Action.PAUSE and declined in (None, trial.id):
                 declined = trial.id
-                trial._go_on()
+                trial.decline_pause()
             elif verdict.stops:
                 break
         trial.finish()

@@ -92,7 +92,7 @@ def test_a_child_reports_for_its_parent_which_continues(tmp_path: Path) -> None:
     trial.report(0.5)
 
     def life() -> float:
-        trial._adopt()
+        trial.adopt()
         trial.report(0.5)
         return trial.epoch
 
@@ -253,7 +253,7 @@ def test_three_hundred_forks_under_load_hang_nowhere(tmp_path: Path) -> None:
     [thread.start() for thread in threads]
 
     def life() -> str:
-        trial._adopt()
+        trial.adopt()
         trial.report(0.4, epoch=3)
         return "reported"
 

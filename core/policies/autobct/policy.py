@@ -29,7 +29,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import plausible
-from haltune.policies.bobos.curves import decay_posterior, fit_decay
+from haltune.models.curves import decay_posterior, fit_decay
 from haltune.space import Space
 
 from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends
@@ -299,25 +299,20 @@ class AutoBCT(Policy[Trials]):
                 return Start(newest.config, tags={**newest.tags, "repeat": number + 1}, reason=reason)
         if history.pending:
             return Wait("a training is running, and AutoBCT decides when its score and cost are known")
-        count = len({history.trial(i).tags.get(TAG, i) for i in state})
-        assessment = self.assess(history, state)
+        count = len({history.trial(i).tags.get(TAG, ("trial", i)) for i in state})  # see `trainings`
+        found = self.assess(history, state)
         if self.max_trainings is not None and count >= self.max_trainings:
             used = f"max_trainings={self.max_trainings} is reached"
-            return Finish(used if assessment is None else _ending(history, assessment, used))
-        if assessment is not None:
-            return self._decided(history, assessment)
-        # one of the first trainings, which determine the maps; Finish if too many have no finite value
-        if count >= self.initial + _HOPELESS:
-            return Finish(f"{plural(count, 'training')}, none with a finite {history.problem.goal.metric}")
-        space = history.problem.space
-        design = space.sample_up_to(self.initial + _HOPELESS, history.rng("design"), design="sobol")
-        reason = f"training {count + 1} of the first ones, which show the range of scores and costs"
-        return Start(design[count % len(design)], tags={TAG: count, "repeat": 1}, reason=reason)
-
-    def _decided(self, history: History, found: Assessment) -> Move:
-        """Return the control of largest value, or Finish if the last one's expected score is as large."""
-        count, ruler = len(found.done), found.ruler
-        q = self.worth(history.problem, found)
+            return Finish(used if found is None else _ending(history, found, used))
+        if found is None:  # one of the first trainings, which determine the maps
+            if count >= self.initial + _HOPELESS:
+                return Finish(f"{plural(count, 'training')}, none with a finite {history.problem.goal.metric}")
+            space = history.problem.space
+            design = space.sample_up_to(self.initial + _HOPELESS, history.rng("design"), design="sobol")
+            reason = f"training {count + 1} of the first ones, which show the range of scores and costs"
+            return Start(design[count % len(design)], tags={TAG: count, "repeat": 1}, reason=reason)
+        # (2.15) and (2.16): the control of largest value, unless the last one's expected score is as large
+        ruler, q = found.ruler, self.worth(history.problem, found)
         going, best = float(q.max()), int(np.argmax(q))
         last = found.heights[-1] if count else -math.inf
         mean, cost = float(found.x.m[best, 0]), float(expected_cost(found.x)[best, 0])

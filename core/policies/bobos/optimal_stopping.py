@@ -16,8 +16,9 @@ paths; on one grid over [0, 1] all paths of a late epoch would share a few cells
 
 The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
 `robust`, the default, draws paths from a Bayesian power law and from reference curves, joins their probabilities with
-that of a model of configurations (`win_model`), and solves again as the curve grows; between two solutions the last
-table decides. Nothing here depends on trials or logs: equal errors and rng states give equal decisions, bit for bit.
+that of a model of configurations (`models.win_model`), and solves again as the curve grows; between two solutions the
+last table decides. Nothing here depends on trials or logs: equal errors and rng states give equal decisions, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -35,16 +36,15 @@ from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune._utils.checks import check_kinds, check_whole, is_number, pythonic
 from haltune.errors import InvalidInput
 from haltune.hints import KnowsAttributes
-
-from .curves import (
+from haltune.models.curves import (
     Paths,
     ReferenceCurves,
-    calibrated,
     checked_errors,
     conditional_paths,
     matched_paths,
     power_law_paths,
 )
+from haltune.models.win_model import calibrated
 
 MIN_PATHS = 1000  # paths inside [0, 1] that a decision needs
 _RECENT = 10.0  # weights k^9 of the k-th error in a recent mean: two thirds are on the last tenth of the epochs

@@ -30,17 +30,16 @@ from haltune.log.history import History
 from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.log.scores import FALL, Scale, measured
+from haltune.log.scores import Scale, measured
+from haltune.models.curves import ReferenceCurves, errors_of, reference_curves, reference_trials
 from haltune.policies.bayesopt import Beta, Surrogate, TrainingRows, epoch_coordinate, targets
 
-from .curves import ReferenceCurves
 from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision
 
 _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
-_AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 _FALLING = (
     "a learning curve falls well below its best: BO-BOS assumes that curves rise, so it judges this trial by its "
     "running best. If you keep the best weights, set Maximize('val_acc', of='best'): then the running best is exact."
@@ -58,46 +57,9 @@ class Runs(Protocol):
     def trials(self) -> Sequence[TrialRecord]: ...
     @property
     def points(self) -> Array | None: ...  # (n, d) configurations in the unit cube, by the numbers of the trials
-    def with_status(self, *status: Status) -> list[TrialRecord]: ...
     def incumbent(self, exclude: int | None = None) -> float: ...
     def scale_of(self, trial: int) -> Scale | None: ...
     def rng(self, purpose: str, *keys: int) -> np.random.Generator: ...
-
-
-def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
-    """Return the errors 1 - score of epochs 1..n, and True if the curve falls.
-
-    Gaps are interpolated linearly. If a trial counts with its best epoch (peaks), or if its last finite value is well
-    below its best, the errors are those of the running best. scale: None for the trial's own.
-    """
-    epochs = trial.epochs[trial.whole]
-    scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
-    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
-    finite = scores[np.isfinite(trial.values[trial.whole])]
-    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
-    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
-
-
-def reference_trials(history: Runs, trial: TrialRecord) -> list[TrialRecord]:
-    """Return the trials at rest that train on as many samples as this one."""
-    alike = (trial.partial, trial.resource)
-    return [
-        t
-        for t in history.with_status(*_AT_REST)
-        if t.id != trial.id and len(t.epochs) and (t.partial, t.resource) == alike
-    ]
-
-
-def reference_curves(
-    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice, points: Array | None = None
-) -> ReferenceCurves:
-    """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects.
-
-    points: (trials, d) Their configurations in the unit cube; None where they are not known.
-    """
-    known = [number for number, t in enumerate(trials) if t.whole.any()]
-    curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
-    return ReferenceCurves.of(curves, horizon, None if points is None else points[known])
 
 
 @dataclass(frozen=True)
@@ -206,7 +168,7 @@ class Stopper:
         point = None if points is None else points[trial.id]
         if self.settings.reference_curves:
             # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
-            references = reference_trials(history, trial)
+            references = reference_trials(history.trials, trial)
             points = None if points is None else points[[t.id for t in references]]
             curves_key = (tuple(references), scale, horizon, goal.of, None if points is None else points.tobytes())
             others = self._curves(

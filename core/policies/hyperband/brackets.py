@@ -116,9 +116,6 @@ class Plan:
         last = self.once if self.ends is None and unlimited else self.ends
         return last is None or number < last
 
-    def __repr__(self) -> str:
-        return "Plan()"
-
 
 def hyperband(
     max_resource: Number,

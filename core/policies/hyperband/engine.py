@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -44,6 +44,723 @@ Design = Literal["random", "sobol", "lhs"]
 OUT = -math.inf  # the score of a trial that never continues
 Key = tuple[float, int]  # (-score, trial): sorts the best first, equal ones by number
 _NO_MORE = "no new trial may start, and those that continue are still training"
+_NOT_FINITE = "its value is not finite at a rung, so it never continues"
+
+
+# -- common to both modes ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RungEntry:
+    """A trial at a rung, or on its way to it."""
+
+    attempt: int = 1
+    value: float = OUT  # sign * the value that it counts for so far; OUT if there is none
+    had: float = 0.0  # resource so far
+    saved: float = 0.0  # resource at its last checkpoint
+    kept: float = OUT  # `value` at its last checkpoint
+    result: float | None = None  # sign * value at the rung; None until it arrives
+    whole: bool = False  # trained in full: it enters later rungs without training
+    held: bool = True  # by a worker; later reports of that worker are ignored
+
+    def key(self, trial: int) -> Key:
+        return -(OUT if self.result is None else self.result), trial
+
+
+class Halving(ABC):
+    """Base of both modes: the problem, the plan of brackets, the sampler, and the number of trials started.
+
+    unit: "epochs" or "seconds", counted here; another name is passed to the training as trial.resource. ends: True if
+    the last rung of a bracket is a full training; False if a later bracket may train further.
+    """
+
+    def __init__(self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True) -> None:
+        self.sign, self.peaks = problem.goal.sign, problem.goal.of == "best"
+        self.horizon, self.min_epochs, self.problem = problem.max_epochs, problem.min_epochs, problem
+        self.plan, self.sampler, self.unit, self.ends = plan, sampler, unit, ends
+        self.n_started = 0  # trials
+        self.limit = math.inf  # of n_started, by the budget
+
+    def __repr__(self) -> str:  # the whole state, so that tests can compare two states
+        known = {name: value for name, value in vars(self).items() if name not in ("plan", "sampler", "problem")}
+        return f"{type(self).__name__}({known})"
+
+    @abstractmethod
+    def propose(self, history: History) -> Move: ...
+
+    @abstractmethod
+    def judge(self, history: History, trial: TrialRecord) -> Verdict: ...
+
+    @abstractmethod
+    def alive(self) -> frozenset[int] | None:
+        """Return the paused trials that may still continue; None means all of them."""
+
+    def take(self, event: Event) -> None:
+        """Fold an event."""
+        if isinstance(event, ev.Started):
+            self._started(event)
+            self.n_started = event.trial + 1
+        elif isinstance(event, ev.Budgeted) and event.plans:
+            self.limit = event.budget.get("trials", math.inf)
+        elif not isinstance(event, ev.TrialEvent) or (entry := self.entry(event.trial)) is None:
+            return
+        elif isinstance(event, ev.Resumed):
+            entry.attempt, entry.held = event.attempt, True
+            if event.anew:
+                entry.saved, entry.kept = 0.0, OUT
+            entry.had, entry.value = entry.saved, entry.kept
+            if event.by_policy:
+                self._enter_next(event.trial)
+        elif not isinstance(event, ev.AttemptEvent) or event.attempt != entry.attempt:
+            return  # superseded
+        elif isinstance(event, ev.Reported) and entry.held:
+            last = self.sign * event.value if math.isfinite(event.value) else OUT
+            entry.value = max(entry.value, last) if self.peaks else last
+            entry.had = self.had(entry, event.epoch, event.seconds)
+            self._reported(event, entry, last)
+        elif isinstance(event, ev.Checkpointed):
+            entry.saved, entry.kept = entry.had, entry.value
+        elif isinstance(event, ev.Ended | ev.Expired):
+            entry.held = False
+            self._over(event, entry)
+
+    @abstractmethod
+    def entry(self, trial: int) -> RungEntry | None:
+        """Return the entry of a trial that may still continue or arrive at a rung, else None."""
+
+    @abstractmethod
+    def _started(self, e: ev.Started) -> None: ...
+
+    @abstractmethod
+    def _enter_next(self, trial: int) -> None: ...
+
+    @abstractmethod
+    def _reported(self, e: ev.Reported, entry: RungEntry, last: float) -> None:
+        """Fold a report. last: sign * its value; OUT if that is not finite."""
+
+    @abstractmethod
+    def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None: ...
+
+    @property
+    def no_more(self) -> bool:
+        """True if no new trial may start: rungs are then complete with those that are there."""
+        return self.n_started >= self.limit
+
+    def had(self, entry: RungEntry, epoch: float, seconds: float) -> float:
+        """Return the resource of a trial after a report; in another unit than epochs and seconds it is 0."""
+        if self.unit == "epochs":
+            return epoch
+        return entry.had + seconds if self.unit == "seconds" else 0.0
+
+    def score(self, trial: TrialRecord, history: History) -> float:
+        """Return sign * the value that a trial counts for at its last report; OUT if that report is not finite."""
+        finite = math.isfinite(trial.values[-1])
+        return self.sign * trial.result(history.problem.goal) if finite else OUT
+
+    def amount(self, resource: float) -> str:
+        return self.problem.amount(resource) if self.unit == "epochs" else amount(resource, self.unit)
+
+    def pause_at(self, resource: float) -> float | None:
+        """Return the epoch to which a resource trains a trial, at most the horizon; None for another unit."""
+        if self.unit != "epochs":
+            return None
+        return resource if self.horizon is None else min(resource, float(self.horizon))
+
+    def first_compared(self, bracket: Bracket, rung: int, history: History) -> str:
+        """Explain when a new trial is first compared: at the rung, if its bracket has a later one."""
+        problem = self.problem
+        unknown = self.horizon == 1 or (problem.unit != "epoch" and problem.every is None)
+        if unknown and not history.reports:  # the first report shows how far apart the points are
+            return "its first report shows when trials are compared"
+        if rung >= len(bracket.rungs) - 1:
+            return "compared with other trials only at the end"
+        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
+
+
+# -- synchronous -------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class BracketState:
+    """An open bracket: the rung that fills, and the trials that may enter it.
+
+    A trial that was trained in full, or whose last report was already beyond the next rung, enters with its value.
+    """
+
+    number: int
+    bracket: Bracket
+    carries: bool  # False: a new trial continues for each winner
+    places: int  # number of trials that enter this rung
+    rung: int = 0
+    members: dict[int, RungEntry] = field(default_factory=dict)
+    arrived: int = 0  # members that have arrived
+    ranked: list[Key] = field(default_factory=list)  # members that have arrived with a finite value
+    past: dict[int, RungEntry] = field(default_factory=dict)  # winners of the last rung that have not entered this one
+    planned: Bracket | None = None  # the bracket before it was cut to the trials that started
+
+    @property
+    def at(self) -> Rung:
+        """The rung that fills."""
+        return self.bracket.rungs[self.rung]
+
+    @property
+    def last(self) -> bool:
+        return self.rung == len(self.bracket.rungs) - 1
+
+    @property
+    def promotes(self) -> int:
+        """The number of trials that enter the next rung."""
+        return 0 if self.last else min(self.places, self.bracket.rungs[self.rung + 1].n)
+
+    @property
+    def free(self) -> int:
+        """The number of new configurations that the first rung still needs."""
+        return self.places - len(self.members) if self.rung == 0 else 0
+
+    def entry(self, trial: int) -> RungEntry | None:
+        return self.members.get(trial) or self.past.get(trial)
+
+    def enter(self, trial: int, entry: RungEntry, of: int | None = None) -> None:
+        """Let `trial` train towards this rung; `of`: the winner that it replaces, if it is a new trial."""
+        self.past.pop(trial if of is None else of, None)
+        self.members[trial] = entry
+
+    def arrive(self, trial: int, result: float) -> None:
+        """Record that a member has arrived at the rung, or that its value there has changed."""
+        entry = self.members[trial]
+        if entry.result is None:
+            self.arrived += 1
+        elif entry.result != OUT:
+            self.ranked.remove(entry.key(trial))
+        entry.result = result
+        if result != OUT:
+            insort(self.ranked, entry.key(trial))
+
+    def settled(self, arriving: Mapping[int, RungEntry]) -> BracketState | None:
+        """Return this state while the rung is incomplete, else that of the next rung; None at the end of the bracket.
+
+        arriving: a member that has not arrived, as if it had.
+        """
+        if len(self.members) < self.places or self.arrived + len(arriving) < len(self.members):
+            return self
+        ranked = sorted([*self.ranked, *(entry.key(id) for id, entry in arriving.items())])
+        winners = [id for _, id in ranked[: self.promotes]]  # fewer than planned if few are finite
+        if not winners:
+            return None
+        following = BracketState(self.number, self.bracket, self.carries, len(winners), self.rung + 1)
+        for id in winners:
+            entry = replace(arriving.get(id) or self.members[id], result=None)
+            if entry.whole or (self.carries and entry.had >= following.at.resource):
+                following.members[id] = entry
+                following.arrive(id, entry.value)
+            else:
+                following.past[id] = entry
+        return following.settled({})
+
+
+class Synchronous(Halving):
+    """Synchronous mode: a rung is compared when it is complete. resume: winners continue from their checkpoints."""
+
+    def __init__(
+        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True, resume: bool = True
+    ) -> None:
+        super().__init__(problem, plan, sampler, unit, ends)
+        self.counted = unit in ("epochs", "seconds")  # the reports show the resource
+        self.resumes = resume and self.counted  # False: a new trial starts with each winner's configuration
+        self.opened = 0  # brackets so far
+        self.open: list[BracketState] = []  # oldest first
+        self.aims: dict[int, float] = {}  # in seconds: the last rung that each trial trained towards
+        self.short: list[Bracket] = []  # closed with fewer trials than planned; they run again when more may start
+
+    def propose(self, history: History) -> Move:
+        """Promote a winner of the oldest bracket, fill a first rung, open the next bracket, or wait for a rung."""
+        for bracket in self.open:
+            resource, end = bracket.at.resource, self.pause_at(bracket.at.resource)
+            for id in bracket.past:
+                trial = history.trial(id)
+                if self.resumes and trial.status is not Status.PAUSED:
+                    continue  # still with its worker, or interrupted: the study offers it again
+                tags = {"bracket": bracket.number, "rung": bracket.rung}
+                before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
+                reason = f"among the best {bracket.places} after {before}; continues to {self.amount(resource)}"
+                if self.resumes:
+                    return Resume(id, end, resource, tags, reason)
+                tags["of"] = id
+                return Start(trial.config, end, resource, tags, reason, partial=self._partial(bracket))
+            if bracket.free:
+                break
+        else:  # every first rung is full
+            if self.no_more:
+                return Wait(_NO_MORE)
+            again = self._again(self.opened)
+            if again is None and not self.plan.has(self.opened, history):
+                if not self.open:
+                    many = f"all {self.opened} brackets are complete"
+                    return Finish("the one bracket is complete" if self.opened == 1 else many)
+                first = self.open[0]
+                return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still training")
+            bracket = self._bracket(self.opened, again)
+        drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
+        reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0, history)}"
+        resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
+        end, partial = self.pause_at(resource), self._partial(bracket)
+        return Start(drawn.config, end, resource, tags, reason, drawn.evidence, partial)
+
+    def _partial(self, bracket: BracketState) -> bool:
+        """Return True if a trial of this rung is not a full training although it runs to its end, as on few samples."""
+        return not self.counted and not (bracket.last and self.ends)
+
+    def judge(self, history: History, trial: TrialRecord) -> Verdict:
+        """CONTINUE to the rung, PAUSE there until it is complete, then CONTINUE for a winner, else STOP."""
+        bracket = self._holding(trial.id)
+        if bracket is None or (trial.id in bracket.past and not self.resumes):
+            # Its bracket has moved on without it. Resumed after an interruption, it trains to where it was.
+            in_epochs = self.unit == "epochs"
+            had = trial.epoch if in_epochs else float(trial.seconds.sum())
+            target = (trial.pause_at if in_epochs else self.aims.get(trial.id)) or 0.0
+            if not self.counted or had < target:
+                there = self.amount(target)
+                return continue_(f"resumed after an interruption: continues to the {there} that it had before")
+            last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
+            full = {FULL: True} if self.ends and target >= last else {}
+            return stop("its rung is complete, and it is not among the trials that continue", **full)
+        entry, resource = bracket.entry(trial.id), bracket.at.resource
+        assert entry is not None
+        had, score = self.had(entry, trial.epoch, float(trial.seconds[-1])), self.score(trial, history)
+        if trial.id in bracket.past:  # the rung was completed while it trained on
+            if score == OUT:
+                return stop("after an interruption its value is not finite any more, so it never continues")
+            reason = f"among the best of its rung; next rung after {self.amount(resource)}"
+            return Verdict(Action.CONTINUE, reason, {}, self.pause_at(resource))
+        if not self.counted or had < resource:
+            return continue_(f"next rung after {self.amount(resource)}")
+        full = {FULL: True} if bracket.last and self.ends else {}
+        if not self.resumes:
+            return stop(f"trained its {self.amount(resource)}", **full)
+        if OUT in (score, entry.result):  # now, or when it arrived in an earlier attempt
+            return stop(_NOT_FINITE)
+        arriving = {}
+        if entry.result is None:
+            entry = arriving[trial.id] = replace(entry, value=score, had=had, result=score)
+        rank, arrived = 1 + bisect_left(bracket.ranked, entry.key(trial.id)), bracket.arrived + len(arriving)
+        ranked = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
+        evidence = {
+            "rank": rank, "arrived": arrived, "places": bracket.places, "promoted": bracket.promotes,
+            "bracket": bracket.number, "rung": bracket.rung,
+        }  # fmt: skip
+        if bracket.last:
+            return stop(f"{ranked}, the last rung of its bracket", **evidence, **full)
+        those = plural(bracket.promotes, "continues", "continue")
+        after = bracket.settled(arriving)
+        if after is None or after.entry(trial.id) is None:
+            return stop(f"{ranked}: {those}", **evidence)
+        if trial.id in after.members:  # the rung, or a later one that this report passed as well, is not complete
+            return Verdict(Action.PAUSE, f"{ranked}; when {bracket.places} have arrived, {those}", evidence)
+        following = after.at.resource
+        best = f"{ranked}, which completes the rung; among the best {bracket.promotes}"
+        reason = f"{best}; next rung after {self.amount(following)}"
+        return Verdict(Action.CONTINUE, reason, evidence, self.pause_at(following))
+
+    def alive(self) -> frozenset[int]:
+        return frozenset(t for b in self.open for t in (*b.members, *b.past))
+
+    def take(self, event: Event) -> None:
+        super().take(event)
+        if isinstance(event, ev.Started | ev.Budgeted):
+            self._cut_or_restore()
+        if self.unit == "seconds" and isinstance(event, ev.TrialEvent):  # an aim in epochs is in the trial's record
+            bracket = self._holding(event.trial)
+            if bracket is not None and event.trial in bracket.members:
+                self.aims[event.trial] = bracket.at.resource
+
+    def _holding(self, trial: int) -> BracketState | None:
+        """Return the bracket in which a trial may still continue."""
+        return next((b for b in self.open if b.entry(trial) is not None), None)
+
+    def entry(self, trial: int) -> RungEntry | None:
+        bracket = self._holding(trial)
+        return None if bracket is None else bracket.entry(trial)
+
+    def _bracket(self, number: int, again: Bracket | None) -> BracketState:
+        bracket = again or self.plan(number)
+        return BracketState(number, bracket, self.resumes, bracket.rungs[0].n)
+
+    def _again(self, number: int) -> Bracket | None:
+        """Return the bracket to run again under a number beyond the plan: one that could not be filled."""
+        ends = self.plan.ends
+        return self.short[0] if self.short and ends is not None and number >= ends else None
+
+    def _started(self, e: ev.Started) -> None:
+        number = self.plan.number(e)
+        if number >= self.opened:
+            if again := self._again(number):
+                self.short.pop(0)
+            self.opened = number + 1
+            self.open.append(self._bracket(number, again))
+        bracket = next((b for b in self.open if b.number == number), None)
+        if bracket is not None:
+            bracket.enter(e.trial, RungEntry(), e.tags.get("of"))
+
+    def _enter_next(self, trial: int) -> None:
+        if (bracket := self._holding(trial)) is not None and trial in bracket.past:
+            bracket.enter(trial, bracket.past[trial])
+
+    def _reported(self, e: ev.Reported, entry: RungEntry, last: float) -> None:
+        bracket = self._holding(e.trial)
+        assert bracket is not None
+        continues, stopped = self.resumes and e.verdict.action is Action.CONTINUE, e.verdict.action is Action.STOP
+        if e.trial in bracket.past and continues:
+            bracket.enter(e.trial, entry)
+        if e.trial not in bracket.members or e.epoch < self.min_epochs:
+            return
+        resource = bracket.at.resource
+        if stopped and e.verdict.resumable:  # by the budget, not judged
+            entry.had = min(entry.had, math.nextafter(resource, 0.0))
+        reached = entry.had >= resource
+        out = stopped and not e.verdict.resumable and (self.resumes or not reached)  # it never continues
+        if entry.result is None and (out or reached):
+            bracket.arrive(e.trial, OUT if out or last == OUT else entry.value)
+        after = self._settle(bracket)
+        if after is not None and continues and e.trial in after.past:
+            after.enter(e.trial, after.past[e.trial])  # it completed the rung and continues at once
+
+    def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:
+        bracket = self._holding(e.trial)
+        assert bracket is not None
+        if not self.resumes and e.trial in bracket.past:
+            return  # a new trial continues for it
+        if e.status is Status.COMPLETED:  # its value counts here and, if the bracket carries it, at the rungs to come
+            entry.whole = bracket.carries
+            bracket.enter(e.trial, entry)
+            if entry.result is None:
+                bracket.arrive(e.trial, entry.value)
+        elif e.status not in (Status.STOPPED, Status.FAILED):
+            return  # it may be offered again
+        elif e.trial in bracket.past:
+            del bracket.past[e.trial]
+            bracket.places -= 1
+        elif self.resumes or e.status is Status.FAILED or entry.result is None:
+            bracket.arrive(e.trial, OUT)
+        self._settle(bracket)
+
+    def _settle(self, bracket: BracketState) -> BracketState | None:
+        """Put the following state in a bracket's place if its rung is complete; return the state."""
+        after = bracket.settled({})
+        if after is not bracket:
+            at = self.open.index(bracket)
+            self.open[at : at + 1] = [] if after is None else [after]
+            if bracket.planned is not None:
+                self.short.append(bracket.planned)
+        return after
+
+    def _cut_or_restore(self) -> None:
+        """Cut first rungs to the trials that started if no more may start; restore them if more may.
+
+        Later rungs consist of the trials that arrived there.
+        """
+        for bracket in [b for b in self.open if b.rung == 0]:
+            if self.no_more and bracket.free:
+                planned, started = bracket.planned or bracket.bracket, len(bracket.members)
+                bracket.bracket, bracket.places = planned.cut(started), started
+                if self._settle(bracket) is bracket:
+                    bracket.planned = planned
+            elif not self.no_more and bracket.planned is not None:
+                bracket.bracket, bracket.places, bracket.planned = bracket.planned, bracket.planned.rungs[0].n, None
+
+
+# -- asynchronous ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """Rule that promotes a share of each rung.
+
+    eta: 1 / eta of a rung continues; first: the same for the first rung, None for eta. stops_from: resource of the
+    first rung where trials stop instead of waiting; 0 for the stopping form, infinite for the promotion form.
+    min_trials_per_rung: trials that arrive at the first rung before any continues. base: index of the first rung at
+    which trials are compared; all continue from lower ones.
+    """
+
+    eta: Fraction
+    first: Fraction | None = None
+    stops_from: float = math.inf
+    min_trials_per_rung: int = 1
+    base: int = 0
+
+    def cut(self, rung: int) -> Fraction:
+        return self.eta if self.first is None or rung > self.base else self.first
+
+    def top(self, rung: int, arrived: int) -> int:
+        """Return how many of the trials that arrived at a rung continue."""
+        if rung < self.base:
+            return arrived
+        if rung == self.base and arrived < self.min_trials_per_rung:
+            return 0
+        return int(arrived // self.cut(rung))
+
+
+@dataclass
+class RungState:
+    """The trials that arrived at a rung, and those that wait there."""
+
+    arrived: list[Key] = field(default_factory=list)  # with a finite value, not idle
+    idle: list[Key] = field(default_factory=list)  # see Asynchronous
+    count: int = 0  # all that arrived, including failed ones and values that are not finite
+    waiting: list[Key] = field(default_factory=list)  # paused here
+
+    def arrive(self, key: Key | None, idle: bool = False) -> None:
+        """Record one more trial; None: without a finite value."""
+        self.count += 1
+        if key is not None:
+            insort(self.idle if idle else self.arrived, key)
+
+    def rank(self, key: Key) -> int:
+        """Return how many trials are promoted before a key."""
+        return bisect_left(self.arrived, key)
+
+    def place(self, key: Key) -> int:
+        """Return the rank of a key among all values of the rung, from 1."""
+        return 1 + self.rank(key) + bisect_left(self.idle, key)
+
+    def leave(self, key: Key) -> None:
+        at = bisect_left(self.waiting, key)
+        if self.waiting[at : at + 1] == [key]:
+            del self.waiting[at]
+
+    def leading(self, top: int) -> Iterator[int]:
+        """Yield the waiting trials among the best `top` of all that arrived, best first."""
+        return (key[1] for key in self.waiting[:top] if self.rank(key) < top)
+
+
+@dataclass(slots=True, kw_only=True)
+class LadderEntry(RungEntry):
+    bracket: Bracket
+    rung: int = 0
+    before: float = OUT  # its result at the rung before
+    idle: bool = False  # no better than at the rung before, so only counted (see Asynchronous)
+
+    @property
+    def needed(self) -> float:
+        return self.bracket.rungs[self.rung].resource
+
+    @property
+    def last(self) -> bool:
+        return self.rung == len(self.bracket.rungs) - 1
+
+    def passed(self, had: float) -> int:
+        """Return the furthest rung that a report with this resource has passed."""
+        rungs, at = self.bracket.rungs, self.rung
+        while at + 1 < len(rungs) and rungs[at + 1].resource <= had:
+            at += 1
+        return at
+
+
+class Asynchronous(Halving):
+    """Asynchronous mode: no trial waits for a complete rung. Equal brackets share their rungs.
+
+    rising: a trial that is no better than at the rung before continues only if it leads. Otherwise it is idle: it is
+    counted but not ranked, so that others are promoted.
+    """
+
+    def __init__(
+        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, promotion: Promotion, ends: bool = True,
+        rising: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(problem, plan, sampler, unit, ends)
+        self.promotion, self.rising = promotion, rising
+        self.number = 0  # the bracket of new trials
+        self.started = 0  # configurations of that bracket
+        self.rungs: dict[Bracket, list[RungState]] = {}
+        self.trials: dict[int, LadderEntry] = {}
+
+    def propose(self, history: History, by: Promotion | None = None) -> Move:
+        """Promote a paused trial in the top share of its rung, from the highest rung down, or start a new one."""
+        by = by or self.promotion
+        for bracket, rungs in self.rungs.items():
+            for at in range(len(rungs) - 2, by.base - 1, -1):
+                id = _first_paused(rungs[at], by.top(at, rungs[at].count), history)
+                if id is not None:
+                    return self.promoted(bracket, at, id, self.place(id), history)
+        if self.no_more:
+            return self._last_promotion(by, history)
+        number, index = self.number, self.started
+        if index >= self.plan(number).rungs[0].n:
+            number, index = number + 1, 0
+        if not self.plan.has(number, history):
+            if history.running:
+                return Wait("all configurations are started; those still training may let others continue")
+            return Finish("all configurations are started, and none is to continue")
+        bracket = self.plan(number)
+        drawn = self.sampler.draw(history, number, bracket, index, self.unit)
+        reason = f"{drawn.reason}; {self.first_compared(bracket, by.base, history)}"
+        compared, tags = self.pause_at(bracket.rungs[by.base].resource), {"bracket": number, "rung": 0}
+        return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
+
+    def _last_promotion(self, by: Promotion, history: History) -> Move:
+        """Promote when no new trial may start: the share, at least one, of a rung that no trial trains towards."""
+        coming = self._coming()
+        for bracket, rungs in self.rungs.items():
+            for at, rung in enumerate(rungs[:-1]):
+                top = max(1, rung.count // by.cut(at))
+                if (bracket, at) in coming:
+                    break
+                if (id := _first_paused(rung, top, history)) is not None:
+                    why = f"no new trial may start; {self.place(id)}"
+                    return self.promoted(bracket, at, id, why, history)
+                if any(rung.leading(top)):
+                    break  # still with its worker, or interrupted: the study offers it again
+        if self.one_in_full or history.running or history.interrupted:
+            return Wait(_NO_MORE)
+        # if all promoted trials failed, the best remaining one continues, because one must be trained in full
+        left = [
+            (-bracket.rungs[at].resource, rung.waiting[0], bracket, at)
+            for bracket, rungs in self.rungs.items()
+            for at, rung in enumerate(rungs)
+            if rung.waiting
+        ]
+        for id, entry in self.trials.items():
+            if entry.idle and history.trial(id).status is Status.PAUSED:
+                left.append((-entry.needed, entry.key(id), entry.bracket, entry.rung))
+        if not left:
+            return Wait(_NO_MORE)
+        _, key, bracket, at = min(left, key=lambda found: found[:2])
+        return self.promoted(bracket, at, key[1], "no new trial may start; the best one left", history)
+
+    def promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
+        resource = bracket.rungs[at + 1].resource
+        tags = {**history.trial(id).tags, "rung": at + 1}
+        return Resume(id, self.pause_at(resource), resource, tags, f"{why}; continues to {self.amount(resource)}")
+
+    def place(self, id: int) -> str:
+        """Return the rank of a trial at its rung, in words."""
+        entry = self.trials[id]
+        rung = self.rung(entry)
+        return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(entry.needed)}"
+
+    def judge(self, history: History, trial: TrialRecord, by: Promotion | None = None) -> Verdict:
+        """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived."""
+        by, entry = by or self.promotion, self.trials.get(trial.id)
+        if entry is None:
+            return continue_("this trial belongs to no schedule")
+        had = self.had(entry, trial.epoch, float(trial.seconds[-1]))
+        if had < entry.needed:
+            return continue_(f"next rung after {self.amount(entry.needed)}")
+        score = self.score(trial, history)
+        if OUT in (score, entry.result):  # now, or when it arrived in an earlier attempt
+            return stop(_NOT_FINITE)
+        rungs, at = entry.bracket.rungs, entry.passed(had) if entry.result is None else entry.rung
+        if at == len(rungs) - 1:
+            full = {FULL: True} if self.ends else {}
+            return stop(f"trained its {self.amount(rungs[at].resource)}", **full)
+        if at < by.base:
+            compared = rungs[by.base].resource
+            text = f"trials are first compared after {self.amount(compared)}"
+            return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.pause_at(compared))
+        rung = self.rungs[entry.bracket][at]
+        if entry.result is None:
+            result, idle, arrived = score, self._idle(entry, at, score), rung.count + 1
+        else:
+            result, idle, arrived = entry.result, entry.idle, rung.count
+        stops = max(had, rungs[at].resource) >= by.stops_from
+        # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
+        key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
+        rank, place = rung.rank(key), rung.place(key)
+        evidence = {"rank": place, "arrived": arrived, "promoted": top, "rung": at}
+        if idle:
+            evidence[IDLE] = True
+            outcome = f", but no better than after {self.amount(rungs[at - 1].resource)}"
+        elif not top:
+            outcome = ", too few trials yet to promote one"
+        else:
+            improved = "of those that improved, " * (rank + 1 < place)
+            outcome = f"; {improved}the best {plural(top, 'continues', 'continue')}"
+        after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
+        text = f"{ordinal(place)} of {arrived} after {after}{outcome}"
+        if rank < top and not idle:
+            return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
+        return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
+
+    def reaches(self, trial: TrialRecord) -> bool:
+        """Return whether `judge` compares a trial at a rung."""
+        entry = self.trials.get(trial.id)
+        return entry is not None and self.had(entry, trial.epoch, float(trial.seconds[-1])) >= entry.needed
+
+    def alive(self) -> frozenset[int] | None:
+        """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""
+        number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
+        if self.plan.ends is None or number + full < self.plan.ends or self._coming():
+            return None
+        tops = ((r, self.promotion.top(at, r.count)) for rungs in self.rungs.values() for at, r in enumerate(rungs))
+        return frozenset(id for rung, top in tops for id in rung.leading(top))
+
+    @property
+    def one_in_full(self) -> bool:
+        return any(rungs[-1].arrived for rungs in self.rungs.values())
+
+    def _coming(self) -> set[tuple[Bracket, int]]:
+        """Return the rungs that some trial trains towards."""
+        return {(entry.bracket, entry.rung) for entry in self.trials.values() if entry.result is None}
+
+    def _idle(self, entry: LadderEntry, rung: int, result: float) -> bool:
+        """Return True if a trial that arrives at a rung is no better than at the one before and does not lead."""
+        stays = self.rising and result <= entry.before and rung < len(entry.bracket.rungs) - 1
+        return stays and self.rungs[entry.bracket][rung].rank((-result, -1)) > 0
+
+    def entry(self, trial: int) -> LadderEntry | None:
+        return self.trials.get(trial)
+
+    def rung(self, entry: LadderEntry) -> RungState:
+        return self.rungs[entry.bracket][entry.rung]
+
+    def _started(self, e: ev.Started) -> None:
+        number = self.plan.number(e)
+        bracket = self.plan(number)
+        if bracket not in self.rungs:
+            self.rungs[bracket] = [RungState() for _ in bracket.rungs]
+        self.started = self.started + 1 if number == self.number else 1
+        self.number = number
+        self.trials[e.trial] = LadderEntry(bracket=bracket)
+
+    def _enter_next(self, trial: int) -> None:
+        entry = self.trials[trial]
+        self.rung(entry).leave(entry.key(trial))
+        entry.before = OUT if entry.result is None else entry.result
+        entry.result, entry.idle = None, False
+        entry.rung += 1
+
+    def _reported(self, e: ev.Reported, entry: RungEntry, last: float) -> None:
+        assert isinstance(entry, LadderEntry)
+        cut = e.verdict.action is Action.STOP and e.verdict.resumable
+        arrives = entry.had >= entry.needed and e.epoch >= self.min_epochs and entry.result is None and not cut
+        if arrives:
+            entry.result = entry.value if last > OUT else OUT
+            for rung in range(entry.rung, entry.passed(entry.had) + 1):  # a report may pass several rungs
+                entry.rung, entry.idle = rung, self._idle(entry, rung, entry.result)
+                self.rung(entry).arrive(entry.key(e.trial) if last > OUT else None, entry.idle)
+        if entry.result is None or entry.had < entry.needed or entry.last:
+            return  # still training towards its rung, perhaps after a crash
+        # a CONTINUE at the horizon is not the policy's and names no next rung
+        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.pause_at is not None):
+            self._enter_next(e.trial)
+        elif arrives and e.verdict.action is Action.PAUSE and not entry.idle:
+            insort(self.rung(entry).waiting, entry.key(e.trial))
+
+    def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:
+        """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
+        assert isinstance(entry, LadderEntry)
+        if e.status not in OVER:
+            return
+        if entry.result is not None:
+            self.rung(entry).leave(entry.key(e.trial))
+            return
+        counts = e.status is Status.COMPLETED and entry.value > OUT
+        entry.result = entry.value if counts else OUT
+        self.rung(entry).arrive(entry.key(e.trial) if counts else None)
+
+
+def _first_paused(rung: RungState, top: int, history: History) -> int | None:
+    """Return the best trial that pauses at a rung among the `top` of all that arrived."""
+    return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
 
 
 # -- new configurations ------------------------------------------------------------------------
@@ -153,771 +870,3 @@ def highest_rung(history: History, bracket: Bracket, unit: str, enough: int) -> 
         if len(reports) >= enough:
             return AtRung(history, rung.resource, reports)
     return None
-
-
-# -- common to both modes ----------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class RungEntry:
-    """A trial at a rung, or on its way to it."""
-
-    attempt: int = 1
-    value: float = OUT  # sign * the value that it counts for so far; OUT if there is none
-    had: float = 0.0  # resource so far
-    saved: float = 0.0  # resource at its last checkpoint
-    kept: float = OUT  # `value` at its last checkpoint
-    result: float | None = None  # sign * value at the rung; None until it arrives
-    whole: bool = False  # trained in full: it enters later rungs without training
-    held: bool = True  # by a worker; later reports of that worker are ignored
-
-    def key(self, trial: int) -> Key:
-        return -(OUT if self.result is None else self.result), trial
-
-
-class Halving(ABC):
-    """Base of both modes: the problem, the plan of brackets, the sampler, and the number of trials started.
-
-    unit: "epochs" or "seconds", counted here; another name is passed to the training as trial.resource. ends: True if
-    the last rung of a bracket is a full training; False if a later bracket may train further.
-    """
-
-    def __init__(self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True) -> None:
-        self.sign, self.peaks = problem.goal.sign, problem.goal.of == "best"
-        self.horizon, self.min_epochs, self.problem = problem.max_epochs, problem.min_epochs, problem
-        self.plan, self.sampler, self.unit, self.ends = plan, sampler, unit, ends
-        self.n_started = 0  # trials
-        self.limit = math.inf  # of n_started, by the budget
-
-    def __repr__(self) -> str:  # the whole state, so that tests can compare two states
-        known = {name: value for name, value in vars(self).items() if name not in ("plan", "sampler", "problem")}
-        return f"{type(self).__name__}({known})"
-
-    @property
-    def no_more(self) -> bool:
-        """True if no new trial may start: rungs are then complete with those that are there."""
-        return self.n_started >= self.limit
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, ev.Started):
-            self._started(event)
-            self.n_started = event.trial + 1
-            self._counted()
-        elif isinstance(event, ev.Budgeted) and event.plans:
-            self.limit = event.budget.get("trials", math.inf)
-            self._counted()
-        elif isinstance(event, ev.TrialEvent) and (entry := self.entry(event.trial)) is not None:
-            self._trained(event, entry)
-
-    def _trained(self, e: ev.TrialEvent, entry: RungEntry) -> None:
-        if isinstance(e, ev.Resumed):
-            entry.attempt, entry.held = e.attempt, True
-            if e.anew:
-                entry.saved, entry.kept = 0.0, OUT
-            entry.had, entry.value = entry.saved, entry.kept
-            if e.by_policy:
-                self._enter_next(e.trial)
-        elif isinstance(e, ev.AttemptEvent) and e.attempt == entry.attempt:  # else superseded
-            if isinstance(e, ev.Reported) and entry.held:
-                self._reported(e)
-            elif isinstance(e, ev.Checkpointed):
-                entry.saved, entry.kept = entry.had, entry.value
-            elif isinstance(e, ev.Ended | ev.Expired):
-                entry.held = False
-                self._over(e)
-
-    @abstractmethod
-    def entry(self, trial: int) -> RungEntry | None:
-        """Return the entry of a trial that may still continue or arrive at a rung, else None."""
-
-    @abstractmethod
-    def _started(self, e: ev.Started) -> None: ...
-
-    @abstractmethod
-    def _enter_next(self, trial: int) -> None: ...
-
-    @abstractmethod
-    def _reported(self, e: ev.Reported) -> None: ...
-
-    @abstractmethod
-    def _over(self, e: ev.Ended | ev.Expired) -> None: ...
-
-    def _counted(self) -> None:  # noqa: B027 - only brackets that fill up need it
-        """Called after `n_started` or `limit` changed."""
-
-    @abstractmethod
-    def propose(self, history: History) -> Move: ...
-
-    @abstractmethod
-    def judge(self, history: History, trial: TrialRecord) -> Verdict: ...
-
-    @abstractmethod
-    def alive(self) -> frozenset[int] | None:
-        """Return the paused trials that may still continue; None means all of them."""
-
-    def had(self, entry: RungEntry, epoch: float, seconds: float) -> float:
-        """Return the resource of a trial after a report; in another unit than epochs and seconds it is 0."""
-        if self.unit == "epochs":
-            return epoch
-        return entry.had + seconds if self.unit == "seconds" else 0.0
-
-    def scored(self, entry: RungEntry, event: ev.Reported) -> tuple[float, float]:
-        """Return sign * value of a report (OUT if not finite), and the value that the trial counts for after it."""
-        last = self.sign * event.value if math.isfinite(event.value) else OUT
-        return last, max(entry.value, last) if self.peaks else last
-
-    def judged(self, trial: TrialRecord, history: History) -> float:
-        """Return sign * the value that a trial counts for at its last report; OUT if that report is not finite."""
-        finite = math.isfinite(trial.values[-1])
-        return self.sign * trial.result(history.problem.goal) if finite else OUT
-
-    def amount(self, resource: float) -> str:
-        return self.problem.amount(resource) if self.unit == "epochs" else amount(resource, self.unit)
-
-    def pause_at(self, resource: float) -> float | None:
-        """Return the epoch to which a resource trains a trial, at most the horizon; None for another unit."""
-        if self.unit != "epochs":
-            return None
-        return resource if self.horizon is None else min(resource, float(self.horizon))
-
-    def first_compared(self, bracket: Bracket, rung: int, history: History) -> str:
-        """Explain when a new trial is first compared: at the rung, if its bracket has a later one."""
-        problem = self.problem
-        unknown = self.horizon == 1 or (problem.unit != "epoch" and problem.every is None)
-        if unknown and not history.reports:  # the first report shows how far apart the points are
-            return "its first report shows when trials are compared"
-        if rung >= len(bracket.rungs) - 1:
-            return "compared with other trials only at the end"
-        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
-
-
-def refused(score: float, entry: RungEntry) -> Verdict | None:
-    """Return STOP if a trial's value is OUT at its rung, now or when it arrived in an earlier attempt; else None."""
-    if OUT not in (score, entry.result):
-        return None
-    return stop("its value is not finite at a rung, so it never continues")
-
-
-# -- synchronous -------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class BracketState:
-    """An open bracket: the rung that fills, and the trials that may enter it.
-
-    A trial that was trained in full, or whose last report was already beyond the next rung, enters with its value.
-    Methods that may complete the rung return the next state: this one, that of the next rung, or None at the end of
-    the bracket.
-    """
-
-    number: int
-    bracket: Bracket
-    carries: bool  # False: a new trial continues for each winner
-    places: int  # number of trials that enter this rung
-    rung: int = 0
-    members: dict[int, RungEntry] = field(default_factory=dict)
-    arrived: int = 0  # members that have arrived
-    ranked: list[Key] = field(default_factory=list)  # members that have arrived with a finite value
-    past: dict[int, RungEntry] = field(default_factory=dict)  # winners of the last rung that have not entered this one
-    planned: Bracket | None = None  # the bracket before it was cut to the trials that started
-
-    @property
-    def at(self) -> Rung:
-        """The rung that fills."""
-        return self.bracket.rungs[self.rung]
-
-    @property
-    def last(self) -> bool:
-        return self.rung == len(self.bracket.rungs) - 1
-
-    @property
-    def promotes(self) -> int:
-        """The number of trials that enter the next rung."""
-        return 0 if self.last else min(self.places, self.bracket.rungs[self.rung + 1].n)
-
-    @property
-    def free(self) -> int:
-        """The number of new configurations that the first rung still needs."""
-        return self.places - len(self.members) if self.rung == 0 else 0
-
-    def entry(self, trial: int) -> RungEntry | None:
-        return self.members.get(trial) or self.past.get(trial)
-
-    def enter(self, trial: int, entry: RungEntry, of: int | None = None) -> None:
-        """Let `trial` train towards this rung; `of`: the winner that it replaces, if it is a new trial."""
-        self.past.pop(trial if of is None else of, None)
-        self.members[trial] = entry
-
-    def arrive(self, trial: int, result: float) -> None:
-        """Record that a member has arrived at the rung, or that its value there has changed."""
-        entry = self.members[trial]
-        if entry.result is None:
-            self.arrived += 1
-        elif entry.result != OUT:
-            self.ranked.remove(entry.key(trial))
-        entry.result = result
-        if result != OUT:
-            insort(self.ranked, entry.key(trial))
-
-    def report(self, trial: int, out: bool) -> BracketState | None:
-        """Record a member's report; out: it never continues."""
-        entry = self.members[trial]
-        if entry.result is None and (out or entry.had >= self.at.resource):
-            self.arrive(trial, OUT if out else entry.value)
-        return self.settled()
-
-    def leave(self, trial: int) -> BracketState | None:
-        """Record that a trial will never continue."""
-        if trial in self.members:
-            self.arrive(trial, OUT)
-        else:
-            self.past.pop(trial)
-            self.places -= 1
-        return self.settled()
-
-    def done(self, trial: int, entry: RungEntry) -> BracketState | None:
-        """Record a full training: its value counts here and, if the bracket carries it, at the rungs to come."""
-        entry.whole = self.carries
-        self.enter(trial, entry)
-        if entry.result is None:
-            self.arrive(trial, entry.value)
-        return self.settled()
-
-    def settled(self, trial: int = -1, arriving: RungEntry | None = None) -> BracketState | None:
-        """Return the state after the rung is complete. trial, arriving: as if that member had arrived so."""
-        arrives = arriving is not None and self.members[trial].result is None
-        if len(self.members) < self.places or self.arrived + arrives < len(self.members):
-            return self
-        ranked = self.ranked
-        if arriving is not None and arrives:
-            insort(ranked := list(ranked), arriving.key(trial))
-        winners = [id for _, id in ranked[: self.promotes]]  # fewer than planned if few are finite
-        if not winners:
-            return None
-        following = BracketState(self.number, self.bracket, self.carries, len(winners), self.rung + 1)
-        for id in winners:
-            entry = arriving if arriving is not None and id == trial else self.members[id]
-            entry = replace(entry, result=None)
-            if entry.whole or (self.carries and entry.had >= following.at.resource):
-                following.members[id] = entry
-                following.arrive(id, entry.value)
-            else:
-                following.past[id] = entry
-        return following.settled()
-
-    def bounded(self, no_more: bool) -> BracketState | None:
-        """Cut the bracket to the trials that started if no more may start; restore it if more may.
-
-        Only while the first rung fills; later rungs consist of the trials that arrived there.
-        """
-        if self.rung == 0 and no_more and self.free:
-            started = len(self.members)
-            self.planned = self.planned or self.bracket
-            self.bracket, self.places = self.planned.cut(started), started
-            return self.settled()
-        if self.rung == 0 and not no_more and self.planned is not None:
-            self.bracket, self.places, self.planned = self.planned, self.planned.rungs[0].n, None
-        return self
-
-
-class Synchronous(Halving):
-    """Synchronous mode: a rung is compared when it is complete. resume: winners continue from their checkpoints."""
-
-    def __init__(
-        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True, resume: bool = True
-    ) -> None:
-        super().__init__(problem, plan, sampler, unit, ends)
-        self.counted = unit in ("epochs", "seconds")  # the reports show the resource
-        self.resumes = resume and self.counted  # False: a new trial starts with each winner's configuration
-        self.opened = 0  # brackets so far
-        self.open: list[BracketState] = []  # oldest first
-        self.aims: dict[int, float] = {}  # in seconds: the last rung that each trial trained towards
-        self.short: list[Bracket] = []  # closed with fewer trials than planned; they run again when more may start
-
-    def _holding(self, trial: int) -> BracketState | None:
-        """Return the bracket in which a trial may still continue."""
-        return next((b for b in self.open if b.entry(trial) is not None), None)
-
-    def entry(self, trial: int) -> RungEntry | None:
-        bracket = self._holding(trial)
-        return None if bracket is None else bracket.entry(trial)
-
-    def _put(self, before: BracketState, after: BracketState | None, planned: Bracket | None) -> None:
-        """Replace the state of a bracket; after=None: it is over. planned: the bracket before a cut, if any."""
-        if planned is not None and (after is None or after.rung):
-            self.short.append(planned)
-        at = self.open.index(before)
-        self.open[at : at + 1] = [] if after is None else [after]
-
-    def _counted(self) -> None:
-        for bracket in list(self.open):
-            planned = bracket.planned
-            self._put(bracket, bracket.bounded(self.no_more), planned)
-
-    def _started(self, e: ev.Started) -> None:
-        number = self.plan.number(e)
-        if number >= self.opened:
-            if again := self._again(number):
-                self.short.pop(0)
-            self.opened = number + 1
-            self.open.append(self._bracket(number, again))
-        bracket = next((b for b in self.open if b.number == number), None)
-        if bracket is not None:
-            bracket.enter(e.trial, RungEntry(), e.tags.get("of"))
-            self._aim(e.trial)
-
-    def _bracket(self, number: int, again: Bracket | None) -> BracketState:
-        bracket = again or self.plan(number)
-        return BracketState(number, bracket, self.resumes, bracket.rungs[0].n)
-
-    def _again(self, number: int) -> Bracket | None:
-        """Return the bracket to run again under a number beyond the plan: one that could not be filled."""
-        ends = self.plan.ends
-        return self.short[0] if self.short and ends is not None and number >= ends else None
-
-    def _trained(self, e: ev.TrialEvent, entry: RungEntry) -> None:
-        super()._trained(e, entry)
-        self._aim(e.trial)
-
-    def _aim(self, trial: int) -> None:
-        """Record the aim of a trial in seconds; an aim in epochs is in its record."""
-        bracket = self._holding(trial) if self.unit == "seconds" else None
-        if bracket is not None and trial in bracket.members:
-            self.aims[trial] = bracket.at.resource
-
-    def _enter_next(self, trial: int) -> None:
-        if (bracket := self._holding(trial)) is not None and trial in bracket.past:
-            bracket.enter(trial, bracket.past[trial])
-
-    def _reported(self, e: ev.Reported) -> None:
-        bracket = self._holding(e.trial)
-        assert bracket is not None
-        entry, planned = bracket.entry(e.trial), bracket.planned
-        assert entry is not None
-        (last, entry.value), entry.had = self.scored(entry, e), self.had(entry, e.epoch, e.seconds)
-        continues = self.resumes and e.verdict.action is Action.CONTINUE
-        if e.trial in bracket.past and continues:
-            bracket.enter(e.trial, entry)
-        if e.trial not in bracket.members or e.epoch < self.min_epochs:
-            return
-        stopped = e.verdict.action is Action.STOP
-        if stopped and e.verdict.resumable:
-            entry.had = min(entry.had, math.nextafter(bracket.at.resource, 0.0))  # stopped by the budget, not judged
-        out = stopped and not e.verdict.resumable and (self.resumes or entry.had < bracket.at.resource)
-        out = out or (last == OUT and entry.had >= bracket.at.resource)
-        after = bracket.report(e.trial, out)
-        if after is not None and continues and e.trial in after.past:
-            after.enter(e.trial, after.past[e.trial])  # it completed the rung and continues at once
-        if after is not bracket:
-            self._put(bracket, after, planned)
-
-    def _over(self, e: ev.Ended | ev.Expired) -> None:
-        bracket = self._holding(e.trial)
-        assert bracket is not None
-        entry, planned = bracket.entry(e.trial), bracket.planned
-        assert entry is not None
-        if e.trial in bracket.past and not self.resumes:
-            return  # a new trial continues for it
-        after: BracketState | None = bracket
-        if e.status is Status.COMPLETED:
-            after = bracket.done(e.trial, entry)
-        elif e.status in (Status.STOPPED, Status.FAILED):
-            had_all = e.status is Status.STOPPED and not self.resumes and entry.result is not None
-            after = bracket if had_all else bracket.leave(e.trial)
-        if after is not bracket:
-            self._put(bracket, after, planned)
-
-    def propose(self, history: History) -> Move:
-        for bracket in self.open:
-            if (move := self._promotion(bracket, history)) is not None:
-                return move
-            if bracket.free:
-                return self._new(bracket, history)
-        if self.no_more:
-            return Wait(_NO_MORE)
-        again = self._again(self.opened)
-        if again or self.plan.has(self.opened, history):
-            return self._new(self._bracket(self.opened, again), history)
-        if not self.open:
-            many = f"all {self.opened} brackets are complete"
-            return Finish("the one bracket is complete" if self.opened == 1 else many)
-        first = self.open[0]
-        return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still training")
-
-    def _promotion(self, bracket: BracketState, history: History) -> Move | None:
-        resource = bracket.at.resource
-        for id in bracket.past:
-            trial = history.trial(id)
-            if self.resumes and trial.status is not Status.PAUSED:
-                continue  # still with its worker, or interrupted: the study offers it again
-            tags = {"bracket": bracket.number, "rung": bracket.rung}
-            before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
-            reason = f"among the best {bracket.places} after {before}; continues to {self.amount(resource)}"
-            end = self.pause_at(resource)
-            if self.resumes:
-                return Resume(id, end, resource, tags, reason)
-            return Start(trial.config, end, resource, {**tags, "of": id}, reason, partial=self._partial(bracket))
-        return None
-
-    def _new(self, bracket: BracketState, history: History) -> Start:
-        drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
-        resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
-        reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0, history)}"
-        partial = self._partial(bracket)
-        return Start(drawn.config, self.pause_at(resource), resource, tags, reason, drawn.evidence, partial)
-
-    def _partial(self, bracket: BracketState) -> bool:
-        """Return True if a trial of this rung is not a full training although it runs to its end, as on few samples."""
-        return not self.counted and not (bracket.last and self.ends)
-
-    def judge(self, history: History, trial: TrialRecord) -> Verdict:
-        """CONTINUE to the rung, PAUSE there until it is complete, then CONTINUE for a winner, else STOP."""
-        bracket = self._holding(trial.id)
-        if bracket is None or (trial.id in bracket.past and not self.resumes):  # a new trial continues for it
-            return self._alone(trial)
-        entry = bracket.entry(trial.id)
-        assert entry is not None
-        had, score = self.had(entry, trial.epoch, float(trial.seconds[-1])), self.judged(trial, history)
-        if trial.id in bracket.past:
-            if score == OUT:
-                return stop("after an interruption its value is not finite any more, so it never continues")
-            return self._on(bracket, "among the best of its rung")
-        resource = bracket.at.resource
-        if not self.counted or had < resource:
-            return continue_(f"next rung after {self.amount(resource)}")
-        full = {FULL: True} if bracket.last and self.ends else {}
-        if not self.resumes:
-            return stop(f"trained its {self.amount(resource)}", **full)
-        if (verdict := refused(score, entry)) is not None:
-            return verdict
-        arrived = bracket.arrived + (entry.result is None)
-        if entry.result is None:
-            entry = replace(entry, value=score, had=had, result=score)
-        rank = 1 + bisect_left(bracket.ranked, entry.key(trial.id))
-        ranked = f"{ordinal(rank)} of {arrived} after {self.amount(resource)}"
-        evidence = {
-            "rank": rank, "arrived": arrived, "places": bracket.places, "promoted": bracket.promotes,
-            "bracket": bracket.number, "rung": bracket.rung,
-        }  # fmt: skip
-        if bracket.last:
-            return stop(f"{ranked}, the last rung of its bracket", **evidence, **full)
-        after = bracket.settled(trial.id, entry)
-        if after is not None and trial.id in after.past:
-            why = f"{ranked}, which completes the rung; among the best {bracket.promotes}"
-            return replace(self._on(after, why), evidence=evidence)
-        those = plural(bracket.promotes, "continues", "continue")
-        if after is not None and after.entry(trial.id) is not None:
-            waits = f"{ranked}; when {bracket.places} have arrived, {those}"
-            return Verdict(Action.PAUSE, waits, evidence)
-        return stop(f"{ranked}: {those}", **evidence)
-
-    def _alone(self, trial: TrialRecord) -> Verdict:
-        """Judge a trial whose bracket has moved on: it resumes after a crash and trains to where it was."""
-        in_epochs = self.unit == "epochs"
-        had = trial.epoch if in_epochs else float(trial.seconds.sum())
-        target = (trial.pause_at if in_epochs else self.aims.get(trial.id)) or 0.0
-        if not self.counted or had < target:
-            return continue_(
-                f"resumed after an interruption: continues to the {self.amount(target)} that it had before"
-            )
-        last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
-        full = {FULL: True} if self.ends and target >= last else {}
-        return stop("its rung is complete, and it is not among the trials that continue", **full)
-
-    def _on(self, bracket: BracketState, why: str) -> Verdict:
-        resource = bracket.at.resource
-        return Verdict(Action.CONTINUE, f"{why}; next rung after {self.amount(resource)}", {}, self.pause_at(resource))
-
-    def alive(self) -> frozenset[int]:
-        return frozenset(t for b in self.open for t in (*b.members, *b.past))
-
-
-# -- asynchronous ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """Rule that promotes a share of each rung.
-
-    eta: 1 / eta of a rung continues; first: the same for the first rung, None for eta. stops_from: resource of the
-    first rung where trials stop instead of waiting; 0 for the stopping form, infinite for the promotion form.
-    min_trials_per_rung: trials that arrive at the first rung before any continues. base: index of the first rung at
-    which trials are compared; all continue from lower ones.
-    """
-
-    eta: Fraction
-    first: Fraction | None = None
-    stops_from: float = math.inf
-    min_trials_per_rung: int = 1
-    base: int = 0
-
-    def cut(self, rung: int) -> Fraction:
-        return self.eta if self.first is None or rung > self.base else self.first
-
-    def top(self, rung: int, arrived: int) -> int:
-        """Return how many of the trials that arrived at a rung continue."""
-        if rung < self.base:
-            return arrived
-        if rung == self.base and arrived < self.min_trials_per_rung:
-            return 0
-        return int(arrived // self.cut(rung))
-
-
-@dataclass
-class RungState:
-    arrived: list[Key] = field(default_factory=list)  # with a finite value, not idle
-    idle: list[Key] = field(default_factory=list)  # see Asynchronous
-    count: int = 0  # all that arrived, including failed ones and values that are not finite
-    waiting: list[Key] = field(default_factory=list)  # paused here
-
-    def arrive(self, key: Key | None, idle: bool = False) -> None:
-        """Record one more trial; None: without a finite value."""
-        self.count += 1
-        if key is not None:
-            insort(self.idle if idle else self.arrived, key)
-
-    def rank(self, key: Key) -> int:
-        """Return how many trials are promoted before a key."""
-        return bisect_left(self.arrived, key)
-
-    def place(self, key: Key) -> int:
-        """Return the rank of a key among all values of the rung, from 1."""
-        return 1 + self.rank(key) + bisect_left(self.idle, key)
-
-    def leave(self, key: Key) -> None:
-        at = bisect_left(self.waiting, key)
-        if self.waiting[at : at + 1] == [key]:
-            del self.waiting[at]
-
-    def leading(self, top: int) -> Iterator[int]:
-        """Yield the waiting trials among the best `top` of all that arrived, best first."""
-        return (key[1] for key in self.waiting[:top] if self.rank(key) < top)
-
-
-@dataclass(slots=True, kw_only=True)
-class LadderEntry(RungEntry):
-    bracket: Bracket
-    rung: int = 0
-    before: float = OUT  # its result at the rung before
-    idle: bool = False  # no better than at the rung before, so only counted (see Asynchronous)
-
-    @property
-    def needed(self) -> float:
-        return self.bracket.rungs[self.rung].resource
-
-    @property
-    def last(self) -> bool:
-        return self.rung == len(self.bracket.rungs) - 1
-
-    def passed(self, had: float) -> int:
-        """Return the furthest rung that a report with this resource has passed."""
-        rungs, at = self.bracket.rungs, self.rung
-        while at + 1 < len(rungs) and rungs[at + 1].resource <= had:
-            at += 1
-        return at
-
-
-class Asynchronous(Halving):
-    """Asynchronous mode: no trial waits for a complete rung. Equal brackets share their rungs.
-
-    rising: a trial that is no better than at the rung before continues only if it leads. Otherwise it is idle: it is
-    counted but not ranked, so that others are promoted.
-    """
-
-    def __init__(
-        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, promotion: Promotion, ends: bool = True,
-        rising: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(problem, plan, sampler, unit, ends)
-        self.promotion, self.rising = promotion, rising
-        self.number = 0  # the bracket of new trials
-        self.started = 0  # configurations of that bracket
-        self.rungs: dict[Bracket, list[RungState]] = {}
-        self.trials: dict[int, LadderEntry] = {}
-
-    def entry(self, trial: int) -> RungEntry | None:
-        return self.trials.get(trial)
-
-    def rung(self, on: LadderEntry) -> RungState:
-        return self.rungs[on.bracket][on.rung]
-
-    @property
-    def one_in_full(self) -> bool:
-        return any(rungs[-1].arrived for rungs in self.rungs.values())
-
-    def _coming(self) -> set[tuple[Bracket, int]]:
-        """Return the rungs that some trial trains towards."""
-        return {(on.bracket, on.rung) for on in self.trials.values() if on.result is None}
-
-    def _started(self, e: ev.Started) -> None:
-        number = self.plan.number(e)
-        bracket = self.plan(number)
-        if bracket not in self.rungs:
-            self.rungs[bracket] = [RungState() for _ in bracket.rungs]
-        self.started = self.started + 1 if number == self.number else 1
-        self.number = number
-        self.trials[e.trial] = LadderEntry(bracket=bracket)
-
-    def _enter_next(self, trial: int) -> None:
-        on = self.trials[trial]
-        self.rung(on).leave(on.key(trial))
-        on.before = OUT if on.result is None else on.result
-        on.result, on.idle = None, False
-        on.rung += 1
-
-    def _reported(self, e: ev.Reported) -> None:
-        on = self.trials[e.trial]
-        (last, on.value), on.had = self.scored(on, e), self.had(on, e.epoch, e.seconds)
-        cut = e.verdict.action is Action.STOP and e.verdict.resumable
-        arrives = on.had >= on.needed and e.epoch >= self.min_epochs and on.result is None and not cut
-        if arrives:
-            on.result = on.value if last > OUT else OUT
-            for rung in range(on.rung, on.passed(on.had) + 1):  # a report may pass several rungs
-                on.rung, on.idle = rung, self._idle(on, rung, on.result)
-                self.rung(on).arrive(on.key(e.trial) if last > OUT else None, on.idle)
-        if on.result is None or on.had < on.needed or on.last:
-            return  # still training towards its rung, perhaps after a crash
-        # a CONTINUE at the horizon is not the policy's and names no next rung
-        if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.pause_at is not None):
-            self._enter_next(e.trial)
-        elif arrives and e.verdict.action is Action.PAUSE and not on.idle:
-            insort(self.rung(on).waiting, on.key(e.trial))
-
-    def _idle(self, on: LadderEntry, rung: int, result: float) -> bool:
-        """Return True if a trial that arrives at a rung is no better than at the one before and does not lead."""
-        stays = self.rising and result <= on.before and rung < len(on.bracket.rungs) - 1
-        return stays and self.rungs[on.bracket][rung].rank((-result, -1)) > 0
-
-    def _over(self, e: ev.Ended | ev.Expired) -> None:
-        """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
-        on = self.trials[e.trial]
-        if e.status not in OVER:
-            return
-        if on.result is not None:
-            self.rung(on).leave(on.key(e.trial))
-            return
-        counts = e.status is Status.COMPLETED and on.value > OUT
-        on.result = on.value if counts else OUT
-        self.rung(on).arrive(on.key(e.trial) if counts else None)
-
-    def propose(self, history: History, by: Promotion | None = None) -> Move:
-        by = by or self.promotion
-        for bracket, rungs in self.rungs.items():
-            for at in range(len(rungs) - 2, by.base - 1, -1):
-                id = self._paused(rungs[at], by.top(at, rungs[at].count), history)
-                if id is not None:
-                    return self.promoted(bracket, at, id, self.place(id), history)
-        return self._last_promotions(by, history) if self.no_more else self._new(by, history)
-
-    def _paused(self, rung: RungState, top: int, history: History) -> int | None:
-        return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
-
-    def place(self, id: int) -> str:
-        """Return the rank of a trial at its rung, in words."""
-        on = self.trials[id]
-        rung = self.rung(on)
-        return f"{ordinal(rung.place(on.key(id)))} of {rung.count} after {self.amount(on.needed)}"
-
-    def promoted(self, bracket: Bracket, at: int, id: int, why: str, history: History) -> Resume:
-        resource = bracket.rungs[at + 1].resource
-        tags = {**history.trial(id).tags, "rung": at + 1}
-        return Resume(id, self.pause_at(resource), resource, tags, f"{why}; continues to {self.amount(resource)}")
-
-    def _last_promotions(self, by: Promotion, history: History) -> Move:
-        """Promote when no new trial may start: the share, at least one, of a rung that no trial trains towards."""
-        coming = self._coming()
-        for bracket, rungs in self.rungs.items():
-            for at, rung in enumerate(rungs[:-1]):
-                top = max(1, rung.count // by.cut(at))
-                if (bracket, at) in coming:
-                    break
-                if (id := self._paused(rung, top, history)) is not None:
-                    why = f"no new trial may start; {self.place(id)}"
-                    return self.promoted(bracket, at, id, why, history)
-                if any(rung.leading(top)):
-                    break  # still with its worker, or interrupted: the study offers it again
-        if self.one_in_full or history.running or history.interrupted:
-            return Wait(_NO_MORE)
-        # if all promoted trials failed, the best remaining one continues, because one must be trained in full
-        left = [
-            (-bracket.rungs[at].resource, rung.waiting[0], bracket, at)
-            for bracket, rungs in self.rungs.items()
-            for at, rung in enumerate(rungs)
-            if rung.waiting
-        ]
-        for id, on in self.trials.items():
-            if on.idle and history.trial(id).status is Status.PAUSED:
-                left.append((-on.needed, on.key(id), on.bracket, on.rung))
-        if not left:
-            return Wait(_NO_MORE)
-        _, key, bracket, at = min(left, key=lambda found: found[:2])
-        return self.promoted(bracket, at, key[1], "no new trial may start; the best one left", history)
-
-    def _new(self, by: Promotion, history: History) -> Move:
-        number, index = self.number, self.started
-        if index >= self.plan(number).rungs[0].n:
-            number, index = number + 1, 0
-        if not self.plan.has(number, history):
-            if history.running:
-                return Wait("all configurations are started; those still training may let others continue")
-            return Finish("all configurations are started, and none is to continue")
-        bracket = self.plan(number)
-        drawn = self.sampler.draw(history, number, bracket, index, self.unit)
-        compared = self.pause_at(bracket.rungs[by.base].resource)
-        reason = f"{drawn.reason}; {self.first_compared(bracket, by.base, history)}"
-        tags = {"bracket": number, "rung": 0}
-        return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
-
-    def reaches(self, trial: TrialRecord) -> bool:
-        on = self.trials.get(trial.id)
-        return on is not None and self.had(on, trial.epoch, float(trial.seconds[-1])) >= on.needed
-
-    def judge(self, history: History, trial: TrialRecord, by: Promotion | None = None) -> Verdict:
-        """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived."""
-        by, on = by or self.promotion, self.trials.get(trial.id)
-        if on is None:
-            return continue_("this trial belongs to no schedule")
-        had = self.had(on, trial.epoch, float(trial.seconds[-1]))
-        if had < on.needed:
-            return continue_(f"next rung after {self.amount(on.needed)}")
-        score = self.judged(trial, history)
-        if (verdict := refused(score, on)) is not None:
-            return verdict
-        rungs, at = on.bracket.rungs, on.rung if on.result is not None else on.passed(had)
-        if at == len(rungs) - 1:
-            full = {FULL: True} if self.ends else {}
-            return stop(f"trained its {self.amount(rungs[at].resource)}", **full)
-        if at < by.base:
-            compared = rungs[by.base].resource
-            text = f"trials are first compared after {self.amount(compared)}"
-            return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.pause_at(compared))
-        rung = self.rungs[on.bracket][at]
-        arrived, idle, result = rung.count, on.idle, on.result
-        if result is None:
-            arrived, result = arrived + 1, score
-            idle = self._idle(on, at, score)
-        stops = max(had, rungs[at].resource) >= by.stops_from
-        # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
-        key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
-        rank, place = rung.rank(key), rung.place(key)
-        evidence = {"rank": place, "arrived": arrived, "promoted": top, "rung": at}
-        after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
-        improved = "of those that improved, " * (rank + 1 < place)
-        going = f"; {improved}the best {plural(top, 'continues', 'continue')}"
-        if idle:
-            evidence[IDLE] = True
-            going = f", but no better than after {self.amount(rungs[at - 1].resource)}"
-        elif not top:
-            going = ", too few trials yet to promote one"
-        text = f"{ordinal(place)} of {arrived} after {after}{going}"
-        if rank < top and not idle:
-            return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
-        return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
-
-    def alive(self) -> frozenset[int] | None:
-        """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""
-        number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
-        if self.plan.ends is None or number + full < self.plan.ends or self._coming():
-            return None
-        tops = ((r, self.promotion.top(at, r.count)) for rungs in self.rungs.values() for at, r in enumerate(rungs))
-        return frozenset(id for rung, top in tops for id in rung.leading(top))

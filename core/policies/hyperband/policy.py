@@ -75,7 +75,7 @@ class Bracketed(ByEngine):
             raise InvalidInput(
                 f"{name}(resume={self.resume!r}) is not allowed. Give True, or False to train winners from the start."
             )
-        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
+        Sampler(self.sampler)  # raises for another source
 
     @property
     def several_goals(self) -> bool:
@@ -316,13 +316,13 @@ class SuccessiveHalving(Bracketed):
     eta: float = 3
     rounds: int | None = field(default=None, kw_only=True)
 
+    endless = False  # without a budget it runs once
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rounds("SuccessiveHalving", self.rounds)
         R = 1000 * exact(self.min_resource, "min_resource") if self.max_resource is None else self.max_resource
         halving(self.n, self.min_resource, R, self.eta)
-
-    endless = False  # without a budget it runs once
 
     def table(self, max_resource: float | None = None) -> Schedule:
         """Return the bracket: `.table()` formats it as table 1, `.total()` is the resource it spends; see Hyperband."""
@@ -441,7 +441,7 @@ class Ladder(ByEngine):
         if self.min_trials_per_rung is not None:
             check_whole("Ladder", 1, min_trials_per_rung=self.min_trials_per_rung)
         check_whole("Ladder", 1, min_resource=self.min_resource)
-        object.__setattr__(self, "sampler", Sampler(self.sampler).source)
+        Sampler(self.sampler)  # raises for another source
 
     def rungs(self, horizon: int, min_epochs: int = 0) -> list[int]:
         """Return the epochs at which trials are compared, none below min_epochs: 1, 3, 9, 27, 50 for horizon 50."""

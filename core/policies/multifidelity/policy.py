@@ -1,7 +1,7 @@
 """MultiFidelity: one search for every kind of training.
 
 Trials climb one ladder of rungs, as in asynchronous successive halving (Li et al. 2020, ASHA; hyperband.engine). One
-Gaussian process of the values at each rung (`stage_process`) learns two things within the study:
+Gaussian process of the values at each rung (`models.stage_process`) learns two things within the study:
 
 - the rung at which trials are first compared: the one whose order predicts the final order well enough for its price
   (`first_rung`). Where a schedule decays late, that is a late rung. At the last rung the search is Bayesian
@@ -38,33 +38,36 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
+from haltune.models.curve_rows import CurveRows
+from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
+from haltune.models.stage_process import FIRST_SHARE, NormalScores, StageKernel, Stages, stage_epochs
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
 from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
-from .prior_studies import Lessons, Model, earlier_in_words, earlier_studies_of
-from .stage_process import (
-    CurveRows,
-    NormalScores,
-    StageKernel,
-    Stages,
-    best_allowed,
-    candidates,
-    stage_epochs,
-    uncrowded,
-)
+from .prior_studies import Lessons, earlier_in_words, earlier_studies_of
 
-_RUNG_RATIO = 3  # ratio of the epochs of rungs
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
+
+# tags of trials that train in full, whatever their rank
+FIRST = "first"  # the first that trains in full
+CLOSING = "closing"  # a final full training
+ALL_TRIED = "all tried"
+_IN_FULL = {
+    FIRST: "it is the first that trains in full",
+    CLOSING: "it trains in full, because no new trial would end within the budget",
+    ALL_TRIED: "it trains in full, because every configuration was tried",
+}
 
 
 @dataclass
 class LadderState:
     ladder: Asynchronous
     rows: CurveRows
-    model: Model = field(repr=False, compare=False)
+    model: SearchModel = field(repr=False, compare=False)
+    lessons: Lessons | None  # of prior studies; None: there are none
     pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
 
@@ -123,7 +126,7 @@ class MultiFidelity(Policy[LadderState]):
     min_trials_per_rung: int | None = None
     candidates: int = 800
     learn_from: Sequence[Any] = field(default=(), hash=False)
-    min_share: float = 0.02
+    min_share: float = FIRST_SHARE
 
     plans = True  # by the budget: the trials that may start
     gives_up_pauses = predicts = True
@@ -165,7 +168,7 @@ class MultiFidelity(Policy[LadderState]):
 
         None is below min_epochs, or below the share `min_share` of the horizon.
         """
-        return stage_epochs(max(1, min_epochs, round(self.min_share * horizon)), _RUNG_RATIO, horizon)
+        return stage_epochs(horizon, max(1, min_epochs, round(self.min_share * horizon)))
 
     def start(self, problem: Problem) -> LadderState:
         if problem.max_epochs is None:
@@ -175,7 +178,7 @@ class MultiFidelity(Policy[LadderState]):
         rungs = self.rungs(problem.max_epochs, problem.min_epochs)
         stages = Stages(rungs, problem.space.dim, len(self.learn_from))
         lessons = Lessons.of(self.learn_from, problem.space, stages)
-        model = Model(stages, lessons) if lessons else Model(Stages(rungs, problem.space.dim))
+        model = SearchModel(stages, lessons.every) if lessons else SearchModel(Stages(rungs, problem.space.dim))
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
@@ -183,7 +186,7 @@ class MultiFidelity(Policy[LadderState]):
         rows = CurveRows(
             problem.goal, self.rungs(problem.max_epochs)[0], 0 if problem.goal.of == "best" else problem.max_epochs
         )
-        return LadderState(ladder, rows, model, Pauses())
+        return LadderState(ladder, rows, model, lessons or None, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
@@ -199,19 +202,20 @@ class MultiFidelity(Policy[LadderState]):
         if state.ladder.reaches(trial):
             promotion = self._promotion(state, history, state.model.kernel(history, state.rows.table))
         verdict = state.ladder.judge(history, trial, promotion)
-        in_full = None
+        at_a_rung = "rung" in verdict.evidence
+        in_full = next((why for tag, why in _IN_FULL.items() if trial.tags.get(tag)), None)
         if trial.id == state.baseline:
             in_full = "the first trial that you enqueued trains in full, to compare with"
-        elif trial.tags.get(FIRST):
-            in_full = "it is the first that trains in full"
-        elif trial.tags.get(CLOSING):
-            in_full = "it trains in full, because no new trial would end within the budget"
-        elif trial.tags.get(ALL_TRIED):
-            in_full = "it trains in full, because every configuration was tried"
-        if in_full and "rung" in verdict.evidence:
+        if at_a_rung and in_full:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
-        verdict = unless_late(verdict, state, history, trial)
+        if at_a_rung and verdict.action is Action.CONTINUE:
+            # not on the budget that another trial needs for its end
+            ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
+            if not ends and _one_in_full(state, history, trial.id):
+                reason = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
+                stops = trial.epoch >= state.pauses.stops_from(state.horizon)
+                verdict = Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
         if verdict.action is Action.STOP and "rank" in verdict.evidence:
             why = "trials cannot pause in this study" if state.pauses.declined else "no checkpoint is saved"
             return replace(verdict, reason=f"{verdict.reason}; stopped, because {why}")
@@ -228,16 +232,18 @@ class MultiFidelity(Policy[LadderState]):
             return last
         if not isinstance(move, Start):
             return move
-        nothing_new = all_tried(history) and not history.queue
-        if nothing_new and (paused := best_paused(state, kernel, history)) is not None:
-            return paused
-        if kernel is None:
-            return leading_again(move, state.ladder, history) if nothing_new else move
-        started, base = len(history), promotion.base
-        if nothing_new:
+        base = promotion.base
+        if all_tried(history) and not history.queue:
+            if (paused := best_paused(state, kernel, history)) is not None:
+                return paused
+            if kernel is None:
+                return leading_again(move, state.ladder, history)
             return self._chosen(move, base, kernel, state, history, rng)
+        if kernel is None:
+            return move
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
-        chosen_early = state.model.lessons is not None and started >= _RANDOM_TRIALS and started % 2
+        started = len(history)
+        chosen_early = state.lessons is not None and started >= _RANDOM_TRIALS and started % 2
         if started < self._cuts(history).initial and not chosen_early:
             compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
@@ -268,7 +274,7 @@ class MultiFidelity(Policy[LadderState]):
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
     ) -> Start:
         """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
-        rows, lessons = state.rows.table, state.model.lessons
+        rows, lessons = state.rows.table, state.lessons
         scale = state.model.scale(rows)
         if scale is None and lessons is None:
             return move
@@ -337,7 +343,7 @@ class Cuts:
 
 def trials_alone(budget: Budget | None) -> int | None:
     """Return the limit of a budget that limits trials and nothing else; None for any other."""
-    if budget is None or budget.trials is None or budget != Budget(trials=budget.trials):
+    if budget is None or any(limit is not None for name, limit in vars(budget).items() if name != "trials"):
         return None
     return budget.trials
 
@@ -399,7 +405,6 @@ class Pauses:
 # did or is about to. So a usable model is there within two full trainings, and the process learns early what its rungs
 # are worth. On recorded trainings this lowers the mean regret after two full trainings by a sixth and changes later
 # ones by less than their errors; earlier, after a half or four fifths, was worse (benchmarks/search/kinds.py).
-FIRST = "first"  # tag of that trial
 _LAST_MOMENT = 0.75  # of the rest of the budget is needed to train in full
 
 
@@ -469,8 +474,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
 # If the ladder's move cannot, a paused trial that can is trained in full: the one with the largest expected improvement
 # over the best complete trial for its share of the rest of the budget. If there is none, the search ends, provided that
 # one trial was trained in full or can still be; otherwise the ladder's move is made. A leading trial continues by the
-# same rule: not on the budget that another needs for its end.
-CLOSING = "closing"  # tag of a final full training
+# same rule (`judge`).
 
 
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
@@ -487,14 +491,20 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         why = "the rest of the budget is too small to train another trial in full"
         return Wait(f"{why}, and some are still training") if history.running else Finish(why)
     id, predicted = worth_most(shares, state, kernel, history)
-    return trained_in_full(id, ladder, history, shares, predicted)
+    reason = "the rest of the budget is too small for a new trial, but trains this one in full"
+    if others := len(shares) - 1:
+        reason += f" or one of {plural(others, 'other')}"
+    if predicted:
+        which = "chosen by the model: " if others else ""
+        reason += f"; {which}predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
+    evidence = {**predicted, "share": round(shares[id], 4), "in_time": len(shares)}
+    return resume_to_end(id, ladder, history, CLOSING, reason, evidence)
 
 
 # -- a space whose configurations were all tried
 #
 # Then trials train in full: first paused ones, by their expected improvement per remaining cost,
 # then configurations that were stopped, then again those that may be the best.
-ALL_TRIED = "all tried"  # tag of such a trial
 
 
 def all_tried(history: History) -> bool:
@@ -568,18 +578,6 @@ def too_late(move: Move, remaining: Remaining, history: History, unsaved: bool) 
     return share * (1.0 + before) > 1.0
 
 
-def unless_late(verdict: Verdict, state: LadderState, history: History, trial: TrialRecord) -> Verdict:
-    """Return the verdict, but no CONTINUE from a rung where the budget that others leave cannot end the trial."""
-    if verdict.action is not Action.CONTINUE or "rung" not in verdict.evidence:
-        return verdict
-    ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
-    if ends or not _one_in_full(state, history, trial.id):
-        return verdict
-    reason = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
-    stops = trial.epoch >= state.pauses.stops_from(state.horizon)
-    return Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
-
-
 def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
     """Return the paused trials that can still be trained in full, each with its share of the rest. See Remaining."""
     found = {}
@@ -610,20 +608,6 @@ def resume_to_end(
     on, trial = ladder.trials[id], history.trial(id)
     horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
     return Resume(id, horizon, horizon, {**trial.tags, "rung": on.rung + 1, tag: True}, reason, evidence)
-
-
-def trained_in_full(
-    id: int, ladder: Asynchronous, history: History, shares: dict[int, float], predicted: dict[str, Any]
-) -> Resume:
-    name, others = history.problem.goal.metric, len(shares) - 1
-    reason = "the rest of the budget is too small for a new trial, but trains this one in full"
-    if others:
-        reason += f" or one of {plural(others, 'other')}"
-    if predicted:
-        which = "chosen by the model: " if others else ""
-        reason += f"; {which}predicts {name} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
-    evidence = {**predicted, "share": round(shares[id], 4), "in_time": len(shares)}
-    return resume_to_end(id, ladder, history, CLOSING, reason, evidence)
 
 
 # The rest of a budget, and whether it trains a trial in full.

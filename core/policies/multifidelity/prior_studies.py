@@ -1,4 +1,4 @@
-"""Prior studies: the values of some of their trials, as the log of a new study keeps them, and the model given all.
+"""Prior studies: the values of some of their trials, as the log of a new study keeps them.
 
 They are read once, when the new study is made, and recorded with its policy. If a prior study changes later, the new
 one still decides by what it read.
@@ -8,41 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
-from haltune._utils.memo import Memo
 from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.gp.gp import subset
 from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.log.points import log_in_points
+from haltune.models.curve_rows import CurveRows, CurveTable
+from haltune.models.stage_process import Seen, Stages, scale_of
 from haltune.space import Space
-
-from .stage_process import (
-    LEARNT,
-    VALUES_KEPT,
-    CurveRows,
-    CurveTable,
-    NormalScores,
-    Seen,
-    StageKernel,
-    StageProcess,
-    Stages,
-    density,
-    fitted,
-    largest_density,
-    learn_kernel,
-    scale_of,
-    seen_at_stages,
-    spread,
-)
 
 RUNS_KEPT = 80  # trials of each prior study
 _DIGITS = 5  # of a target
@@ -159,8 +139,6 @@ def _spread(trials: Indices, points: Array, ends: Array, reached: Array) -> Indi
     return trials[kept[order]]
 
 
-_OF_KEPT = 120  # of the `VALUES_KEPT`
-_OF_LEARNT = 60  # of the `LEARNT` ones
 _BEST_RUNS = 3  # best runs of each whose neighbours are tried
 
 
@@ -193,18 +171,6 @@ class Lessons:
             + (f"; {out} more lie outside this space, or lack one of its parameters" if out else "")
             for name, seen, out in zip(self.names, self.every, self.left_out, strict=True)
         ]
-
-    @cached_property
-    def kept(self) -> Seen:
-        return self._at_most(_OF_KEPT)
-
-    @cached_property
-    def learnt(self) -> Seen:
-        return self._at_most(_OF_LEARNT)
-
-    def _at_most(self, limit: int) -> Seen:
-        each = max(1, limit // len(self.every))
-        return reduce(Seen.union, [seen.at(spread(seen, each, None)) for seen in self.every])
 
     def evidence(self, relevance: Array) -> list[dict[str, Any]]:
         """Return the trials and the relevance of each study; relevance: (J,) q."""
@@ -239,89 +205,3 @@ def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Sta
     run_of, stage_of = np.array(list(found), dtype=np.intp).reshape(len(found), 2).T
     values = np.array(list(found.values()), dtype=np.float64)
     return Seen(points, run_of, stage_of, values, np.full(len(points), number))
-
-
-# The model of a search: the kernel, fitted to its own rows and to prior studies, and the process given all.
-#
-# A misleading prior study would also mislead the amplitudes, steps and lengthscales. So prior studies are left out
-# (q = 0), the least relevant first, while the rows of this study are likelier without them: while the largest density
-# of all rows together, over that of the prior ones alone, is less than that of its own rows by more than `_DOUBT` in
-# the logarithm.
-
-
-_FIRST_FIT = 16  # rows: by then eight trials have values at the first two rungs
-_DOUBTED = 16  # rows before prior studies may be left out
-_DOUBT = 2.0  # with few rows, the difference of two maxima is rough
-
-
-@dataclass(frozen=True)
-class Model:
-    """The model of searches on one problem; it keeps its last fits."""
-
-    stages: Stages
-    lessons: Lessons | None = None  # of prior studies; None: there are none
-    _kernels: Memo[StageKernel] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
-    _earlier: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
-
-    def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
-        """Return the kernel fitted to the first m rows, m growing by a fifth; None while there are too few."""
-        least = _FIRST_FIT if self.lessons is None else 0
-        if len(rows) < least:
-            return None
-        m = fitted(len(rows), least)
-        known = rows.upto(m)
-        own = self._own(history, known)
-        earlier = None if self.lessons is None else self.lessons.learnt
-        if own is None and earlier is None:
-            return None
-
-        def learnt() -> StageKernel:
-            rng = history.rng("fit", m)
-            if own is None or earlier is None or len(own) < _DOUBTED:
-                return learn_kernel(self.stages, _both(own, earlier, LEARNT, rng))
-            part = own.at(spread(own, LEARNT - len(earlier), rng)).of_this()
-            return self._beside(part, earlier) or self._alone(own.at(spread(own, LEARNT, rng)).of_this())
-
-        key = tuple(seen and seen.key for seen in (own, earlier))
-        return self._kernels((history.seed, *key), learnt)
-
-    def _beside(self, own: Seen, earlier: Seen) -> StageKernel | None:
-        """Return the kernel fitted to both without misleading studies; None if all mislead."""
-        assert earlier.of is not None
-        kept = np.unique(earlier.of)
-        least = largest_density(self.stages, own) - _DOUBT
-        while len(kept):
-            taken = earlier.at(np.flatnonzero(np.isin(earlier.of, kept)))
-            both = own.union(taken)
-            kernel = learn_kernel(self.stages, both)
-            before = self._earlier(tuple(kept.tolist()), partial(largest_density, self.stages, taken))
-            if density(self.stages, both, kernel) - before >= least:
-                return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
-            kept = np.delete(kept, kernel.relevance[kept].argmin())
-        return None
-
-    def _alone(self, own: Seen) -> StageKernel:
-        return learn_kernel(self.stages, own).without(range(1, self.stages.earlier + 1))
-
-    def process(self, kernel: StageKernel, history: History, rows: CurveTable) -> StageProcess:
-        """Return the posterior given all values, with pending trials as if they had ended at their means."""
-        earlier = None if self.lessons is None else self.lessons.kept
-        process = StageProcess.of(kernel, _both(self._own(history, rows), earlier, VALUES_KEPT, None))
-        return process.with_ends(history.points[[t.id for t in history.pending]])
-
-    def scale(self, rows: CurveTable) -> NormalScores | None:
-        return scale_of(rows, ranked=len(self.stages.epochs) > 1)
-
-    def _own(self, history: History, rows: CurveTable) -> Seen | None:
-        scale = self.scale(rows)
-        return None if scale is None else seen_at_stages(history.points, rows, self.stages, scale)
-
-
-def _both(own: Seen | None, earlier: Seen | None, limit: int, rng: Generator | None) -> Seen:
-    """Return at most `limit` values of this study and of prior ones; see `spread`."""
-    if own is None:
-        assert earlier is not None
-        return earlier
-    room = limit - (0 if earlier is None else len(earlier))
-    kept = own.at(spread(own, room, rng))
-    return kept if earlier is None else kept.union(earlier)

@@ -46,7 +46,7 @@ from .belief import (
     is_grid,
     levels_from,
 )
-from .choice import Confidence, Look, MemberSet, Observation, ObservationChoice, Prices, Stage, TruVaRState, may_matter
+from .choice import Confidence, Look, MemberSet, ObservationChoice, Prices, Stage, TruVaRState, may_matter
 
 _PER_DEVIATION = 1.96  # of the straddle
 _RULE_FACTOR = 9.0  # beta of the simpler rules: GCHK's sqrt(beta) is 3
@@ -283,10 +283,11 @@ class TruVaR(Policy[TruVaRState]):
         members = member_set.members(history, state, belief, spent)
         # With less data the learnt kernel may be too certain, and then nothing open does not end the search.
         enough = min(5 * (belief.sites.points.shape[1] + 1), len(belief.sites))
-        seen_enough = isinstance(self.kernel, Kernel) or belief.seen >= enough
+        learnt = not isinstance(self.kernel, Kernel)
+        seen_enough = not learnt or belief.seen >= enough
         if seen_enough and not members.any():
-            n = len(belief.sites)
-            classified = f"all {plural(n, 'configuration is', 'configurations are')} classified"
+            every = plural(len(belief.sites), "configuration is", "configurations are")
+            classified = f"all {every} classified"
             return Finish(member_set.why_no_share(history, belief) or classified)
         if seen_enough and member_set.sets and belief.field.variance[members].max() <= belief.exact:
             return _near(members, member_set.root(state.stage, belief, spent) * belief.exact**0.5)
@@ -304,7 +305,7 @@ class TruVaR(Policy[TruVaRState]):
         choice = ObservationChoice(
             pending, members, self._eta(stage, pending, members, root), root, member_set.aim_of(history),
             member_set.prices.of(history, state.finished, belief.sites.points), self.candidates, self.anticipate,
-            not isinstance(self.kernel, Kernel),
+            learnt,
         )  # fmt: skip
         if member_set.sets and not choice.over.any() and seen_enough:
             if history.pending:
@@ -317,7 +318,28 @@ class TruVaR(Policy[TruVaRState]):
             cost = member_set.prices.model(history, state.finished)
             after = member_set.prices.options.standing(history)
             found = choice.anywhere(history, self._surrogate.levels, cost, after, rng)
-        return self._start(choice, found, look)
+        count, excess, level = int(members.sum()), float(choice.over.sum()), self._surrogate.levels[found.level]
+        kind = "may be on either side of the threshold" if member_set.sets else "may be the best"
+        if found.nothing:
+            reason = f"nothing is uncertain about the {count} that {kind}; the highest upper bound of the others"
+        else:
+            settled = found.reduction / excess if excess > 0.0 else 0.0
+            price = f", for a cost of {found.cost:.3g}" if found.cost != 1.0 else ""
+            at = f" at {level.name!r}" if _tags(level) else ""
+            reason = (
+                f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; this trial reduces their excess "
+                f"variance by {100.0 * settled:.3g}%{price}{at}"
+            )
+        kernel = pending.posterior.kernel
+        evidence = {
+            "seen": look.seen, "stage": look.stage.number, "since": look.stage.since, "spent": look.spent,
+            "beta": choice.root**2, "eta": choice.eta / pending.scale,
+            "members": count, "excess": excess,
+            "reduction": found.reduction, "cost": found.cost, "level": level.name,
+            "variance": kernel.variance, "lengthscales": kernel.lengthscales.tolist(),
+            "mean": pending.posterior.constant, "noise": pending.noise.min(axis=1).tolist(),
+        }  # fmt: skip
+        return Start(found.config, tags=_tags(level), reason=reason, evidence=evidence)
 
     def _design(self, history: History, rng: Generator) -> Start:
         """Return the next of the first trials: a scrambled Sobol configuration, moved to the nearest untried site.
@@ -368,30 +390,6 @@ class TruVaR(Policy[TruVaRState]):
         while widest <= eta > max(least, confidence.floor * belief.scale):
             eta *= confidence.r
         return max(eta, least)
-
-    def _start(self, choice: ObservationChoice, found: Observation, look: Look) -> Start:
-        belief, count = choice.belief, int(choice.members.sum())
-        level = self._surrogate.levels[found.level]
-        kind = "may be on either side of the threshold" if self._member_set.sets else "may be the best"
-        excess = float(choice.over.sum())
-        at = f" at {level.name!r}" if _tags(level) else ""
-        settled = found.reduction / excess if excess > 0.0 else 0.0
-        reason = (
-            f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; this trial reduces their excess variance "
-            f"by {100.0 * settled:.3g}%{f', for a cost of {found.cost:.3g}' * (found.cost != 1.0)}{at}"
-        )
-        if found.nothing:
-            reason = f"nothing is uncertain about the {count} that {kind}; the highest upper bound of the others"
-        kernel = belief.posterior.kernel
-        evidence = {
-            "seen": look.seen, "stage": look.stage.number, "since": look.stage.since, "spent": look.spent,
-            "beta": choice.root**2, "eta": choice.eta / belief.scale,
-            "members": count, "excess": excess,
-            "reduction": found.reduction, "cost": found.cost, "level": level.name,
-            "variance": kernel.variance, "lengthscales": kernel.lengthscales.tolist(),
-            "mean": belief.posterior.constant, "noise": belief.noise.min(axis=1).tolist(),
-        }  # fmt: skip
-        return Start(found.config, tags=_tags(level), reason=reason, evidence=evidence)
 
     def _by_rule(self, history: History, belief: SiteBelief, members: Mask, look: Look) -> Start:
         assert self.threshold is not None

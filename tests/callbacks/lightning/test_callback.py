@@ -223,7 +223,7 @@ def fresh_metrics_fit(trial, *others, net=None, record="all", **options):
 
 def metrics(trial, monitor=None):
     """Those recorded besides the monitored one, which is among them with the value that was judged."""
-    goal = monitor or trial._goal.metric
+    goal = monitor or trial.goal.metric
     assert all(r["metrics"].pop(goal) == r["value"] for r in trial.reports)
     return [r["metrics"] for r in trial.reports]
 

@@ -15,9 +15,9 @@ pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 from callback_fakes import FakeTrial
 
 from haltune.callbacks.lightning.checks import same_trial
-from haltune.callbacks.ranks import Agreement
 from haltune.errors import NotSupported
 from haltune.log.events import Ended, Reported, Started
+from haltune.ranks import Group
 from haltune.store.open import open_sql
 
 SCRIPT = str(Path(__file__).with_name("distributed_search.py"))
@@ -209,5 +209,5 @@ def test_ranks_that_train_different_trials_are_refused():
         return [8, *value[1:]] if rank == 1 else value
 
     with pytest.raises(NotSupported, match=r"rank 0 trial 7, rank 1 trial 8.*HALTUNE_RUN_FOLDER"):
-        same_trial(Agreement(0, 2, heard), FakeTrial())
-    same_trial(Agreement(0, 2, lambda value, _: value), FakeTrial())
+        same_trial(Group(0, 2, heard), FakeTrial())
+    same_trial(Group(0, 2, lambda value, _: value), FakeTrial())

@@ -31,8 +31,8 @@ def data():
 
 def counting(unit, horizon, goal=GOAL, **more):
     trial = FakeTrial(goal.metric, max_epochs=horizon, **more)
-    trial.unit, trial._goal = unit, goal
-    trial._measures = Measures(goal.metric, ranked=(goal.rank_by,) if goal.rank_by else ())
+    trial.unit, trial.goal = unit, goal
+    trial.measures = Measures(goal.metric, ranked=(goal.rank_by,) if goal.rank_by else ())
     return trial
 
 

@@ -25,8 +25,8 @@ OFTEN = {"logging_strategy": "steps", "logging_steps": 2, "eval_strategy": "step
 
 def counting(horizon, unit="step", goal=GOAL, **more):
     trial = FakeTrial(goal.metric, max_epochs=horizon, **more)
-    trial.unit, trial._goal = unit, goal
-    trial._measures = Measures(goal.metric, ranked=(goal.rank_by,) if goal.rank_by else ())
+    trial.unit, trial.goal = unit, goal
+    trial.measures = Measures(goal.metric, ranked=(goal.rank_by,) if goal.rank_by else ())
     return trial
 
 
@@ -209,7 +209,7 @@ def test_a_metric_to_rank_by_that_the_first_evaluation_lacks_ends_the_training_t
     match = (
         r"'eval_lass' was not logged.*names: eval_loss, eval_mae.*If you mean 'eval_loss', write rank_by='eval_loss';"
     )
-    assert fails(tmp_path, trial._goal, match, trial=trial) == trial.epochs[-1] == 5
+    assert fails(tmp_path, trial.goal, match, trial=trial) == trial.epochs[-1] == 5
 
 
 def test_a_metric_that_logs_of_training_lack_is_named_after_the_third(tmp_path):

@@ -22,7 +22,7 @@ from haltune import Checkpointing, Float, Maximize, Problem, Space, Study
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
 from haltune.log.history import History
 from haltune.policies import RandomSearch
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 TRIALS, EPOCHS = 5, 8
 PROBLEM = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 2)), EPOCHS)
@@ -98,7 +98,7 @@ def check(study: Study, diary: Diary) -> None:
         rebuilt.apply(event)
     same = image_of(study.history) == image_of(rebuilt)
     assert same
-    decisions = list(replay(PROBLEM, study.policy, log))
+    decisions = list(redecide(PROBLEM, study.policy, log))
     assert len(decisions) > TRIALS
     assert [d for d in decisions if d[1] != d[2]] == []
 

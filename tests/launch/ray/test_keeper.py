@@ -86,13 +86,13 @@ def test_whatever_is_sent_again_the_log_is_that_of_sending_once(sent: Sequence[t
 def test_a_keeper_that_starts_again_continues_from_the_log(tmp_path: Path) -> None:
     """Every call comes twice, and between any two the keeper is another one."""
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
-    settings = study._settings
+    settings = study.session.settings
     while isinstance(trial := study.ask(), Trial):
         line = Twice(Keeper(study.store.address(), study.checkpoints))
         carried = Carried(0, line.files)
         storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
         remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
-        taken = remote._take(trial.id, trial.attempt, study._session.holder, lambda: None)
+        taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
         carried.fetch(taken.checkpoint)
         with taken:
             assert (Path(taken.checkpoint).read_text() if taken.checkpoint else "0") == str(taken.epoch)
@@ -115,11 +115,11 @@ def test_a_task_learns_when_its_attempt_is_over(tmp_path: Path) -> None:
     trial = study.ask()
     assert isinstance(trial, Trial)
     line = Twice(Keeper(study.store.address(), study.checkpoints))
-    storage = replace(study._settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
-    remote = Study(**vars(replace(study._settings, store=storage)))
-    taken = remote._take(trial.id, trial.attempt, study._session.holder, lambda: None)
+    storage = replace(study.session.settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
+    remote = Study(**vars(replace(study.session.settings, store=storage)))
+    taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
     taken.report(0.5, seconds=1.0)
-    study._session.mark_lost(trial, "the node died")
+    study.session.mark_lost(trial, "the node died")
     with pytest.warns(match="lease on trial 0 expired"):
         assert taken.report(0.6, seconds=1.0).stops
     study.sync()

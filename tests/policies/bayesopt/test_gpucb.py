@@ -22,7 +22,7 @@ GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)}
 
 def asked(study: Study) -> tuple[Start, object]:
     """The policy's next move and the posterior behind it."""
-    replica = study._session.replica
+    replica = study.session.replica
     history = study.history
     move = study.policy.propose(replica.state, history, history.rng("propose", history.moves))
     return move, study.policy._surrogate.posterior(history, replica.state)
@@ -91,9 +91,9 @@ def test_a_trial_that_failed_counts_as_the_worst_and_is_not_proposed_again() -> 
         else:
             train(trial, lambda c, e: accuracy(c, e))
     assert len({GRID.key(t.config) for t in study.trials}) == 8
-    assert study._session.replica.state == tuple(range(8))
+    assert study.session.replica.state == tuple(range(8))
     at = study.history.points[[t.id for t in study.trials]]
-    means = study.policy._surrogate.posterior(study.history, study._session.replica.state).mean(at)
+    means = study.policy._surrogate.posterior(study.history, study.session.replica.state).mean(at)
     assert int(np.argmin(means)) == 3
 
 

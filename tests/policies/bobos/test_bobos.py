@@ -16,10 +16,9 @@ from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
+from haltune.models.curves import ReferenceCurves, reference_trials
 from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
-from haltune.policies.bobos.curves import ReferenceCurves
-from haltune.policies.bobos.policy import reference_trials
 
 
 def verdicts(study: Study) -> list[Reported]:
@@ -303,7 +302,7 @@ def test_runs_on_fewer_samples_are_no_company() -> None:
     for trial in study:
         train(trial, lambda c, e: 0.5)
     history = study.history
-    assert [t.id for t in reference_trials(history, history.trial(2))] == [1]
+    assert [t.id for t in reference_trials(history.trials, history.trial(2))] == [1]
 
 
 def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune.policies.bobos.curves import Paths, conditional_paths
+from haltune.models.curves import Paths, conditional_paths
 from haltune.policies.bobos.optimal_stopping import Losses, OptimalStopping, solve
 
 FALLING = 0.2 + 0.7 * np.exp(-0.2 * np.arange(1, 52))

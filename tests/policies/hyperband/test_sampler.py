@@ -12,7 +12,7 @@ from haltune import Finish, Float, Maximize, Problem, Space, Study, Wait
 from haltune.log.events import Started, Status
 from haltune.log.policy import Policy
 from haltune.policies import GPUCB, Hyperband, Start, SuccessiveHalving
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 PLANE = Problem(Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}), Maximize("acc", (-2, 1)), 9)
 
@@ -149,6 +149,6 @@ def test_a_search_with_a_model_is_replayed_bit_for_bit_although_rungs_change(asy
     study = searched(make())
     log = list(study.events())
     assert len(study.trials) == 34
-    assert [d for d in replay(PLANE, make(), log) if d[1] != d[2]] == []
-    fresh = [d for d in list(replay(PLANE, make(), log))[-20:] if d[1] != d[2]]
+    assert [d for d in redecide(PLANE, make(), log) if d[1] != d[2]] == []
+    fresh = [d for d in list(redecide(PLANE, make(), log))[-20:] if d[1] != d[2]]
     assert fresh == []

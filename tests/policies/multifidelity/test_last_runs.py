@@ -27,7 +27,7 @@ EPOCHS = 9
 def searched(budget: Budget, saves: bool = True, seed: int = 0, start_up: float = 0.0, **options: Any) -> Study:
     """Return a search with trainings of 4 to 28 seconds, growing with a."""
     found = study(MultiFidelity(candidates=40), budget, EPOCHS, seed, verbose=0, **options)
-    clock: Clock = found._session.replica.store.now  # type: ignore[attr-defined]
+    clock: Clock = found.session.replica.store.now  # type: ignore[attr-defined]
     for trial in found:
         with trial:
             clock.now += start_up
@@ -124,7 +124,7 @@ def wavers(config: dict[str, Any], epoch: float, epochs: int) -> float:
 def shared(workers: int, budget: Budget, epochs: int, seed: int = 0, curve: Curve = rises, saves: bool = True) -> Study:
     """Trained by several workers, an epoch each a second."""
     found = study(MultiFidelity(candidates=16), budget, epochs, seed, verbose=0)
-    clock: Clock = found._session.replica.store.now  # type: ignore[attr-defined]
+    clock: Clock = found.session.replica.store.now  # type: ignore[attr-defined]
     at_work: list[tuple[Trial, Any]] = []
     while True:
         while len(at_work) < workers and isinstance(trial := found.ask(), Trial):

@@ -14,9 +14,9 @@ import pytest
 from haltune import Budget, Constant, Float, Maximize, Problem, Space, Study, load_study
 from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Started
+from haltune.models.stage_process import Stages
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
 from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, Lessons
-from haltune.policies.multifidelity.stage_process import Stages
 from haltune.store.memory import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -225,7 +225,7 @@ def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str
     else:
         study = searched(store=store, **given)
     assert study.policy == whole.policy
-    assert study._settings.policy == whole.policy
+    assert study.session.settings.policy == whole.policy
     moves = [[t.config for t in s.trials] for s in (study, whole)]
     assert moves[0] == moves[1]
 

@@ -18,10 +18,10 @@ from haltune.errors import StudyMismatch
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started, Status
 from haltune.log.history import History
+from haltune.models.curve_rows import CurveRows
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.policy import LadderState, first_rung
-from haltune.policies.multifidelity.stage_process import CurveRows
 from haltune.store.memory import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -241,7 +241,7 @@ def test_a_kill_before_a_trial_has_paused_does_not_show_whether_trials_can_pause
             trial.checkpointed(f"memory of {trial.id}")
         if pauses and not killed:
             killed = True
-            study._session.mark_lost(trial, "killed")
+            study.session.mark_lost(trial, "killed")
         else:
             trial.finish()
     assert killed

@@ -15,7 +15,7 @@ from haltune.log.events import Budgeted
 from haltune.policies import RandomSearch, Rollout
 from haltune.policies.costs import CostOptions, Left, RemainingBudget
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 SMALL = {"points": 32, "paths": 8, "initial": 3}
 
@@ -113,7 +113,7 @@ def test_a_changed_budget_is_logged_and_every_decision_comes_out_again():
     budgets = [e.budget for e in again.events() if isinstance(e, Budgeted)]
     assert budgets == [{"trials": 3}, {"trials": 5, "time": 120.0}]
     assert again.history.budget == Budget(time=120, trials=5)
-    decisions = list(replay(again.problem, Rollout(**SMALL), again.events()))
+    decisions = list(redecide(again.problem, Rollout(**SMALL), again.events()))
     assert len(decisions) >= 4
     assert [d for d in decisions if d[1] != d[2]] == []
 

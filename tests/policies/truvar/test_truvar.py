@@ -11,7 +11,7 @@ from haltune.gp import Kernel, condition_on
 from haltune.log.events import Status
 from haltune.policies import Level, TruVaR
 from haltune.store.memory import MemoryStore
-from haltune.study.replay import replay
+from haltune.study.redecide import redecide
 
 SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
 SIDE = 9
@@ -109,7 +109,7 @@ def test_it_takes_the_steps_of_algorithm_1_for_level_sets_with_levels_and_costs(
 
 
 def differences(study, policy):
-    return [d for d in replay(study.problem, policy, study.events()) if d[1] != d[2]]
+    return [d for d in redecide(study.problem, policy, study.events()) if d[1] != d[2]]
 
 
 @pytest.mark.parametrize(

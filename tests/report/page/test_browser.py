@@ -3,9 +3,7 @@
 import ast
 import csv
 import json
-import os
 import re
-import shutil
 import socket
 import sys
 import threading
@@ -24,23 +22,7 @@ from haltune.report.watch.app import Board, Location, application
 from haltune.report.watch.serve import server
 from haltune.store.open import open_store
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-if CHROMIUM is None and not os.environ.get("HALTUNE_NEEDS_BROWSER"):
-    pytest.skip("there is no Chromium here", allow_module_level=True)
-
 EVIL = '</script><img src=x onerror="document.body.dataset.ran=1"><b>bold</b>"\'&%{y}<br>${1}'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 MADE = {}  # function that makes a search -> its page, made once

@@ -13,10 +13,10 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal, norm, rankdata
 
 from examples import many
-from haltune.policies.multifidelity.stage_process import (
+from haltune.models.curve_rows import CurveTable
+from haltune.models.stage_process import (
     LOWEST,
     SIZE,
-    CurveTable,
     NormalScores,
     Seen,
     StageKernel,

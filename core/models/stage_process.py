@@ -20,21 +20,14 @@ between trials of studies i and j is multiplied by q_i q_j, where the relevance 
 study and 1 for this one. A study that does not predict this one gets q near 0, and no influence on what starts. All
 share the amplitudes, steps and lengthscales: how well early epochs predict the end is known from the first trial on.
 `benchmarks/search/stage_priors.py` prints the hyperparameters of recorded trainings and the priors' medians.
-
-The data (`CurveRows`) are folded from the log. A row is the value of a trial at an epoch, NaN where it diverged. Each
-trial has a row for its first report at or after each of the epochs 1, 3, 9, ... (times the first rung), and for its
-last before it paused or ended: the values in between add little. Rows keep the order of the log. A trial that starts
-again, or resumes from a checkpoint, loses its later rows, as in the history. Late reports, and those of a superseded
-attempt, are left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -44,215 +37,8 @@ from scipy.special import ndtri
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp.gp import factorise, solve_lower, subset
 from haltune.gp.kernels import profile, squared_distances
-from haltune.log import events as ev
-from haltune.log.events import Event, Status
-from haltune.log.history import History
-from haltune.log.problem import Goal
-from haltune.log.scores import measured
-from haltune.space import Space
-from haltune.space.domains import Float, bounding
 
-# -- rows of curves ------------------------------------------------------------------------------
-
-CurveRow = tuple[int, float, float]  # trial, epochs, raw value
-_EPOCH_RATIO = 3  # ratio of the epochs of rows
-
-
-@dataclass(frozen=True, slots=True)
-class CurveTable:
-    """Rows as arrays (n,), with heights: sign * value, larger is better, NaN where it diverged (see log.scores)."""
-
-    trial: Indices
-    epoch: Array
-    height: Array
-
-    def __len__(self) -> int:
-        return len(self.trial)
-
-    def upto(self, count: int) -> CurveTable:
-        return CurveTable(self.trial[:count], self.epoch[:count], self.height[:count])
-
-
-@dataclass(slots=True)
-class TrialRows:
-    attempt: int = 1
-    held: bool = True  # by a worker; later reports are not in its curve
-    at: float = 0.0  # epochs of its last report
-    value: float | None = None  # with which it counts after its last report in this attempt
-    saved: float = 0.0  # epochs of its last checkpoint
-    top: float = math.nan  # its best finite value
-    kept: float = math.nan  # `top` at its last checkpoint
-    rows: list[tuple[float, int]] = field(default_factory=list)  # epochs and number of each of its rows
-
-
-class CurveRows:
-    def __init__(self, goal: Goal, first: int = 1, end: float = 0.0) -> None:
-        """Keep a row at the epochs first, 3 first, 9 first, ...; the best value is one at epoch `end` or later."""
-        self.goal, self.first, self.end = goal, first, end
-        self.rows: dict[int, CurveRow] = {}  # by their numbers
-        self.count = 0  # of all rows ever: the number of the next
-        self.trials: dict[int, TrialRows] = {}
-        self.trained = 0.0  # epochs of all trials
-        self.best, self.best_at = math.nan, 0.0  # the best value, and `trained` then
-        self._table: CurveTable | None = None  # of these rows; None: not made yet
-
-    def __repr__(self) -> str:
-        return f"CurveRows({self.rows}, {self.trials})"
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def table(self) -> CurveTable:
-        if self._table is None:
-            trial, epoch, value = np.array(list(self.rows.values()), dtype=np.float64).reshape(len(self), 3).T
-            self._table = CurveTable(trial.astype(np.intp), epoch, self.goal.sign * measured(value))
-        return self._table
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, ev.Started):
-            self.trials[event.trial] = TrialRows()
-        if not isinstance(event, ev.TrialEvent) or (t := self.trials.get(event.trial)) is None:
-            return
-        if isinstance(event, ev.Resumed):
-            self._resumed(t, event)
-        elif not isinstance(event, ev.AttemptEvent) or event.attempt != t.attempt or not t.held:
-            return  # superseded, or late
-        elif isinstance(event, ev.Reported):
-            self._reported(t, event)
-        elif isinstance(event, ev.Checkpointed):
-            t.saved, t.kept = event.epoch, t.top
-        elif isinstance(event, ev.Ended | ev.Expired):
-            t.held = False
-            self._ended(t, event.trial, event.status)
-
-    def _resumed(self, t: TrialRows, e: ev.Resumed) -> None:
-        """Forget the rows after the checkpoint: these epochs are trained again."""
-        saved, top = (0.0, math.nan) if e.anew else (t.saved, t.kept)
-        kept = [row for row in t.rows if row[0] <= saved]
-        for row in t.rows:
-            if row[0] > saved:
-                del self.rows[row[1]]
-                self._table = None
-        self.trials[e.trial] = TrialRows(e.attempt, True, saved, None, saved, top, top, kept)
-
-    def _reported(self, t: TrialRows, e: ev.Reported) -> None:
-        if e.epoch <= t.at:
-            return  # seen before
-        marked = _marked(t.at, e.epoch, self.first)
-        self.trained += e.epoch - t.at
-        if e.epoch >= self.end and self.goal.better(e.value, self.best):
-            self.best, self.best_at = e.value, self.trained
-        t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
-        t.value = t.top if self.goal.of == "best" and math.isfinite(t.top) else e.value
-        if marked:
-            self._add(t, e.trial, t.value)
-
-    def _ended(self, t: TrialRows, trial: int, status: Status) -> None:
-        """Add the last value, unless its epoch is trained again; a trial that failed diverged, whatever it had reached.
-
-        Otherwise the search would propose again what runs out of memory after some epochs.
-        """
-        if status is Status.FAILED:
-            t.at = max(1.0, t.at)
-            self._add(t, trial, math.nan)
-        known = bool(t.rows) and t.rows[-1][0] >= t.at
-        if not (known or status in (Status.FAILED, Status.INTERRUPTED) or t.value is None):
-            self._add(t, trial, t.value)
-
-    def _add(self, t: TrialRows, trial: int, value: float) -> None:
-        t.rows.append((t.at, self.count))
-        self.rows[self.count] = (trial, t.at, value)
-        self.count += 1
-        self._table = None
-
-
-def _marked(before: float, epoch: float, mark: int) -> bool:
-    """Return whether one of mark, 3 mark, 9 mark, ... lies in (before, epoch]."""
-    while mark <= before:
-        mark *= _EPOCH_RATIO
-    return mark <= epoch
-
-
-_BEST_TRIALS = 5  # best trials that have neighbours among the candidates
-_NEIGHBOUR_DEVIATION = 0.15  # deviation of a neighbour in the unit cube
-
-
-def candidates(history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None) -> Array:
-    """Return points (n, d): random ones, and neighbours of the best trials, moved in about half of their coordinates.
-
-    A third of `count` are neighbours. others: points (k, d) that have neighbours too, and are candidates themselves. A
-    space with no more than `count` configurations gives all of them.
-    """
-    space, near = history.problem.space, count // 3
-    if space.size is not None and space.size <= count:
-        return space.encode_many(space.enumerate())
-    tops = history.points[_best_trials(rows)]
-    others = np.empty((0, space.dim)) if others is None else others
-    tops = np.vstack([tops, others])
-    anywhere = rng.random((count - near, space.dim))
-    base = tops[rng.integers(len(tops), size=near)]
-    moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
-    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
-    return points if _free(space) else space.encode_many(space.decode_many(points))
-
-
-def _best_trials(rows: CurveTable) -> Indices:
-    """Return the trials with the best values, best first; of equals the lower number; not finite ones last."""
-    score = np.where(np.isfinite(rows.height), -rows.height, np.inf)
-    ranked = rows.trial[np.lexsort((rows.trial, score))]
-    _, first = np.unique(ranked, return_index=True)
-    return ranked[np.sort(first)[:_BEST_TRIALS]]
-
-
-def best_allowed(
-    space: Space, points: Array, value: Array, besides: Collection[str]
-) -> tuple[int, dict[str, Any]] | None:
-    """Return the index and configuration of the point (n, d) of largest value (n,) that is allowed.
-
-    besides: keys of configurations that do not count. None if there is none. The points are checked one by one, because
-    a check is slow.
-    """
-    for i in np.argsort(-value, kind="stable"):
-        config = space.decode(points[i])
-        if space.contains(config) and space.key_of_canonical(config) not in besides:
-            return int(i), config
-    return None
-
-
-_NEAR = 0.5  # of the side of a cell, if the cube were divided into as many cells as there are trials
-_CROWD = 3  # trials so near to a point that no other one starts there
-
-
-def uncrowded(points: Array, tried: Array) -> Mask:
-    """Return which points (m, d) have fewer than three trials, at (n, d), within n^(-1 / d) / 2; all if none has.
-
-    Without it a search in a continuous space tries its best configuration again and again, because no trial that pauses
-    early shows how it ends.
-    """
-    count, dim = tried.shape
-    near = squared_distances(points, tried) < (_NEAR * max(1, count) ** (-1.0 / max(1, dim))) ** 2
-    free = near.sum(axis=1) < _CROWD
-    return free if free.any() else np.ones(len(points), dtype=bool)
-
-
-def _free(space: Space) -> bool:
-    """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
-    return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
-
-
-_ROWS_BETWEEN_FITS = (8, 100)  # a fifth of the rows, within these
-
-
-def fitted(count: int, first: int) -> int:
-    """Return the last number of rows at which hyperparameters are fitted."""
-    m, (least, most) = first, _ROWS_BETWEEN_FITS
-    while (following := m + min(most, max(least, m // 5))) <= count:
-        m = following
-    return min(m, count)
-
-
-# -- values at the stages --------------------------------------------------------
+from .curve_rows import CurveTable
 
 
 @dataclass(frozen=True)
@@ -416,11 +202,16 @@ _SCALE, _SCALE_SD = 1.0, 0.7  # lengthscales in the unit cube
 _RELEVANCE, _RELEVANCE_SD = 0.7, 1.5  # q of a prior study; deviation of its logit
 
 
+FIRST_SHARE = 0.02  # of a full training: the first stage
 _TOO_CLOSE = 1.25  # to the horizon: a stage there would add little to the last one
 
 
-def stage_epochs(first: int, ratio: int, horizon: int) -> tuple[int, ...]:
-    """Return the epochs first, first * ratio, first * ratio^2, ..., and the horizon; none just before it."""
+def stage_epochs(horizon: int, first: int | None = None, ratio: int = 3) -> tuple[int, ...]:
+    """Return the epochs first, first * ratio, first * ratio^2, ..., and the horizon; none just before it.
+
+    first: None for a fiftieth of the horizon.
+    """
+    first = max(1, round(FIRST_SHARE * horizon)) if first is None else first
     epochs = [first]
     while epochs[-1] * ratio * _TOO_CLOSE < horizon:
         epochs.append(epochs[-1] * ratio)

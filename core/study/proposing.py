@@ -190,7 +190,8 @@ def _full(log: Log, history: History, budget: Budget) -> str | None:
     """Return why no more trials start, or None. Trials that have started may continue."""
     spent, recorded = history.spent, history.budget
     full = spent.starts_no_more(budget)
-    if full is None and recorded is not None and log.logged_budget == budget:  # another worker has recorded less since
+    if full is None and recorded not in (None, budget) and log.logged_budget == budget:
+        # another worker has recorded less since
         full = spent.starts_no_more(recorded)
     return full
 

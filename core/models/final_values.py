@@ -1,6 +1,6 @@
 """Prediction of final values of configurations from every report of a study, for pages and answers.
 
-The Gaussian process is that of the default search (`stage_kernel`), whichever policy searched. It uses the epoch of
+The Gaussian process is that of the default search (`stage_process`), whichever policy searched. It uses the epoch of
 each value, so it does not mistake a trial that was stopped early for a bad configuration. A search only ranks; a page
 states intervals. Therefore these things differ:
 
@@ -37,12 +37,11 @@ from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible
 from haltune.space import Space
 
-from .policy import MultiFidelity
+from .curve_rows import CurveTable
 from .stage_process import (
     LEARNT,
     SIZE,
     VALUES_KEPT,
-    CurveTable,
     NormalScores,
     Seen,
     StageKernel,
@@ -53,6 +52,7 @@ from .stage_process import (
     learn_kernel,
     seen_at_stages,
     spread,
+    stage_epochs,
 )
 
 FEWEST_TRIALS = 5  # with a value
@@ -95,7 +95,7 @@ class FinalValues:
         scores = NormalScores.of(heights, shares, top if goal.bounds else -math.inf)
         rows = _rows(history, reported, lowest)
         end = history.problem.max_epochs or math.ceil(rows.epoch.max())
-        stages = Stages(MultiFidelity().rungs(end), history.problem.space.dim)
+        stages = Stages(stage_epochs(end), history.problem.space.dim)
         seen = seen_at_stages(history.points, rows, stages, scores)
         rng = history.rng("fit", 0)
         kept = spread(seen, VALUES_KEPT, None)

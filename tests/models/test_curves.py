@@ -13,11 +13,10 @@ from scipy.optimize import minimize
 from scipy.stats import gamma, multivariate_normal
 
 from examples import many
-from haltune.policies.bobos import curves as model
-from haltune.policies.bobos.curves import (
+from haltune.models import curves as model
+from haltune.models.curves import (
     MIN_NOISE,
     ReferenceCurves,
-    calibrated,
     conditional_paths,
     decay_kernel,
     fit_decay,
@@ -196,11 +195,3 @@ def test_any_curves_give_finite_paths_within_bounds_to_the_horizon(errors, other
     assert paths.start == len(errors)
     assert paths.values.shape == (HORIZON - len(errors), 50)
     assert ((paths.values >= 0.0) & (paths.values <= 1.0)).all()
-
-
-@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_the_calibrated_probability_rises_with_the_share_and_knows_none_and_all(a, b):
-    assert (calibrated(0.0), calibrated(1.0)) == (0.0, 1.0)
-    assert 0.0 <= calibrated(a) <= 1.0
-    if a < b:
-        assert calibrated(a) <= calibrated(b)

@@ -14,7 +14,7 @@ and the power law combined with curves of other trials (`matched_paths`). They r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -26,6 +26,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune.errors import InvalidInput
+from haltune.log.events import Status
+from haltune.log.records import TrialRecord
+from haltune.log.scores import FALL, Scale
 
 from .win_model import WinModel
 
@@ -81,6 +84,20 @@ def _checked(errors: ArrayLike, horizon: int, count: int = 1) -> Array:
     if count < 1:
         raise InvalidInput(f"count={count} is not a number of paths. Give 1 or more; decisions need thousands.")
     return y
+
+
+def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
+    """Return the errors 1 - score of epochs 1..n, and True if the curve falls.
+
+    Gaps are interpolated linearly. If a trial counts with its best epoch (peaks), or if its last finite value is well
+    below its best, the errors are those of the running best. scale: None for the trial's own.
+    """
+    epochs = trial.epochs[trial.whole]
+    scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
+    errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
+    finite = scores[np.isfinite(trial.values[trial.whole])]
+    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
+    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
 
 
 # Exponential decay: a zero-mean GP with the kernel of equation (5), from freeze-thaw (Swersky et al. 2014), fitted by
@@ -386,9 +403,8 @@ _STRAYS = 0.4  # of that scale, around a power law
 _FEW_NOISE = 0.5  # of that scale, over sqrt(1 + W): the uncertainty from few reference curves
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same curve
-_FLATTENS, _LOWERS = 0.8, 0.5  # calibrated log odds: 0.8 of those of the paths, less 0.5
-_OF_PATHS, _OF_MODEL, _RAISES = 0.45, 0.7, 0.1  # the same with the log odds of the model
 _MOST_CURVES = 64  # reference curves that are compared
+_AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 
 
 @dataclass(frozen=True)
@@ -436,20 +452,26 @@ class ReferenceCurves:
         return ReferenceCurves(known[np.sort(np.concatenate([by_length, by_distance]))])
 
 
-def calibrated(share: float, log_odds: float | None = None) -> float:
-    """Return the probability of winning when `share` of the matched paths win.
+def reference_trials(trials: Iterable[TrialRecord], trial: TrialRecord) -> list[TrialRecord]:
+    """Return the trials at rest that train on as many samples as this one."""
+    alike = (trial.partial, trial.resource)
+    return [
+        t
+        for t in trials
+        if t.status in _AT_REST and t.id != trial.id and len(t.epochs) and (t.partial, t.resource) == alike
+    ]
 
-    log_odds: of the model of configurations (win_model); None without one. Too many of the paths win, because a leader
-    is partly lucky. Both maps are logistic regressions over recorded tasks; benchmarks/search/lived.py shows both
-    halves of them.
+
+def reference_curves(
+    trials: Sequence[TrialRecord], peaks: bool, scale: Scale, horizon: int, steps: slice, points: Array | None = None
+) -> ReferenceCurves:
+    """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects.
+
+    points: (trials, d) Their configurations in the unit cube; None where they are not known.
     """
-    if not 0.0 < share < 1.0:
-        return share
-    of_paths = math.log(share / (1.0 - share))
-    joined = _FLATTENS * of_paths - _LOWERS
-    if log_odds is not None:
-        joined = _OF_PATHS * of_paths + _OF_MODEL * log_odds + _RAISES
-    return 1.0 / (1.0 + math.exp(-joined))
+    known = [number for number, t in enumerate(trials) if t.whole.any()]
+    curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
+    return ReferenceCurves.of(curves, horizon, None if points is None else points[known])
 
 
 def matched_paths(

@@ -1,4 +1,4 @@
-"""Collective decisions: rank 0 decides, and its answer or its error is broadcast to every rank.
+"""The ranks of one fit, which a framework connects: rank 0 decides, and its answer or its error is broadcast.
 
 Every rank must make the same calls in the same order. A rank that calls alone waits forever.
 """
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """The processes of one training.
+class Group:
+    """The ranks of one fit; by default a single process.
 
     rank, size: this process's rank, and the number of processes. broadcast: (value, rank) -> that rank's value.
     """
@@ -30,16 +30,27 @@ class Agreement:
     size: int = 1
     broadcast: Callable[[Any, int], Any] | None = None  # unused by a single process
 
+    @property
+    def alone(self) -> bool:
+        return self.size == 1 or self.broadcast is None
+
+    def first(self, work: Callable[[], T]) -> T | None:
+        """Return the result of `work` on rank 0; None on the others, which do not wait."""
+        return work() if self.rank == 0 else None
+
+    def own(self, name: str) -> str:
+        """Return the name of this rank's own file: `name` with {} for the rank."""
+        return name.format(self.rank)
+
     def decide(self, question: Callable[[], T]) -> T:
         """Call `question` on rank 0 only; return its answer, or raise its error, on every rank."""
         if self.size == 1 or self.broadcast is None:
             return question()
         answer, error = None, None
-        if self.rank == 0:
-            try:
-                answer = question()
-            except BaseException as raised:  # Ctrl-C, too: the other ranks wait for an answer
-                error = raised
+        try:
+            answer = self.first(question)
+        except BaseException as raised:  # Ctrl-C, too: the other ranks wait for an answer
+            error = raised
         answer, travelled = self.broadcast((answer, _portable(error)), 0)
         if travelled is not None:
             raise error or travelled  # rank 0 raises its own, with its traceback
@@ -52,18 +63,18 @@ class Agreement:
         return [self.broadcast(value, rank) for rank in range(self.size)]
 
 
-def torch_ranks() -> Agreement:
+def torch_ranks() -> Group:
     """Return the ranks of torch.distributed's default process group; a single rank without one."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return Agreement()
+        return Group()
 
     def broadcast(value: Any, rank: int) -> Any:
         box = [value]
         distributed.broadcast_object_list(box, src=rank)
         return box[0]
 
-    return Agreement(distributed.get_rank(), distributed.get_world_size(), broadcast)
+    return Group(distributed.get_rank(), distributed.get_world_size(), broadcast)
 
 
 def _portable(error: BaseException | None) -> BaseException | None:

@@ -1,15 +1,15 @@
 """The probability that a trial wins, by its configuration and its errors at a few epochs.
 
-Simulated paths know the curve of a trial and other curves, but no configuration. The Gaussian process of the default
-search (`multifidelity.stage_process`) knows both: it learns how alike configurations end, and how well the epochs 1, 2,
-4, ... predict the end. From it
+Simulated paths know the curve of a trial and other curves, but no configuration. The Gaussian process of stages
+(`stage_process`) knows both: it learns how alike configurations end, and how well the epochs 1, 2, 4, ... predict the
+end. From it
 
     p_model = T_m((mean - z) / sqrt(deviation^2 + s^2))
 
 with the mean and the deviation of the trial's final target, given the trials at rest and its own errors so far; z is
 the target of the incumbent, and s the error of hyperparameters that are learnt from few trials. T_m is Student's t with
 as many degrees of freedom as trials were trained in full: only these show how far apart final values are.
-`curves.calibrated` joins p_model with the share of the paths that win.
+`calibrated` joins p_model with the share of the paths that win.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import numpy as np
 from scipy.special import logit, stdtr
 
 from haltune._utils.arrays import Array
-from haltune.policies.multifidelity.stage_process import (
+
+from .curve_rows import CurveTable
+from .stage_process import (
     LEARNT,
     SIZE,
     VALUES_KEPT,
-    CurveTable,
     NormalScores,
     Seen,
     StageKernel,
@@ -41,7 +42,7 @@ from haltune.policies.multifidelity.stage_process import (
 _FEWEST = 4  # trials trained in full: with fewer, a rule that stops too much would never learn that it does
 _RATIO = 2  # of the epochs of stages
 _FURTHEST = 7.0  # log odds of p_model, to either side
-_LEARNT_ERROR = SIZE / 3  # s, as in multifidelity.final_values
+_LEARNT_ERROR = SIZE / 3  # s, as in final_values
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class WinModel:
         if complete < _FEWEST or not points.shape[1]:
             return None
         horizon = errors.shape[1]
-        stages = Stages(stage_epochs(max(1, round(horizon / 50)), _RATIO, horizon), points.shape[1])
+        stages = Stages(stage_epochs(horizon, ratio=_RATIO), points.shape[1])
         rows = _rows(errors, stages)
         if (scale := scale_of(rows, ranked=len(stages.epochs) > 1)) is None:
             return None
@@ -90,3 +91,22 @@ def _rows(errors: Array, stages: Stages) -> CurveTable:
     kept[np.arange(len(errors)), last] = True
     trial, epoch = np.nonzero(kept & known)
     return CurveTable(trial, epoch.astype(np.float64) + 1.0, -errors[trial, epoch])
+
+
+_FLATTENS, _LOWERS = 0.8, 0.5  # calibrated log odds: 0.8 of those of the paths, less 0.5
+_OF_PATHS, _OF_MODEL, _RAISES = 0.45, 0.7, 0.1  # the same with the log odds of the model
+
+
+def calibrated(share: float, log_odds: float | None = None) -> float:
+    """Return the probability of winning when `share` of the matched paths win.
+
+    log_odds: of the model; None without one. Too many of the paths win, because a leader is partly lucky. Both maps are
+    logistic regressions over recorded tasks; benchmarks/search/lived.py shows both halves of them.
+    """
+    if not 0.0 < share < 1.0:
+        return share
+    of_paths = math.log(share / (1.0 - share))
+    joined = _FLATTENS * of_paths - _LOWERS
+    if log_odds is not None:
+        joined = _OF_PATHS * of_paths + _OF_MODEL * log_odds + _RAISES
+    return 1.0 / (1.0 + math.exp(-joined))

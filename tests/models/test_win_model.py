@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit, log_expit
 from worlds import problem, small_study
 
 from haltune.log.events import Reported
+from haltune.models.win_model import WinModel, calibrated
 from haltune.policies import Halting, OptimalStopping, RandomSearch
-from haltune.policies.bobos.curves import calibrated
-from haltune.policies.bobos.win_model import WinModel
 
 HORIZON = 27
 EPOCHS = np.arange(1, HORIZON + 1)
@@ -86,6 +87,14 @@ def test_the_odds_tell_wins_from_losses_and_need_the_configuration_for_it() -> N
     p = expit(said)
     assert np.mean(np.array(won)[p < 0.1]) < 0.1
     assert np.mean(np.array(won)[p > 0.9]) > 0.9
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_the_calibrated_probability_rises_with_the_share_and_knows_none_and_all(a, b):
+    assert (calibrated(0.0), calibrated(1.0)) == (0.0, 1.0)
+    assert 0.0 <= calibrated(a) <= 1.0
+    if a < b:
+        assert calibrated(a) <= calibrated(b)
 
 
 def test_the_map_rises_with_the_share_and_with_the_odds() -> None:

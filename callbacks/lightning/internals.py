@@ -1,0 +1,133 @@
+"""The parts of Lightning that have no public counterpart, a function for each.
+
+Since version 2.0 Lightning's loops are private (Lightning-AI/pytorch-lightning#16445), but a trial that pauses within
+an epoch must reach into them. Nothing else in haltune uses a private name of Lightning, or replaces one of its methods.
+tests/callbacks/test_framework_assumptions.py states what each function assumes of the installed version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from haltune._utils.interruption import caller
+
+
+def hook_batches(trainer: Any, starts: Callable[[], None], step_ends: Callable[[Callable[[], None]], None]) -> None:
+    """Call `starts` before the first batch of an epoch, and `step_ends(rest)` after each step; `rest` validates.
+
+    Lightning has no hook after the module's on_train_epoch_start, and the loader's iterator draws random numbers right
+    after it. In a fit that resumes within an epoch it calls no hook at all before the next batch. It also has no hook
+    after the module's on_train_batch_end, where the last metrics of a step are logged, nor after the validation of a
+    step. Without these calls, a trial paused within an epoch would resume with other batches, and a training metric
+    would be reported without the values of the module's last hook, before the validation of its step.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    run, advance_end = loop.run, loop.on_advance_end
+
+    def run_epoch(fetcher: Any) -> None:
+        starts()
+        run(fetcher)
+
+    loop.run = run_epoch
+    loop.on_advance_end = lambda fetcher: step_ends(lambda: advance_end(fetcher))
+
+
+def unhook_batches(trainer: Any) -> None:
+    """Undo `hook_batches`."""
+    for name in ("run", "on_advance_end"):
+        vars(trainer.fit_loop.epoch_loop).pop(name, None)
+
+
+def logs_step(trainer: Any) -> bool:
+    """Return whether Lightning logs the metrics of the present step, by log_every_n_steps.
+
+    It counts steps in a number of its own: with manual optimization, global_step counts those of each optimizer.
+    Without it, a study that counts steps would report other steps than those that the user's logger shows.
+    """
+    every = trainer.log_every_n_steps
+    return bool(every) and (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % every == 0
+
+
+def check_early_stopping(early: Any, at_epoch_end: bool) -> bool:
+    """Set where an EarlyStopping checks its metric; return the setting before.
+
+    Its argument check_on_train_epoch_end has no public attribute. In an epoch that a stop cut short, the check would
+    raise an error, because its validation did not run.
+    """
+    before: bool = early._check_on_train_epoch_end
+    early._check_on_train_epoch_end = at_epoch_end
+    return before
+
+
+def cluster_environment(trainer: Any) -> Any:
+    """Return the cluster environment, or None.
+
+    Only strategies with several processes have it as an attribute, but Lightning requeues SLURM jobs of one process
+    too. Without it, haltune would take the requeue signal from Lightning and not warn about hpc_ckpt files.
+    """
+    return getattr(trainer._accelerator_connector, "cluster_environment", None)
+
+
+def loads_anything(trainer: Any) -> bool:
+    """Return whether the next fit loads any object from a checkpoint, as this one was called with weights_only=False.
+
+    The Trainer passes the argument from call to call and does not keep it (Lightning-AI/pytorch-lightning#20058), so it
+    is read from the call. Without it, a trial whose user allows any object would never pause. Before Lightning 2.6
+    there is no such argument, and a checkpoint may hold anything.
+    """
+    packages = {kind.__module__.partition(".")[0] for kind in type(trainer).__mro__} & {
+        "lightning",
+        "pytorch_lightning",
+    }
+    run = next((frame for package in packages if (frame := caller("_run", f"{package}."))), None)
+    return run is not None and run.f_locals.get("weights_only", False) is False
+
+
+def loader_epoch(trainer: Any) -> Any:
+    """Return the epoch in which the training loaders were made, for reload_dataloaders_every_n_epochs.
+
+    A checkpoint of Lightning does not contain it. Without it, a resumed fit would make its loaders at other epochs.
+    """
+    return trainer.fit_loop._last_train_dl_reload_epoch
+
+
+def start_new_epoch(trainer: Any, made: Any) -> None:
+    """Let a resumed fit start its epoch as an uninterrupted one. made: see `loader_epoch`.
+
+    A loop that resumes keeps the iterator that Lightning made before the random state was restored, and does not step
+    the schedules at the end of the epoch; with max_steps it takes every checkpoint for one within an epoch. There is no
+    public way to say that the epoch is whole (Lightning-AI/pytorch-lightning#19764). Without this, a trial that resumes
+    at an epoch would read other batches and skip a step of its schedule.
+    """
+    loop = trainer.fit_loop
+    loop._last_train_dl_reload_epoch = made
+    loop._resuming_from_checkpoint = loop._restarting = loop.epoch_loop.restarting = False
+
+
+def skip_batches(trainer: Any, count: int, restore: Callable[[int], None], states: int) -> None:
+    """Advance the iterator of the training loader by `count` batches, which are read and not trained.
+
+    restore: restores a random state by its number, of which there are `states`; the iterator is made after the first.
+    Lightning has no public access to its iterator, and does not skip the batches before the checkpoint itself
+    (Lightning-AI/pytorch-lightning#19764). Without this, a fit that resumes within an epoch would train on its first
+    batches again.
+    """
+    fetcher = trainer.fit_loop._data_fetcher
+    for i in range(states):
+        restore(i)
+        if i == 0:
+            iter(fetcher)
+    for _ in range(count):
+        next(fetcher)
+    fetcher.fetched -= count  # Lightning adds them
+
+
+def given_loaders(trainer: Any) -> Any:
+    """Return the training loaders that were given to `fit`; None if a module or a data module makes them.
+
+    trainer.train_dataloader is None until the loop has set them up, which draws the first random numbers. Without them,
+    the generators of these loaders would be captured too late.
+    """
+    source = trainer.fit_loop._data_source
+    return None if source.is_module() else source.instance

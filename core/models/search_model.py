@@ -1,0 +1,208 @@
+"""The stage process of a search: its kernel, fitted in time with the search, and the candidates that it ranks.
+
+The kernel is fitted to the search's own rows and to J prior studies. A misleading prior study would also mislead the
+amplitudes, steps and lengthscales. So prior studies are left out (q = 0), the least relevant first, while the rows of
+this study are likelier without them: while the largest density of all rows together, over that of the prior ones alone,
+is less than that of its own rows by more than `_DOUBT` in the logarithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property, partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from haltune._utils.arrays import Array, Indices, Mask
+from haltune._utils.memo import Memo
+from haltune.gp.kernels import squared_distances
+from haltune.log.history import History
+from haltune.space import Space
+from haltune.space.domains import Float, bounding
+
+from .curve_rows import CurveTable
+from .stage_process import (
+    LEARNT,
+    VALUES_KEPT,
+    NormalScores,
+    Seen,
+    StageKernel,
+    StageProcess,
+    Stages,
+    density,
+    largest_density,
+    learn_kernel,
+    scale_of,
+    seen_at_stages,
+    spread,
+)
+
+_FIRST_FIT = 16  # rows: by then eight trials have values at the first two rungs
+_ROWS_BETWEEN_FITS = (8, 100)  # a fifth of the rows, within these
+_PRIOR_KEPT = 120  # of the `VALUES_KEPT`
+_PRIOR_LEARNT = 60  # of the `LEARNT` ones
+_DOUBTED = 16  # rows before prior studies may be left out
+_DOUBT = 2.0  # with few rows, the difference of two maxima is rough
+
+
+@dataclass(frozen=True)
+class SearchModel:
+    """The model of searches on one problem; it keeps its last fits."""
+
+    stages: Stages
+    prior: tuple[Seen, ...] = ()  # the values of each prior study
+    _kernels: Memo[StageKernel] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
+    _prior_densities: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
+
+    def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
+        """Return the kernel fitted to the first m rows, m growing by a fifth; None while there are too few."""
+        least = 0 if self.prior else _FIRST_FIT
+        if len(rows) < least:
+            return None
+        m = fitted(len(rows), least)
+        own, prior = self._own(history, rows.upto(m)), self._prior_learnt
+        if own is None and prior is None:
+            return None
+
+        def learnt() -> StageKernel:
+            rng = history.rng("fit", m)
+            if own is None or prior is None or len(own) < _DOUBTED:
+                return learn_kernel(self.stages, _both(own, prior, LEARNT, rng))
+            part = own.at(spread(own, LEARNT - len(prior), rng)).of_this()
+            if (kernel := self._fitted_beside(part, prior)) is not None:
+                return kernel
+            alone = own.at(spread(own, LEARNT, rng)).of_this()
+            return learn_kernel(self.stages, alone).without(range(1, self.stages.earlier + 1))
+
+        return self._kernels((history.seed, own and own.key, prior and prior.key), learnt)
+
+    def _fitted_beside(self, own: Seen, prior: Seen) -> StageKernel | None:
+        """Return the kernel fitted to both without misleading studies; None if all mislead."""
+        assert prior.of is not None
+        kept = np.unique(prior.of)
+        least = largest_density(self.stages, own) - _DOUBT
+        while len(kept):
+            taken = prior.at(np.flatnonzero(np.isin(prior.of, kept)))
+            both = own.union(taken)
+            kernel = learn_kernel(self.stages, both)
+            before = self._prior_densities(tuple(kept.tolist()), partial(largest_density, self.stages, taken))
+            if density(self.stages, both, kernel) - before >= least:
+                return kernel.without([j for j in range(1, self.stages.earlier + 1) if j not in kept])
+            kept = np.delete(kept, kernel.relevance[kept].argmin())
+        return None
+
+    def process(self, kernel: StageKernel, history: History, rows: CurveTable) -> StageProcess:
+        """Return the posterior given all values, with pending trials as if they had ended at their means."""
+        process = StageProcess.of(kernel, _both(self._own(history, rows), self._prior_kept, VALUES_KEPT, None))
+        return process.with_ends(history.points[[t.id for t in history.pending]])
+
+    def scale(self, rows: CurveTable) -> NormalScores | None:
+        return scale_of(rows, ranked=len(self.stages.epochs) > 1)
+
+    def _own(self, history: History, rows: CurveTable) -> Seen | None:
+        scale = self.scale(rows)
+        return None if scale is None else seen_at_stages(history.points, rows, self.stages, scale)
+
+    @cached_property
+    def _prior_learnt(self) -> Seen | None:
+        return self._of_prior(_PRIOR_LEARNT)
+
+    @cached_property
+    def _prior_kept(self) -> Seen | None:
+        return self._of_prior(_PRIOR_KEPT)
+
+    def _of_prior(self, limit: int) -> Seen | None:
+        """Return at most `limit` values of the prior studies, as many of each; None if there are none."""
+        if not self.prior:
+            return None
+        each = max(1, limit // len(self.prior))
+        return reduce(Seen.union, [seen.at(spread(seen, each, None)) for seen in self.prior])
+
+
+def fitted(count: int, first: int) -> int:
+    """Return the last number of rows at which hyperparameters are fitted."""
+    m, (least, most) = first, _ROWS_BETWEEN_FITS
+    while (following := m + min(most, max(least, m // 5))) <= count:
+        m = following
+    return min(m, count)
+
+
+def _both(own: Seen | None, prior: Seen | None, limit: int, rng: Generator | None) -> Seen:
+    """Return at most `limit` values of this study and of prior ones; see `spread`."""
+    if own is None:
+        assert prior is not None
+        return prior
+    kept = own.at(spread(own, limit - (0 if prior is None else len(prior)), rng))
+    return kept if prior is None else kept.union(prior)
+
+
+# -- candidates
+
+_BEST_TRIALS = 5  # best trials that have neighbours among the candidates
+_NEIGHBOUR_DEVIATION = 0.15  # deviation of a neighbour in the unit cube
+
+
+def candidates(history: History, rows: CurveTable, count: int, rng: Generator, others: Array | None = None) -> Array:
+    """Return points (n, d): random ones, and neighbours of the best trials, moved in about half of their coordinates.
+
+    A third of `count` are neighbours. others: points (k, d) that have neighbours too, and are candidates themselves. A
+    space with no more than `count` configurations gives all of them.
+    """
+    space, near = history.problem.space, count // 3
+    if space.size is not None and space.size <= count:
+        return space.encode_many(space.enumerate())
+    tops = history.points[_best_trials(rows)]
+    others = np.empty((0, space.dim)) if others is None else others
+    tops = np.vstack([tops, others])
+    anywhere = rng.random((count - near, space.dim))
+    base = tops[rng.integers(len(tops), size=near)]
+    moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
+    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
+    return points if _free(space) else space.snap(points)
+
+
+def _best_trials(rows: CurveTable) -> Indices:
+    """Return the trials with the best values, best first; of equals the lower number; not finite ones last."""
+    score = np.where(np.isfinite(rows.height), -rows.height, np.inf)
+    ranked = rows.trial[np.lexsort((rows.trial, score))]
+    _, first = np.unique(ranked, return_index=True)
+    return ranked[np.sort(first)[:_BEST_TRIALS]]
+
+
+def best_allowed(
+    space: Space, points: Array, value: Array, besides: Collection[str]
+) -> tuple[int, dict[str, Any]] | None:
+    """Return the index and configuration of the point (n, d) of largest value (n,) that is allowed.
+
+    besides: keys of configurations that do not count. None if there is none. The points are checked one by one, because
+    a check is slow.
+    """
+    for i in np.argsort(-value, kind="stable"):
+        config = space.decode_valid(points[i])
+        if config is not None and space.key_of_canonical(config) not in besides:
+            return int(i), config
+    return None
+
+
+_NEAR = 0.5  # of the side of a cell, if the cube were divided into as many cells as there are trials
+_CROWD = 3  # trials so near to a point that no other one starts there
+
+
+def uncrowded(points: Array, tried: Array) -> Mask:
+    """Return which points (m, d) have fewer than three trials, at (n, d), within n^(-1 / d) / 2; all if none has.
+
+    Without it a search in a continuous space tries its best configuration again and again, because no trial that pauses
+    early shows how it ends.
+    """
+    count, dim = tried.shape
+    near = squared_distances(points, tried) < (_NEAR * max(1, count) ** (-1.0 / max(1, dim))) ** 2
+    free = near.sum(axis=1) < _CROWD
+    return free if free.any() else np.ones(len(points), dtype=bool)
+
+
+def _free(space: Space) -> bool:
+    """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
+    return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())

@@ -1,0 +1,28 @@
+"""The ranks of a distributed training: which one this process is, and how all of them get the same outcomes.
+
+    part = joined(name, where)              this process's part in a study: rank 0 acts, the others follow
+    part.decide(topic, act, follow)         the same call on every rank
+    group.decide(question)                  the same within a fit, over the framework's broadcast
+
+Rank 0 reads and writes the store. With each outcome it sends the events that it has folded since the last one, and the
+position of the log. The other ranks fold the same events up to this position, so that the same functions give the same
+results on every rank. Beside the events only what the log lacks is sent: an exception, why there is no trial, the path
+of a temporary file. This package does not depend on trials.
+
+Reasons for lines in a folder, instead of the store or a broadcast of the framework:
+- Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its start, and need
+  every outcome that rank 0 got before they existed. torchrun's ranks ask for a trial without a process group.
+- A rank on another machine may not reach the store.
+
+A single process keeps only light outcomes, without events, until a fit starts a program that is another rank.
+"""
+
+from .group import Group, leave_group_at_exit, torch_ranks
+from .lines import error_from_json
+from .parts import Follower, Leader, Part, Said, Settled, alone, follows, joined
+from .place import this
+
+__all__ = [
+    "Follower", "Group", "Leader", "Part", "Said", "Settled", "alone", "error_from_json", "follows", "joined",
+    "leave_group_at_exit", "this", "torch_ranks",
+]  # fmt: skip

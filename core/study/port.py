@@ -1,0 +1,428 @@
+"""The port of a trial: all that a training loop or a launcher may ask of it, and all that it must state.
+
+    hook -> callback -> Reporter.report -> Port.record -> Session (lock, retry, rank) -> policy.judge -> Store.append
+
+`Trial` is a Port with what users call on top. A callback for a framework needs this page and `callbacks.reporter`
+alone. What a loop states is held here, for every loop: a fit trains the trial's own state, from where it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from haltune._utils.checks import number
+from haltune._utils.disk import discard, siblings
+from haltune._utils.interruption import AroundTrial
+from haltune.errors import InvalidInput, NotSupported, StoreError
+from haltune.log.decisions import Action, Verdict, continue_
+from haltune.log.events import Status
+from haltune.log.history import History
+from haltune.store.checkpoints import keepers
+
+from .attempt import Attempt, Failure, Report
+from .session import Session
+
+_FINISHES = ("completed", "stopped", "interrupted", "failed")
+_WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
+_MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
+
+
+class Port(Attempt):
+    """One attempt at one configuration, as a training loop sees it.
+
+    Facts to read: `id`, `attempt`, `config`, `unit`; `horizon`, the length of a full training in the study's unit, or
+    None if only the policy ends trainings; `pause_at`, the next rung; `checkpoint`, the path of the state to continue
+    from; `epoch`, the last reported position; `verdict`, the last verdict; `ended`, the status once it has ended;
+    `goal` and `measures`, the metrics that a report needs; `history`, the log; `metrics`, reported before.
+
+    To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save`, a state;
+    `decline_pause`, a state that cannot be saved; `finish`, `fail`, `interrupt`, the end. In a distributed training
+    every rank makes the same calls and gets the same answers.
+
+    Args:
+        session: The session of the process that holds the trial.
+        attempt: Its data, from the log.
+    """
+
+    def __init__(self, session: Session, attempt: Attempt) -> None:
+        super().__init__(**vars(attempt))
+        self._session = session
+        problem = session.log.problem
+        self.unit = problem.unit
+        self.horizon: int | None = problem.max_epochs
+        self.goal, self.measures = problem.goal, problem.measures
+        self._lap = session.monotonic()
+        self._validation = 0.0  # seconds of the last evaluation, if known
+        self._last_act: Callable[[], object] | None = None
+        self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
+        self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
+
+    @property
+    def history(self) -> History:
+        """The log of the study, as far as this process has read it."""
+        return self._session.log.history
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Further metrics reported so far: name -> (n,), one entry for each report, NaN if it was not reported."""
+        return self.history.trial(self.id).metrics
+
+    # a fit
+
+    def starts(
+        self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
+    ) -> bool:
+        """State what a fit trains, and from where. Warns if it is not this trial's state.
+
+        Args:
+            model: The object that it trains. Default: None, not known.
+            position: Where it starts, in the study's unit. Default: None, not known.
+            of: The trial whose state it loaded. Default: None, no state, or not known.
+            resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
+
+        Returns:
+            True if the fit trains again what was reported before.
+
+        Raises:
+            NotSupported: If the state is another trial's.
+        """
+        if of not in (None, self.id):
+            raise NotSupported(
+                f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
+                f"another configuration. {resume}, and let each trial save to a folder of its own."
+            )
+        again = self.ended is None and position is not None and position < int(self.epoch)
+        if again:
+            self.warn(
+                f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit starts at "
+                f"{self.unit} {position:g} and trains them again. {resume}.",
+                "repeat",
+            )
+        if model is not None and (first := self.trained_before(model)) is not None:
+            self.warn(
+                f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
+                "configuration. Build a model for each trial, within the loop, from trial.config.",
+                "model",
+                once=True,
+            )
+        return again
+
+    def trained_before(self, model: Any) -> int | None:
+        """Return the other trial of the study that trained this model object before, or None."""
+        first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
+        return first if first != self.id else None
+
+    def adopt(self) -> None:
+        """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
+        self._session.adopt(self)
+        self._lap = self._session.monotonic()
+
+    def record(self, report: Report, judge: bool = True) -> Verdict:
+        """Append a report, and return the verdict on it; after a STOP or PAUSE the verdict does not change.
+
+        Args:
+            report: The values, the position and the seconds; its position is above `epoch`.
+            judge: False stores a report that is delivered late, without a decision of the policy. Default: True.
+
+        Raises:
+            InvalidInput: If a goal's metric is missing, or a metric is not a number.
+            StoreError: If the log cannot be written; at once if `patient` is False.
+            Exception: The exception of the policy. The report is stored before, unjudged.
+        """
+        if self.measures.others:
+            self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
+        if report.metrics:
+            further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
+            scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
+            report = replace(report, metrics=scalars)
+        self._unheard = report.epoch, report.value
+        with self._signals.whole():
+            verdict = self._session.record(self, report, judge)
+        self._validation = report.validation or self._validation
+        self._lap, self._unheard = self._session.monotonic(), None
+        return verdict
+
+    def recall(self) -> None:
+        """Read the reports of other processes of this training from the log."""
+        self._session.recall(self)
+
+    def _recalled(self, value: float, epoch: float | None) -> Verdict | None:
+        """Return the verdict of a repeated report that is in the log already, although its call was interrupted."""
+        if (unheard := self._unheard) is None:
+            return None
+        self.recall()
+        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
+        if not same or self.epoch < unheard[0]:
+            return None
+        self._unheard = None
+        return self.verdict or continue_("recorded already, before the call was interrupted")
+
+    def heartbeat(self) -> None:
+        """Renew the lease during an epoch that outlasts it."""
+        self._session.renew(self)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """The longest time between two heartbeats, in seconds."""
+        return self._session.lease_seconds / 4.0
+
+    def leave_signal(self, number: int) -> None:
+        """Leave a signal within `with trial:` to a framework that asks whether it is free."""
+        self._signals.release(number)
+
+    # saving
+
+    def room_for(self, size: int) -> None:
+        """Check that a checkpoint could be saved now.
+
+        Args:
+            size: Size of the checkpoint, in bytes.
+
+        Raises:
+            NoRoom: If it does not fit in the quota; OSError if it does not fit on the disk.
+        """
+        self._session.decide(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+        """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
+
+        In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
+
+        Args:
+            write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
+                renames it, records it and deletes older checkpoints of the trial.
+            suffix: Ending of the path. Default: ".ckpt".
+            keep: True for the trial's best epoch, with which it counts. This state is kept in addition to the one to
+                resume from; it is `study.best.checkpoint` if no trial is better. Default: False.
+
+        Raises:
+            InvalidInput: If `write` is not a function, or wrote nothing at its path.
+            NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
+            LeaseLost: If another worker holds the trial now, or it has ended.
+            Exception: The exception of `write`.
+
+        Example:
+            >>> from haltune.policies import RandomSearch
+            >>> problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=2)
+            >>> trial = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1)).ask()
+            >>> _ = trial.report(0.3)
+            >>> path = trial.save(lambda path: path.write_text("weights"), ".txt")
+            >>> open(path).read(), trial.checkpoint == path
+            ('weights', True)
+        """
+        check_write(write)
+        with self._signals.whole():
+            work = partial(self._save, write, suffix, keep)
+            return self._session.decide(self, "is saved", work, lambda _: self._session.saved(self, keep))
+
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> None:
+        began = self._session.monotonic()
+        temporary = self.begin_save(suffix, keep)
+        with self._session.ours(self, temporary):
+            try:
+                write(temporary)
+                check_written(temporary)
+            except BaseException:
+                discard(temporary)
+                raise
+        self.commit_save(temporary, self._session.monotonic() - began, keep)
+
+    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+        """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
+
+        Args:
+            suffix: Ending of the path. Default: ".ckpt".
+            keep: See `commit_save`. Default: False.
+
+        Raises:
+            NoRoom: If the quota is full; OSError if the disk is full.
+        """
+        return self._session.begin_save(self, suffix, keep)
+
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+        """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
+
+        Args:
+            temporary: The path, with the whole state: a file or a folder.
+            seconds: Time that writing took. Default: 0.
+            keep: True for the trial's best epoch, with which it counts. It is kept in addition to the state to resume
+                from. Default: False.
+
+        Raises:
+            LeaseLost: If another worker holds the trial now, or it has ended.
+            OSError: If the disk is full. The previous checkpoint remains.
+        """
+        path = self._session.commit_save(self, temporary, seconds, keep)
+        self._lap = self._session.monotonic()
+        return path
+
+    def decline_pause(self, why: str | None = None) -> None:
+        """Take back a PAUSE that was not carried out, so that later reports are judged.
+
+        Args:
+            why: Why no state of this trial can be saved, so that `room_for` raises from now on. Default: None.
+        """
+        if self.verdict is not None and self.verdict.action is Action.PAUSE:
+            self.verdict = None
+        if why is not None:
+            self._session.checkpoints.refused[self.id] = why
+
+    def keeps(self, best_epoch: bool = False) -> bool:
+        """Return whether the present state is to be kept, because the trial is one of the best and it is not saved.
+
+        Args:
+            best_epoch: Ask about the last reported epoch: is it the trial's best, with which it counts? Otherwise about
+                the end of the training. Default: False.
+        """
+        if best_epoch and self.goal.of == "last":
+            return False
+
+        def question(_: object) -> bool:
+            keep, history = self._session.checkpoints.keep, self.history
+            cut = self.verdict is not None and self.verdict.stops
+            if best_epoch:  # a paused trial may continue
+                cut = self.verdict is not None and self.verdict.action is Action.STOP
+            if keep == 0 or self.id not in keepers(history, keep, self.id, cut):
+                return False
+            best = history.as_best(self.id)
+            return best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == self.epoch)
+
+        return self._session.decide(
+            self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question
+        )
+
+    # the end
+
+    def before_end(self, act: Callable[[], object] | None) -> None:
+        """Call `act` once when the trial is given back without an error, for loops whose end calls no callback."""
+        self._last_act = act
+
+    def finish(self, status: Status | str | None = None) -> None:
+        """End the trial and give it back. `with trial:` does this for you; a second call does nothing.
+
+        Args:
+            status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
+                verdict, otherwise completed.
+
+        Raises:
+            InvalidInput: For another status.
+            StoreError: If the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
+            >>> trial = study.ask()
+            >>> _ = trial.report(0.3)
+            >>> trial.finish()
+            >>> study.trials[0].status.value
+            'completed'
+        """
+        if status is not None and status not in _FINISHES:
+            raise InvalidInput(
+                f"status={status!r} is not a status. Use one of {', '.join(_FINISHES)}, or None to follow the last "
+                "verdict."
+            )
+        act, self._last_act = self._last_act, None
+        if act is not None and self.ended is None:
+            act()
+        self._session.end(self, None if status is None else Status(status))
+
+    def interrupt(self) -> None:
+        """Give the trial back unfinished; it is offered again and resumes from its last checkpoint.
+
+        A second call does nothing.
+
+        Raises:
+            StoreError: If the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> study.ask().interrupt()
+            >>> study.ask().attempt
+            2
+        """
+        self._session.end(self, Status.INTERRUPTED)
+
+    def fail(self, error: BaseException | Failure) -> None:
+        """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
+
+        Args:
+            error: The exception; or a Failure, if only its text is known. After a StoreError the trial is interrupted,
+                because its training did not fail.
+
+        Raises:
+            InvalidInput: If `error` is not an exception.
+            StoreError: If the log cannot be written.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> study.ask().fail(ValueError("the data is gone"))
+            >>> study.trials[0].error
+            'ValueError: the data is gone'
+        """
+        if isinstance(error, StoreError):
+            self.interrupt()
+        else:
+            self._session.end(self, Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
+
+    def mark_lost(self, reason: str) -> None:
+        """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""
+        self._session.mark_lost(self, reason)
+
+    def tolerates(self, error: BaseException) -> bool:
+        """Return whether the search continues after the error by which the trial failed."""
+        return self._session.tolerates(self, error)
+
+    # messages
+
+    def warn(self, text: str, about: str | None = None, once: bool = False) -> None:
+        """Warn, and log it once in the study for each text, or for each matter `about`. once: also warn only once."""
+        if once:
+            warned = _WARNED.setdefault(self._session, set())
+            if (about or text) in warned:
+                return
+            warned.add(about or text)
+        self._session.warn(text, about)
+
+    def hint(self, text: str, about: str) -> None:
+        """Log a hint, once in a study for each matter `about`."""
+        self._session.hint(text, about)
+
+
+def check_write(write: Any) -> None:
+    """Raises InvalidInput if `write` is not a function of one path."""
+    if not callable(write):
+        raise InvalidInput(
+            f"write={write!r} is not a function. Pass one that takes the path to write to, such as lambda path: "
+            "torch.save(state, path). If you have written a file yourself, record it with trial.checkpointed(path)."
+        )
+    try:
+        signature = inspect.signature(write)
+    except ValueError:  # a built-in function without a signature
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise InvalidInput(
+            f"write={write!r} cannot be called with one argument, the path to write to. Pass lambda path: ..."
+        ) from None
+
+
+def check_written(path: Path) -> None:
+    """Raises InvalidInput if nothing exists at the path of a state, although its folder does."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return
+    if appended := [part.name[len(path.name) :] for part in siblings(path)]:
+        raise InvalidInput(
+            f"write(path) appended {appended[0]!r} to its path, as np.save does. Pass suffix={appended[0]!r} to "
+            "trial.save(), so that the path ends with it."
+        )
+    raise InvalidInput("write(path) wrote nothing at its path. Write a file or a folder there.")

@@ -1,0 +1,268 @@
+"""What haltune assumes of Keras and Keras Tuner beyond their documentation; see ../test_framework_assumptions.py.
+
+A row has the assumption, what does not work in haltune without it, and a check.
+"""
+
+import importlib.util
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from haltune._utils.interruption import caller
+from haltune.callbacks.keras import _metrics, _numbered, saving, surroundings
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+BACKEND = keras.backend.backend()
+X, Y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+
+
+class Watch(keras.callbacks.Callback):
+    """Notes what a callback sees; ends the fit after an epoch."""
+
+    def __init__(self, seen, stops=False):
+        super().__init__()
+        self.seen, self.stops = seen, stops
+
+    def on_train_begin(self, logs=None):
+        frame = caller("fit", "keras.")
+        self.seen.fit = frame is not None and frame.f_locals["self"] is self.model
+        listed = self.seen.listed = surroundings.calling_list(self)
+        listed.remove(self.seen.first)
+        listed.insert(listed.index(self) + 1, self.seen.first)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.hooks.append("epoch")
+        self.seen.later = surroundings.calling_list(self)
+        if self.stops:
+            self.model.stop_training |= 2
+
+    def on_train_end(self, logs=None):
+        self.seen.hooks.append("end")
+        self.seen.left = self.model.stop_training
+
+
+class First(keras.callbacks.Callback):
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.hooks.append("first")
+
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        raise RuntimeError("failed")
+
+
+def fitted(fails=False):
+    seen = SimpleNamespace(hooks=[])
+    seen.first, model = First(seen), net()
+    seen.watch = Watch(seen, stops=True)
+    others = [Fails()] if fails else []
+    try:
+        model.fit(X, Y, epochs=3, verbose=0, callbacks=[seen.first, seen.watch, *others])
+    except RuntimeError:
+        seen.hooks.append("failed")
+    return seen
+
+
+def net():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def names_agree():
+    """Whether the names that haltune finds for the metrics of several outputs are those in the logs."""
+    x = keras.Input((2,))
+    model = keras.Model(x, [keras.layers.Dense(1, name="a")(x), keras.layers.Dense(1, name="b")(x)])
+    metrics = [[keras.metrics.MeanSquaredError()], [keras.metrics.AUC()]]
+    model.compile("sgd", ["mse", "mse"], metrics=metrics, weighted_metrics=[[keras.metrics.Recall()], []])
+    logs = model.fit(X, [Y, Y], epochs=1, verbose=0).history
+    return {name for name, _ in _metrics(model)} == set(logs)
+
+
+class HTTPRate2D(keras.metrics.Mean):
+    def __init__(self, name=None):
+        keras.metrics.Metric.__init__(self, name=name)
+
+
+def named_by_keras():
+    made = [kind() for kind in (keras.metrics.AUC, keras.metrics.Precision, keras.metrics.Recall, HTTPRate2D)]
+    return all(_numbered(metric) is not None for metric in made)
+
+
+def global_generator():
+    keras.random.uniform((1,))
+    generator = saving._keras_globals().get_global_attribute(saving._GENERATOR)
+    state = keras.ops.convert_to_numpy(generator.state).copy()
+    first = keras.ops.convert_to_numpy(keras.random.uniform((3,)))
+    generator.state.assign(state)
+    return np.array_equal(first, keras.ops.convert_to_numpy(keras.random.uniform((3,))))
+
+
+def schedule():
+    made = keras.optimizers.schedules.CosineDecay(0.1, 10)
+    inner = keras.optimizers.SGD(made)
+    found = surroundings._learning_rate(keras.optimizers.LossScaleOptimizer(inner).inner_optimizer)
+    rates = [float(keras.ops.convert_to_numpy(rate(5))) for rate in (made, found)]
+    return isinstance(found, keras.optimizers.schedules.LearningRateSchedule) and rates[0] == rates[1]
+
+
+KERAS = {
+    "fit() of a module of Keras is on the stack in on_train_begin": (
+        "Ctrl-C and SIGTERM that wait until the epoch is saved",
+        lambda: fitted().fit,
+    ),
+    "after an exception fit() calls no hook": (
+        "a hook could end the trial, and nothing would have to be read from the stack",
+        lambda: fitted(fails=True).hooks == ["epoch", "first", "failed"],
+    ),
+    "the caller of a hook has the list of all callbacks as `callbacks`": (
+        "the warnings about EarlyStopping and SwapEMAWeights, and the logs of trackers",
+        lambda: (seen := fitted()).first in seen.listed and seen.later is seen.listed,
+    ),
+    "callbacks that are moved in this list in on_train_begin are called in the new order": (
+        "trackers would not log the metrics that haltune adds",
+        lambda: fitted().hooks == ["epoch", "first", "end"],
+    ),
+    "stop_training may be a true number, which fit() keeps": (
+        "haltune could not tell its own stop from that of another callback",
+        lambda: fitted().left == 2,
+    ),
+    "the global generator of Keras has this name, and its state can be assigned": (
+        "exact resumption with random operations that have no seed",
+        global_generator,
+    ),
+    "the state of a layer's seed generator is a variable with this name": (
+        "exact resumption with dropout",
+        lambda: len(saving._seeds(net())) == 1,
+    ),
+    "a metric without a name has that of its class in snake case, with a number": (
+        "names of metrics that are the same in every trial",
+        named_by_keras,
+    ),
+    "_flat_metrics and _flat_weighted_metrics have the metrics of each output with its name": (
+        "names of metrics that are the same in every trial, with several outputs",
+        names_agree,
+    ),
+    "an optimizer's config has its schedule, and a LossScaleOptimizer its inner_optimizer": (
+        "the hint that a trial ended before its learning-rate schedule",
+        schedule,
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", KERAS)
+def test_keras(assumption):
+    breaks, check = KERAS[assumption]
+    assert check(), f"Without it: {breaks}."
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_tensorflows_context_has_the_seed_and_the_generator_of_seeds():
+    import tensorflow as tf
+
+    tf.random.set_seed(3)
+    context = saving._tensorflow_context()
+    state = context._rng.getstate()
+    first = list(tf.data.Dataset.range(99).shuffle(99).as_numpy_iterator())
+    context._rng.setstate(state)
+    assert context._seed == 3
+    again = list(tf.data.Dataset.range(99).shuffle(99).as_numpy_iterator())
+    assert first == again, "Without it: the order of arrays in a resumed training."
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="of JAX")
+def test_jax_writes_the_trained_state_into_the_model_by_jax_state_sync():
+    class Syncs(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.jax_state_sync()
+            weights.append(self.model.get_weights()[0].copy())
+
+    weights = []
+    net().fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[Syncs()])
+    assert not np.array_equal(*weights), "Without it: checkpoints and steps within an epoch, with every=."
+
+
+def tuned(kind=None):
+    """A tuner of Keras Tuner after a search."""
+    import tempfile
+
+    import keras_tuner
+
+    def build(hp):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("width", 1, 2))])
+        model.compile("sgd", "mse")
+        return model
+
+    kind = kind or keras_tuner.RandomSearch
+    tuner = kind(build, "val_loss", max_trials=1, directory=tempfile.mkdtemp())
+    tuner.search(X, Y, epochs=1, validation_data=(X, Y), verbose=0)
+    return tuner
+
+
+def results_are_read():
+    import keras_tuner
+    from keras_tuner.src.engine import tuner_utils
+
+    objective = keras_tuner.Objective("val_loss", "min")
+    tuner_utils.validate_trial_results(0.5, objective, "run_trial")
+    with pytest.raises(keras_tuner.errors.FatalTypeError):
+        tuner_utils.validate_trial_results(None, objective, "run_trial")
+    return tuner_utils.convert_to_metrics_dict(0.5, objective) == {"val_loss": 0.5}
+
+
+def overridden():
+    """Whether Keras Tuner calls the methods that haltune overrides."""
+    import keras_tuner
+
+    called = set()
+
+    class Tuner(keras_tuner.RandomSearch):
+        def _run_and_update_trial(self, *arguments, **named):
+            called.add("_run_and_update_trial")
+            return super()._run_and_update_trial(*arguments, **named)
+
+        def _populate_initial_space(self):
+            called.add("_populate_initial_space")
+            super()._populate_initial_space()
+
+        def _try_build(self, hp):
+            called.add("_try_build")
+            return super()._try_build(hp)
+
+        def _get_checkpoint_fname(self, trial_id):
+            called.add("_get_checkpoint_fname")
+            return super()._get_checkpoint_fname(trial_id)
+
+    tuned(Tuner)
+    return len(called) == 4
+
+
+TUNER = {
+    "the tuner calls the methods that haltune.keras_tuner.Tuner overrides": (
+        "trials that resume, and the best weights of each",
+        overridden,
+    ),
+    "tuner_utils reads what a custom run_trial returns": ("tuners with their own run_trial", results_are_read),
+    "the oracle has its folder, queue, runs and display under these names": (
+        "searches that continue, and the table of trials",
+        lambda: (
+            {"_retry_queue", "_run_times", "_display"} <= vars(oracle := tuned().oracle).keys()
+            and oracle._project_dir is not None
+            and callable(oracle._save_trial)
+            and callable(oracle._display.on_trial_begin)
+        ),
+    ),
+}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras_tuner") is None, reason="Keras Tuner is not installed")
+@pytest.mark.parametrize("assumption", TUNER)
+def test_keras_tuner(assumption):
+    breaks, check = TUNER[assumption]
+    assert check(), f"Without it: {breaks}."

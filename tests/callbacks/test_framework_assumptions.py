@@ -1,0 +1,694 @@
+"""What haltune assumes of frameworks beyond their documentation, checked on the installed versions.
+
+A table for each framework. A row has the assumption, what does not work in haltune without it, and a check. So after an
+upgrade of a framework, a failing test names what changed and what it breaks. The table of Keras is in
+keras/keras_assumption_checks.py, because a process has only one backend.
+"""
+
+import inspect
+from types import SimpleNamespace
+
+import pytest
+
+from haltune._utils.interruption import caller
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+def holds(row, *seen):
+    breaks, check = row
+    assert check(*seen), f"Without it: {breaks}."
+
+
+# Lightning. All of its private parts are used in callbacks/lightning/internals.py.
+
+BATCHES, ACCUMULATED = 4, 2
+
+
+@pytest.fixture(scope="module")
+def lightning():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+    from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping
+    from lightning.pytorch.loggers.logger import Logger
+    from lightning.pytorch.plugins.environments import SLURMEnvironment
+    from torch.utils.data import DataLoader
+
+    from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, checks, internals
+
+    seen = SimpleNamespace(steps=[], fresh=[], loads={}, order=[], sharded=checks._SHARDED)
+    events = []
+    say = events.append
+
+    class Net(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def training_step(self, batch, index):
+            self.log("loss", loss := self.layer(batch).pow(2).mean())
+            return loss
+
+        def validation_step(self, batch, index):
+            self.log("constant", 1.0)
+
+        def on_train_epoch_start(self):
+            say("the module's epoch start")
+
+        def on_train_batch_end(self, outputs, batch, index):
+            self.log("late", float(index))
+            say("the module's batch end")
+
+        def on_train_epoch_end(self):
+            self.log("last", 1.0)
+            say("the module's epoch end")
+
+        def on_validation_start(self):
+            say("validation starts")
+
+        def on_validation_end(self):
+            say("validation ends")
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    class Loader(DataLoader):
+        def __iter__(self):
+            say("iter")
+            return super().__iter__()
+
+    class Logs(Logger):
+        name, version = "logs", 0
+
+        def log_metrics(self, metrics, step=None):
+            say("logged")
+
+        def log_hyperparams(self, *arguments, **named):
+            pass
+
+    class Last(Checkpoint):
+        def on_train_epoch_end(self, trainer, module):
+            say("a checkpoint callback's epoch end")
+            seen.last = "last" in trainer.callback_metrics
+
+    class Spy(Callback):
+        def setup(self, trainer, module, stage):
+            trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), Last()]
+            seen.environment = internals.cluster_environment(trainer)
+
+        def on_fit_start(self, trainer, module):
+            seen.given = internals.given_loaders(trainer), trainer.train_dataloader
+
+        def on_train_start(self, trainer, module):
+            seen.order.append("replaced list")
+            seen.made = internals.loader_epoch(trainer)
+            seen.loop = trainer.fit_loop
+            seen.loads["default"] = internals.loads_anything(trainer)
+            seen.fresh_metrics = FreshMetrics("constant")
+            internals.hook_batches(trainer, lambda: say("batches start"), lambda rest: self.step(trainer, rest))
+
+        def step(self, trainer, rest):
+            say("step ends")
+            progress = trainer.fit_loop.epoch_loop.batch_progress
+            logged = "logged" in events[len(events) - events[::-1].index("the module's batch end") :]
+            seen.steps.append(
+                SimpleNamespace(
+                    ready=progress.current.ready,
+                    last=progress.is_last_batch,
+                    fetched=trainer.fit_loop._data_fetcher.fetched,
+                    accumulates=checks.accumulates(trainer),
+                    theirs=trainer.fit_loop.epoch_loop._should_accumulate(),
+                    logs=internals.logs_step(trainer),
+                    logged=logged,
+                    late=float(trainer.callback_metrics["late"]),
+                )
+            )
+            rest()
+            say("step over")
+
+        def on_validation_start(self, trainer, module):
+            seen.fresh_metrics.before(VALIDATION, trainer.callback_metrics)
+            seen.fresh.append("constant" in seen.fresh_metrics.all(VALIDATION, trainer.callback_metrics))
+
+        def on_validation_end(self, trainer, module):
+            seen.fresh.append("constant" in seen.fresh_metrics.all(VALIDATION, trainer.callback_metrics))
+
+        def on_train_end(self, trainer, module):
+            kept = checkpoint._Kept(trainer.strategy.checkpoint_io)
+            checkpoint._save(trainer, "", kept, weights_only=False)
+            seen.checkpoint = kept.checkpoint
+            internals.unhook_batches(trainer)
+            seen.left = vars(trainer.fit_loop.epoch_loop).keys() & {"run", "on_advance_end"}
+
+    class Other(Callback):
+        def on_train_start(self, trainer, module):
+            seen.order.append("other")
+
+    def trainer(*callbacks, **options):
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
+        plain = {"max_epochs": 2, "num_sanity_val_steps": 0, "enable_checkpointing": False}
+        return pl.Trainer(callbacks=list(callbacks), **quiet | plain | options)
+
+    loader = seen.loader = Loader(torch.ones(2 * BATCHES, 2), batch_size=2)
+    seen.slurm = SLURMEnvironment(auto_requeue=False)
+    logged = {"logger": Logs(), "log_every_n_steps": 1, "accumulate_grad_batches": ACCUMULATED}
+    trainer(Other(), Spy(), plugins=[seen.slurm], **logged).fit(Net(), loader, DataLoader(torch.ones(2, 2)))
+    seen.events = [*events]
+
+    class Asks(Callback):
+        def on_train_start(self, trainer, module):
+            seen.loads["anything"] = internals.loads_anything(trainer)
+            seen.early = internals.check_early_stopping(trainer.early_stopping_callbacks[0], False)
+
+    early = EarlyStopping("unlogged", check_on_train_epoch_end=True)
+    seen.argument = "weights_only" in inspect.signature(pl.Trainer.fit).parameters
+    trainer(Asks(), early).fit(Net(), loader, **{"weights_only": False} if seen.argument else {})
+    internals.check_early_stopping(early, True)
+    with pytest.raises(RuntimeError, match="unlogged"):
+        trainer(early).fit(Net(), loader)
+    return seen
+
+
+def in_order(events, *names):
+    """Whether each of these events, whenever the first one comes, is followed by the next one at some time."""
+    places = [i for i, event in enumerate(events) if event == names[0]]
+    for i in places:
+        for name in names[1:]:
+            if name not in events[i + 1 :]:
+                return False
+            i = events.index(name, i + 1)
+    return bool(places)
+
+
+def second_epoch(seen):
+    start = [i for i, event in enumerate(seen.events) if event == "the module's epoch start"][1]
+    return [e for e in seen.events[start:] if e in ("the module's epoch start", "batches start", "iter")]
+
+
+LIGHTNING = {
+    "run() of the epoch loop is called on the instance, between the module's epoch start and iter(loader)": (
+        "the random state from which a trial paused within an epoch reads its batches again",
+        lambda seen: second_epoch(seen) == ["the module's epoch start", "batches start", "iter"],
+    ),
+    "on_advance_end() is called on the instance, after the module's batch end, and validates": (
+        "reports of training metrics by steps",
+        lambda seen: (
+            in_order(seen.events, "the module's batch end", "step ends", "step over")
+            and in_order(seen.events, "validation starts", "validation ends", "step over")
+            and [s.late for s in seen.steps] == 2 * [0.0, 1.0, 2.0, 3.0]
+        ),
+    ),
+    "a method set on the instance can be deleted again": (
+        "a fit without a trial on the same Trainer",
+        lambda seen: not seen.left,
+    ),
+    "_batches_that_stepped counts the steps of log_every_n_steps": (
+        "reports of the steps that Lightning logs",
+        lambda seen: all(s.logs == s.logged for s in seen.steps if not s.accumulates),
+    ),
+    "batch_progress and the Trainer's attributes say whether gradients are accumulated": (
+        "pauses within an epoch, and reports by steps, with accumulate_grad_batches",
+        lambda seen: [s.accumulates for s in seen.steps] == [s.theirs for s in seen.steps] == 4 * [True, False],
+    ),
+    "batch_progress.is_last_batch and current.ready say where the fit is in an epoch": (
+        "positions within an epoch, and pauses at its end",
+        lambda seen: [(s.ready, s.last) for s in seen.steps] == 2 * [(i, i == BATCHES) for i in (1, 2, 3, 4)],
+    ),
+    "_data_fetcher.fetched counts the batches of the epoch": (
+        "a trial that resumes within an epoch would end it too early or too late",
+        lambda seen: [s.fetched for s in seen.steps] == 2 * [1, 2, 3, 4],
+    ),
+    "_data_source has the loaders given to fit before the Trainer has them": (
+        "exact resumption with a loader's own generator in the first epoch",
+        lambda seen: seen.given[0] is seen.loader and seen.given[1] is None,
+    ),
+    "_last_train_dl_reload_epoch is the epoch in which the loaders were made": (
+        "exact resumption with reload_dataloaders_every_n_epochs",
+        lambda seen: seen.made == 0,
+    ),
+    "the fit loop says by _restarting, and from 2.6 by _resuming_from_checkpoint, that it resumes": (
+        "batches and schedules of a trial that resumes at an epoch",
+        lambda seen: (
+            "_restarting" in vars(seen.loop)
+            and ("_resuming_from_checkpoint" in vars(seen.loop)) == hasattr(seen.loop, "is_resuming")
+        ),
+    ),
+    "callback_metrics has another tensor for each new value, and a view of the old one else": (
+        "stale values would be reported, or equal ones would not",
+        lambda seen: seen.fresh == 2 * [False, True],
+    ),
+    "trainer.callbacks can be replaced in setup": (
+        "the random state would be restored after other callbacks have drawn",
+        lambda seen: seen.order == ["replaced list", "other"],
+    ),
+    "checkpoint callbacks are called after the module's on_train_epoch_end": (
+        "metrics logged there would be missing in reports",
+        lambda seen: seen.last and in_order(seen.events, "the module's epoch end", "a checkpoint callback's epoch end"),
+    ),
+    "save_checkpoint collects the state and gives it to strategy.checkpoint_io, which can be replaced": (
+        "whether a pause can be saved would be known only after the fit has ended",
+        lambda seen: {"state_dict", "loops", "callbacks", "optimizer_states"} <= seen.checkpoint.keys(),
+    ),
+    "EarlyStopping keeps check_on_train_epoch_end under its name with an underscore": (
+        "a stop within an epoch would end with the error of an EarlyStopping without a validation",
+        lambda seen: seen.early is True,  # and where it is set to False, the fit ends without that error
+    ),
+    "_accelerator_connector has the cluster environment with one process, too": (
+        "the warning about SLURM jobs that Lightning requeues",
+        lambda seen: seen.environment is seen.slurm,
+    ),
+    "_run() has the argument weights_only of fit": (
+        "pauses with hyperparameters that are no primitives",
+        lambda seen: seen.loads == {"default": not seen.argument, "anything": True},
+    ),
+    "the strategies with sharded states have these names": (
+        "a pause under one of them would not be declined",
+        lambda seen: all(hasattr(strategies(), name) for name in seen.sharded),
+    ),
+    "AsyncCheckpointIO has the plugin that it wraps as checkpoint_io": (
+        "a pause would be recorded before its file exists",
+        lambda seen: isinstance(async_io().checkpoint_io, type(plain_io())),
+    ),
+}
+
+
+def strategies():
+    import lightning.pytorch.strategies
+
+    return lightning.pytorch.strategies
+
+
+def plain_io():
+    from lightning.pytorch.plugins import TorchCheckpointIO
+
+    return TorchCheckpointIO()
+
+
+def async_io():
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO
+
+    return AsyncCheckpointIO(plain_io())
+
+
+@pytest.mark.parametrize("assumption", LIGHTNING)
+def test_lightning(assumption, lightning):
+    holds(LIGHTNING[assumption], lightning)
+
+
+# Hugging Face's Trainer
+
+
+@pytest.fixture(scope="module")
+def transformers(tmp_path_factory):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from transformers import TrainerCallback
+    from transformers_nets import Net, trainer
+
+    seen = SimpleNamespace(events=[], trainers=[], losses=[])
+    say = seen.events.append
+
+    class Spies(Net):
+        def forward(self, x, labels):
+            out = super().forward(x, labels)
+            if self.training:
+                say("batch")
+                seen.loss = float(out["loss"])
+            return out
+
+    class Spy(TrainerCallback):
+        def on_train_begin(self, args, state, control, **others):
+            train = caller("train", "transformers.")
+            seen.trainers.append(train and train.f_locals["self"])
+
+        def on_epoch_begin(self, args, state, control, **others):
+            say("epoch begins")
+
+        def on_epoch_end(self, args, state, control, **others):
+            say("epoch ends")
+
+        def on_step_begin(self, args, state, control, **others):
+            say("step begins")
+
+        def on_step_end(self, args, state, control, **others):
+            say("step ends")
+
+        def on_log(self, args, state, control, logs, **others):
+            if "loss" in logs:
+                say("log")
+                logs_it = caller("_maybe_log_save_evaluate", "transformers.")
+                found = logs_it and logs_it.f_back.f_locals.get("tr_loss_step")
+                seen.losses.append((found is not None and float(found), seen.loss))
+
+    spy = seen.spy = Spy()
+    options = {"logging_strategy": "steps", "logging_steps": 1, "gradient_accumulation_steps": 2}
+    seen.trainer = trainer(tmp_path_factory.mktemp("run"), spy, model=Spies(), epochs=1, **options)
+    seen.trainer.train()
+    seen.batches = []
+    for size in (2, 4):
+        seen.trainer._train_batch_size = size
+        seen.batches.append(len(seen.trainer.get_train_dataloader()))
+    return seen
+
+
+def between(seen):
+    """The last event of a step or an epoch before each log."""
+    marks = ("epoch begins", "epoch ends", "step begins", "step ends")
+    before, found = "", []
+    for event in seen.events:
+        before = event if event in marks else before
+        found += [before] if event == "log" else []
+    return found
+
+
+TRANSFORMERS = {
+    "train() is on the stack in on_train_begin, with the Trainer as self": (
+        "Ctrl-C that waits until the state is saved, and the state of EarlyStoppingCallback in a resumed trial",
+        lambda seen: seen.trainers == [seen.trainer] and seen.spy in seen.trainer.callback_handler.callbacks,
+    ),
+    "the Trainer logs its loss after on_step_end or on_epoch_end, and before the next one begins": (
+        "logs of the user's own within a step would be reported as the Trainer's",
+        lambda seen: "step ends" in between(seen) and {*between(seen)} <= {"step ends", "epoch ends"},
+    ),
+    "on_step_begin comes before the first of the accumulated batches only": (
+        "the same, with gradient_accumulation_steps",
+        lambda seen: [e for e in seen.events if e in ("step begins", "batch")][:3] == ["step begins", "batch", "batch"],
+    ),
+    "the caller of _maybe_log_save_evaluate() has the loss of the last batch as tr_loss_step": (
+        "a training that diverged would be judged by a loss of 0",
+        lambda seen: (
+            seen.losses and all(min(abs(found - loss), abs(2 * found - loss)) < 1e-4 for found, loss in seen.losses)
+        ),
+    ),
+    "_train_batch_size sets the batch size of the next training": (
+        "searches over the batch size by hyperparameter_search",
+        lambda seen: seen.batches[0] == 2 * seen.batches[1],
+    ),
+    "create_accelerator_and_postprocess() makes the Accelerator again, from the arguments": (
+        "searches over arguments of the Accelerator by hyperparameter_search",
+        lambda seen: accelerator(seen.trainer) is not accelerator(seen.trainer),
+    ),
+}
+
+
+def accelerator(trainer):
+    trainer.create_accelerator_and_postprocess()
+    return trainer.accelerator
+
+
+@pytest.mark.parametrize("assumption", TRANSFORMERS)
+def test_transformers(assumption, transformers):
+    holds(TRANSFORMERS[assumption], transformers)
+
+
+# fastai
+
+
+@pytest.fixture(scope="module")
+def fastai(tmp_path_factory):
+    pytest.importorskip("fastai", reason="fastai is not installed")
+    from fastai.callback.core import Callback
+    from fastai.callback.tracker import SaveModelCallback
+    from fits import Fastai
+
+    seen = SimpleNamespace(fits=[], finds=[], saved=[])
+
+    class Spy(Callback):
+        def before_fit(self):
+            frame = caller("fit", "fastai.learner")
+            seen.fits.append(frame is not None and frame.f_locals["self"] is self.learn)
+            seen.finds.append(hasattr(self.learn, "lr_finder"))
+
+    save = SaveModelCallback(fname="best")
+    save._save = seen.saved.append
+    learn = Fastai().learner(path=tmp_path_factory.mktemp("fastai"), cbs=Spy())
+    learn.save("best")  # which the callback loads at the end
+    learn.fit(1, 0.01, cbs=save)
+    learn.validate()
+    learn.lr_find(num_it=20, show_plot=False)
+    return seen
+
+
+FASTAI = {
+    "fit() is on the stack in before_fit, and not when the Learner only validates": (
+        "a validation would begin and end the trial's training",
+        lambda seen: seen.fits[:2] == [True, False],
+    ),
+    "a Learner that looks for a learning rate has its callback as lr_finder": (
+        "lr_find() would train and end the trial",
+        lambda seen: seen.finds[:2] == [False, False] and seen.finds[2] is True,
+    ),
+    "SaveModelCallback saves by _save(), which can be set on the instance": (
+        "a resumed trial would overwrite the file of the best weights",
+        lambda seen: seen.saved == ["best"],
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", FASTAI)
+def test_fastai(assumption, fastai):
+    holds(FASTAI[assumption], fastai)
+
+
+# Stable-Baselines3
+
+
+@pytest.fixture(scope="module")
+def stable_baselines3():
+    gymnasium = pytest.importorskip("gymnasium")
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+    from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+
+    seen = SimpleNamespace(planned=[], rewards=[])
+
+    class Spy(BaseCallback):
+        def _on_training_start(self):
+            seen.planned.append(self.locals.get("total_timesteps"))
+
+        def _on_step(self):
+            seen.rewards.append(getattr(self.parent, "last_mean_reward", None))
+            seen.place = getattr(self.parent, "callback_on_new_best", None)
+            return True
+
+    for kind, size in (("PPO", {"n_steps": 16, "batch_size": 16}), ("DQN", {"buffer_size": 32, "learning_starts": 8})):
+        model = getattr(sb3, kind)("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **size)
+        tests = EvalCallback(
+            gymnasium.make("CartPole-v1"), callback_after_eval=Spy(), eval_freq=16, n_eval_episodes=1, verbose=0
+        )
+        model.learn(16, callback=tests)
+    return seen
+
+
+STABLE_BASELINES3 = {
+    "the locals of learn() have total_timesteps": (
+        "the warning about a fit of another length than the search's",
+        lambda seen: seen.planned == [16, 16],
+    ),
+    "an EvalCallback is the parent of its callbacks, and has last_mean_reward and callback_on_new_best": (
+        "reports of evaluations",
+        lambda seen: len(seen.rewards) == 2 and None not in seen.rewards and seen.place is None,
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", STABLE_BASELINES3)
+def test_stable_baselines3(assumption, stable_baselines3):
+    holds(STABLE_BASELINES3[assumption], stable_baselines3)
+
+
+# Accelerate
+
+
+@pytest.fixture(scope="module")
+def accelerate():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from accelerate import Accelerator
+
+    seen = SimpleNamespace(accelerator=Accelerator(cpu=True), net=torch.nn.Linear(1, 1))
+    data = torch.utils.data.DataLoader(torch.ones(4, 1), batch_size=2, shuffle=True)
+    _, seen.loader = seen.accelerator.prepare(seen.net, data)
+    seen.scheduler = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(seen.net.parameters(), 0.1), 1)
+    seen.accelerator.register_for_checkpointing(seen.scheduler)
+    return seen
+
+
+ACCELERATE = {
+    "an Accelerator has the models that it prepared as _models": (
+        "the error for an Accelerator that holds the model of another trial",
+        lambda seen: [m is seen.net for m in seen.accelerator._models] == [True],
+    ),
+    "it has the loaders that it prepared as _dataloaders": (
+        "the position within the data in a resumed trial",
+        lambda seen: [d is seen.loader for d in seen.accelerator._dataloaders] == [True],
+    ),
+    "it has the objects that are registered for checkpointing as _custom_objects": (
+        "a checkpoint could hold pickles, which run any code",
+        lambda seen: [o is seen.scheduler for o in seen.accelerator._custom_objects] == [True],
+    ),
+    "a prepared loader counts its passes as iteration": (
+        "the order of shuffled data in a resumed trial",
+        lambda seen: (len(list(seen.loader)), seen.loader.iteration) == (2, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", ACCELERATE)
+def test_accelerate(assumption, accelerate):
+    holds(ACCELERATE[assumption], accelerate)
+
+
+# Boosters
+
+
+def catboost_call():
+    """What the only hook of CatBoost finds on the stack, and the error that fit() raises for one of the hook."""
+    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+    seen = SimpleNamespace()
+
+    class Spy:
+        def after_iteration(self, info):
+            seen.given = set(vars(info))
+            fit = caller("_fit", "catboost.")
+            seen.model, seen.callbacks = fit.f_locals["self"], fit.f_locals["callbacks"]
+            raise KeyError("of mine")
+
+    spy = seen.spy = Spy()
+    seen.made = catboost.CatBoostRegressor(iterations=2, verbose=False, allow_writing_files=False)
+    with pytest.raises(Exception, match="") as raised:
+        seen.made.fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0], callbacks=[spy])
+    seen.error = raised.type
+    return seen
+
+
+def lightgbm_call():
+    lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    import numpy as np
+
+    seen, data = SimpleNamespace(), lgb.Dataset(np.arange(20.0)[:, None], np.arange(20.0))
+
+    def spy(env):
+        seen.train = caller("train", "lightgbm.") is not None
+        seen.data = env.model.train_set is data
+
+    lgb.train({"verbose": -1, "min_data_in_leaf": 1}, data, 1, callbacks=[spy])
+    seen.early = lgb.early_stopping(1).order
+    return seen
+
+
+def xgboost_call():
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    import numpy as np
+
+    seen = SimpleNamespace(folds=[])
+
+    class Spy(xgb.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, logs):
+            seen.train = caller("train", "xgboost.") is not None
+            seen.folds.append(hasattr(model, "cvfolds"))
+            return False
+
+    data = xgb.DMatrix(np.arange(20.0)[:, None], np.arange(20.0))
+    xgb.cv({"nthread": 1}, data, 1, nfold=2, callbacks=[Spy()])
+    xgb.train({"nthread": 1}, data, 1, callbacks=[Spy()])
+    return seen
+
+
+BOOSTERS = {
+    "CatBoost: _fit() is on the stack of the hook, with the model as self and the callbacks": (
+        "the best model is kept, two callbacks are refused, and Ctrl-C waits for the end of the round",
+        lambda: (seen := catboost_call()).model is seen.made and seen.callbacks[0] is seen.spy,
+    ),
+    "CatBoost: the hook gets the round and the metrics only": (
+        "nothing: with the model in it, the stack need not be read",
+        lambda: catboost_call().given == {"iteration", "metrics"},
+    ),
+    "CatBoost: fit() replaces an error of the hook by its own": (
+        "nothing: with the error itself, it need not be kept until the trial ends",
+        lambda: not issubclass(catboost_call().error, KeyError),
+    ),
+    "LightGBM: train() is on the stack of a callback, and a booster has its train_set": (
+        "Ctrl-C that waits for the round, and the error for a Dataset with another booster's scores",
+        lambda: (seen := lightgbm_call()).train and seen.data,
+    ),
+    "LightGBM: early stopping has a later order than haltune's callback": (
+        "the last round before early stopping would not be reported",
+        lambda: lightgbm_call().early > 25,
+    ),
+    "XGBoost: train() is on the stack of a callback, and the boosters of cv() have cvfolds": (
+        "Ctrl-C that waits for the round, and the refusal to pause xgb.cv",
+        lambda: (seen := xgboost_call()).train and seen.folds == [True, False],
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", BOOSTERS)
+def test_boosters(assumption):
+    holds(BOOSTERS[assumption])
+
+
+# Optuna and Ray Tune. Their private parts are used in bridges/optuna/spaces.py and bridges/ray_tune.
+
+
+@pytest.fixture(scope="module")
+def optuna():
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
+    from haltune.optuna import spaces
+
+    seen = SimpleNamespace(spaces=spaces, brackets=[], all=[])
+
+    class Spy(optuna.samplers.RandomSampler):
+        def infer_relative_search_space(self, study, trial):
+            spaces.set_attribute(study, trial, "user", 1)
+            spaces.set_system_attribute(study, trial, "system", 2)
+            seen.brackets.append(len(study.get_trials(deepcopy=False)))
+            seen.all.append(len(spaces.all_trials(study, tuple(optuna.trial.TrialState))))
+            return {}
+
+    pruner = optuna.pruners.HyperbandPruner(1, 9)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = seen.study = optuna.create_study(sampler=Spy(), pruner=pruner)
+
+    def objective(trial):
+        trial.report(trial.suggest_float("x", 0, 1), 1)
+        return float(trial.should_prune())
+
+    study.optimize(objective, 6)
+    return seen
+
+
+OPTUNA = {
+    "a study has its storage, which sets the attributes of a running trial": (
+        "reasons of the pruner, and choices that other workers see",
+        lambda seen: all((t.user_attrs["user"], t.system_attrs["system"]) == (1, 2) for t in seen.study.trials),
+    ),
+    "with HyperbandPruner a sampler's study has the trials of a bracket, and the storage all": (
+        "the sampler would learn from a part of the trials",
+        lambda seen: seen.all == [1, 2, 3, 4, 5, 6] and seen.brackets != seen.all,
+    ),
+    "create_trial() refuses a value that its distribution does not have": (
+        "values of other ranges would be taken for those of this one",
+        lambda seen: (
+            [
+                seen.spaces.contains(seen.spaces.FloatDistribution(0.0, 1.0, step=0.25), value)
+                for value in (0.0, 0.75, 0.8, 1.5)
+            ]
+            == [True, True, False, False]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", OPTUNA)
+def test_optuna(assumption, optuna):
+    holds(OPTUNA[assumption], optuna)
+
+
+def test_ray_tunes_wrappers_of_a_search_have_it_as_searcher():
+    pytest.importorskip("ray.tune", reason="Ray Tune is not installed")
+    from ray.tune.search import ConcurrencyLimiter, Repeater, Searcher, SearchGenerator
+
+    search = Searcher("loss", "min")
+    wrapped = [ConcurrencyLimiter(search, 1), Repeater(search), SearchGenerator(search)]
+    without = "Without it: one study of HaltuneSearch and HaltuneScheduler"
+    assert all(wrapper.searcher is search for wrapper in wrapped), without
