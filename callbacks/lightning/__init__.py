@@ -114,15 +114,8 @@ class _Last:
 
     def __init__(self, owner: HaltuneCallback) -> None:
         self.owner = owner
-
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        self.owner.validation_ends(trainer)
-
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self.owner.epoch_ends(trainer)
-
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self.owner.all_torn_down(trainer)
+        self.on_validation_end, self.on_train_epoch_end = owner.validation_ends, owner.epoch_ends
+        self.teardown = owner.all_torn_down
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -310,12 +303,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             else:  # the metrics of the validated step
                 self._found = replace(self._found, lap=self._reporter.clock.lap())
 
-    def validation_ends(self, trainer: Any) -> None:
+    def validation_ends(self, trainer: Any, pl_module: Any) -> None:
         """Handle on_validation_end after all other callbacks."""
         if not silent(trainer) and not at_boundary(trainer):  # otherwise the epoch's last metrics come later
             self._report(trainer, VALIDATION, within=True)
 
-    def epoch_ends(self, trainer: Any) -> None:
+    def epoch_ends(self, trainer: Any, pl_module: Any) -> None:
         """Handle on_train_epoch_end after all other callbacks."""
         if not silent(trainer):
             self._epochs += 1
@@ -348,7 +341,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._let_go(trainer)
 
-    def all_torn_down(self, trainer: Any) -> None:
+    def all_torn_down(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
         self._reporter.leave()
         if trainer.received_sigterm:  # Lightning handles it only within its epochs
@@ -502,7 +495,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             return reporter.over, reporter.saves
 
-        stops, saves = ranks.once(question)
+        stops, saves = question() if ranks.alone else ranks.once(question)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
         if stops and saves and exact and within:

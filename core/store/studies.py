@@ -114,7 +114,7 @@ def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
     if not found:
         start = replace(now, space=given.space.widening(now.space)).start
         wider = list(given.space.canonical_many(start))
-        found = differences({"start": wider} if wider else {}, {"start": list(given.start)} if given.start else {})
+        found = differences({"start": wider}, {"start": list(given.start)})
     if found:
         raise _mismatch(store, name, found)
     return given.space != now.space

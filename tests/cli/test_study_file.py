@@ -117,6 +117,8 @@ def test_store_and_checkpoints_are_tables_too(file, tmp_path):
     study = read(file(("seed = 4", f"store = {{ lease = 120 }}\n{kept}"))).open()
     assert (study.session.settings.store.lease, study.checkpoints.keep) == (120.0, 3)
     assert study.checkpoints.folder.is_relative_to(tmp_path / "ck")
+    found = read(file(("seed = 4", 'store = { url = "a.db", lease = 30 }')))
+    assert found.options["store"] == Storage(f"sqlite:///{tmp_path / 'a.db'}", lease=30)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from whims import PAUSE, PROBLEM, STOP, Whims
 from haltune import Budget, Study, Trial, Verdict
 from haltune.log.decisions import Wait
 from haltune.log.events import to_json, verdict_to_json
+from haltune.ranks import programs
 from haltune.ranks.lines import Reader, Writer
 from haltune.ranks.parts import Follower, Part
 from haltune.ranks.place import ThisProcess
@@ -193,8 +194,8 @@ def test_a_follower_never_opens_the_store(tmp_path: Path) -> None:
 def test_a_single_process_converts_and_reads_nothing_for_other_ranks_until_a_fit_starts_one(
     file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The work is counted, not forbidden: rank 0 suppresses errors of what it does when a program starts."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(programs, "_before", programs._Before())  # this process itself waits for programs too
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     sent: list[object] = []
     to_json = session.to_json
