@@ -113,16 +113,16 @@ class AcceleratedLoop(TrainingLoop):
         ranks = torch_ranks()
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders}
-        (path / _own(ranks.rank)).write_text(json.dumps(state), encoding="utf-8")
+        (path / ranks.own(_OWN)).write_text(json.dumps(state), encoding="utf-8")
 
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
             return
         ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
         try:
-            state = json.loads((folder / _own(0)).read_text(encoding="utf-8"))
+            state = json.loads((folder / _OWN.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
-                state = json.loads((folder / _own(ranks.rank)).read_text(encoding="utf-8"))
+                state = json.loads((folder / ranks.own(_OWN)).read_text(encoding="utf-8"))
             processes, loaders, randomness = state["processes"], state["loaders"], state["random"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
@@ -161,8 +161,7 @@ class _Placed:
                 self._haltune_place = None
 
 
-def _own(rank: int) -> str:
-    return f"haltune_{rank}.json"
+_OWN = "haltune_{}.json"  # a rank's own file in the folder of a state
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:

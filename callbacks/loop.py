@@ -24,7 +24,7 @@ from typing import Any
 from haltune._utils.interruption import Interruption
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import this, torch_ranks
+from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
@@ -102,7 +102,7 @@ class TrainingLoop:
         self._reporter.begin()
         self._restore()
         self.trial.before_end(None)  # of an earlier loop
-        with Interruption(self._save is not None and _alone()) as interruption:
+        with Interruption(self._save is not None and this().alone) as interruption:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:
@@ -188,7 +188,7 @@ class TrainingLoop:
         but ranks save together. So with several ranks this waits for the end of the trial, which an error does not
         reach.
         """
-        saved = self._save is not None and self._reported and _alone()
+        saved = self._save is not None and self._reported and this().alone
         if saved:
             self._keep_last()
         self.trial.before_end(lambda: self._end_left(epoch, saved))
@@ -219,7 +219,7 @@ class TrainingLoop:
         """Save the state on rank 0 or on all ranks, and the random state of each rank. over: see Reporter.decline."""
         if self._together:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
-        elif self._reporter.save(self._write, self._suffix, over) and this().place.rank:
+        elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
                 _put(self._random(self.trial.checkpoint or ""))
 
@@ -249,8 +249,10 @@ class TrainingLoop:
             restore(state_from_json(self._random(checkpoint).read_bytes()))
 
     def _random(self, checkpoint: str | Path) -> Path:
-        rank = this().place.rank
-        return Path(checkpoint, f"{rank}{_RANDOM}") if self._together else Path(f"{checkpoint}{_RANDOM}{rank or ''}")
+        """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
+        if self._together:
+            return Path(checkpoint, torch_ranks().own("{}" + _RANDOM))
+        return Path(this().own(f"{checkpoint}{_RANDOM}"))
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
@@ -263,7 +265,7 @@ def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
 
 def _need_group() -> None:
     """Raise NotSupported if ranks cannot save together, because they cannot wait for each other."""
-    if (this().place.world or 1) > 1 and torch_ranks().size == 1:
+    if not this().alone and torch_ranks().alone:
         raise NotSupported(
             "With together=True the ranks wait for each other, but torch.distributed is not initialised. Call "
             "torch.distributed.init_process_group() before the loop."
@@ -277,10 +279,6 @@ def _tried(work: Callable[[], object]) -> str | None:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
-
-
-def _alone() -> bool:
-    return this().place.rank == 0 and this().place.world in (None, 1)
 
 
 def _put(path: Path) -> None:

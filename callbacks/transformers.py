@@ -140,8 +140,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._has_length = steps is not None
         planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
         planned = float(state.max_steps) if self.trial.unit == "step" else planned
-        torch_ranks().decide(lambda: self._reporter.begin(planned, others.get("model")))
-        over = torch_ranks().decide(lambda: self._reporter.verdict is not None)
+        torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model")))
+        over = torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
         one = args.world_size == 1
         self._reporter.defer(Interruption.within("train", "transformers.", bears=one))
@@ -216,7 +216,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
         """Report the pending values and carry out the decision. metrics: of an evaluation."""
         ends = self._ends(state, control)
-        what = torch_ranks().decide(lambda: self._report(metrics, args, others, ends))
+        what = torch_ranks().once(lambda: self._report(metrics, args, others, ends))
         self._unreported = None
         if what == SAVE:
             self._takes, self._asked = True, not control.should_save
@@ -228,7 +228,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._takes = False
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # by a later callback
-            self._end(control, torch_ranks().decide(lambda: self._take(args, state, ends)))
+            self._end(control, torch_ranks().once(lambda: self._take(args, state, ends)))
 
     def _end(self, control: Any, whether: bool) -> None:
         self._cut |= whether
@@ -238,7 +238,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._training:
             self._training = False
             self._need_a_value(late=state.global_step > self._first_step)
-            torch_ranks().decide(lambda: self._finish(args, others))
+            torch_ranks().once(lambda: self._finish(args, others))
             self._reporter.leave()
 
     def _start(self, step: int = 0) -> None:
@@ -380,7 +380,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         If a value waited for an evaluation that lacks the metric of rank_by=, report it without a verdict.
         """
         if (held := self._unreported) is not None:
-            torch_ranks().decide(lambda: self._reporter.report(*held, self._logged, judge=False))
+            torch_ranks().once(lambda: self._reporter.report(*held, self._logged, judge=False))
             self._unreported, self._logged = None, {}
         rank_by = self.trial.goal.rank_by
         if rank_by is not None and self._by_log and self._seen and self._unranked(self._seen):
@@ -391,7 +391,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return
         found = any(name.startswith("eval_") for name in self._seen)
         late |= self._by_log and self._logs >= _LOGS_WITHOUT_VALUE and self.monitor.startswith("train_")
-        if not (found or late) or not torch_ranks().decide(lambda: self._reporter.silent):
+        if not (found or late) or not torch_ranks().once(lambda: self._reporter.silent):
             return
         if self._by_log:
             when = "in the training logs" + (" and the first evaluation" if found else "")

@@ -21,7 +21,7 @@ from typing import Any
 from haltune.display import one_line
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.spending import Outcome
-from haltune.ranks import this
+from haltune.ranks import follows
 from haltune.study import Study, Trial
 from haltune.study.attempt import Settings
 from haltune.study.loading import leave_when
@@ -211,7 +211,7 @@ def run(
             "A worker imports this program, which launches workers again. Put `study.optimize(..., workers=...)` or "
             "`launch.run(...)` under `if __name__ == '__main__':`."
         )
-    if this().place.rank:
+    if follows():
         raise NotSupported(
             "This process is one rank of a distributed training, and each rank runs the whole program. Launch such a "
             "training with `haltune run -- python train.py`."

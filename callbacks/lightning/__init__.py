@@ -258,7 +258,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
-            trainer.should_stop |= ranks.decide(lambda: self._begin(trainer))
+            trainer.should_stop |= ranks.once(lambda: self._begin(trainer))
             if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
                 self._restore(trainer)
             internals.hook_batches(trainer, partial(self._batches_start, trainer), partial(self._step_ends, trainer))
@@ -328,12 +328,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             ranks = _ranks(trainer)
             logged = dict(trainer.callback_metrics)
-            ranks.decide(lambda: self._check_end(trainer, logged))
+            ranks.once(lambda: self._check_end(trainer, logged))
             if not self._saved:
                 self._save(trainer, ranks)
-            if ranks.rank == 0:
-                _tell_loggers(trainer, self._reporter)
-                self._reporter.end_of_fit()
+            ranks.first(lambda: _tell_loggers(trainer, self._reporter))
+            ranks.first(self._reporter.end_of_fit)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
@@ -503,12 +502,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             return reporter.over, reporter.saves
 
-        stops, saves = ranks.decide(question)
+        stops, saves = ranks.once(question)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
         if stops and saves and exact and within:
             self._save(trainer, ranks)
-            stops, self._saved = ranks.decide(lambda: (reporter.over, reporter.saves))  # saving may have failed
+            stops, self._saved = ranks.once(lambda: (reporter.over, reporter.saves))  # saving may have failed
             saves = False
         if stops and (not saves or exact):
             self._ends = trainer.should_stop = True

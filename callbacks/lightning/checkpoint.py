@@ -50,7 +50,7 @@ def save(
             reporter.attempt(begin, over=not keeps, keeps=keeps)
         return keeps, found[0] if found else None
 
-    keeps, path = ranks.decide(place)
+    keeps, path = ranks.once(place)
     if path is None:
         return
     began = time.monotonic()
@@ -78,7 +78,7 @@ def save(
                 f"callback's state. By default, torch does not load it, so {how} {call}, weights_only=False)",
             )
 
-    ranks.decide(publish)
+    ranks.once(publish)
 
 
 def bytes_needed(trainer: Any, ranks: Group) -> int:

@@ -1,8 +1,8 @@
 """The ranks of a distributed training: which one this process is, and how all of them get the same outcomes.
 
     part = joined(name, where)              this process's part in a study: rank 0 acts, the others follow
-    part.decide(topic, act, follow)         the same call on every rank
-    group.decide(question)                  the same within a fit, over the framework's broadcast
+    with part.decision(topic) as decision:  the same block on every rank
+    group.once(question)                    the same within a fit, over the framework's broadcast
 
 Rank 0 reads and writes the store. With each outcome it sends the events that it has folded since the last one, and the
 position of the log. The other ranks fold the same events up to this position, so that the same functions give the same
@@ -19,10 +19,10 @@ A single process keeps only light outcomes, without events, until a fit starts a
 
 from .group import Group, leave_group_at_exit, torch_ranks
 from .lines import error_from_json
-from .parts import Follower, Leader, Part, Said, Settled, alone, follows, joined
+from .parts import Decision, Part, alone, follows, joined
 from .place import this
 
 __all__ = [
-    "Follower", "Group", "Leader", "Part", "Said", "Settled", "alone", "error_from_json", "follows", "joined",
+    "Decision", "Group", "Part", "alone", "error_from_json", "follows", "joined",
     "leave_group_at_exit", "this", "torch_ranks",
 ]  # fmt: skip

@@ -42,7 +42,7 @@ class Group:
         """Return the name of this rank's own file: `name` with {} for the rank."""
         return name.format(self.rank)
 
-    def decide(self, question: Callable[[], T]) -> T:
+    def once(self, question: Callable[[], T]) -> T:
         """Call `question` on rank 0 only; return its answer, or raise its error, on every rank."""
         if self.size == 1 or self.broadcast is None:
             return question()

@@ -22,18 +22,7 @@ from haltune.errors import HaltuneError, InvalidInput, LeaseLost, RankLost
 
 from .place import FOLDER, ThisProcess, fits, shared
 from .programs import before_programs
-from .rendezvous import (
-    LEFT,
-    LINES,
-    Rendezvous,
-    beat,
-    begin,
-    leave,
-    make_own_or_shared,
-    nobody_reads,
-    tidy,
-    usable,
-)  # fmt: skip
+from .rendezvous import LEFT, LINES, Rendezvous, beat, begin, leave, make_own_or_shared, nobody_reads, tidy, usable
 
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
@@ -42,12 +31,12 @@ _LARGEST = 64 << 20  # bytes written while no rank is known to read
 _MOST = 100_000  # outcomes kept in memory
 
 
-@dataclass
+@dataclass(eq=False)
 class Log:
-    """A study's log, as far as rank 0 has sent it."""
+    """A study's log, as far as rank 0 has sent it to the others."""
 
-    name: str  # the same on all ranks
-    read: Callable[[int, int], list[Line]] = lambda start, stop: []  # its events between two positions, as JSON
+    name: str = ""  # the same on all ranks
+    read: Callable[[int, int], list[Line]] = lambda start, stop: []  # returns its events between positions, as JSON
     position: int = 0  # at the last outcome
     sent: int = 0  # events
 
@@ -128,7 +117,7 @@ class Writer:
     def _send(self, outcome: Outcome) -> None:
         """Write an outcome, and all events that were not sent yet."""
         log, broken = outcome.log, None
-        line: Line = {"study": log.name, "topic": outcome.topic, "position": outcome.position}
+        line: Line = {"study": log.name, "topic": f"{log.name}: {outcome.topic}", "position": outcome.position}
         if log.sent < log.position and self._file is not None:
             try:
                 line["events"] = log.read(log.sent, log.position)

@@ -1,20 +1,19 @@
 """The part of this process in a study: rank 0 acts, and the other ranks follow. Only `joined` chooses.
 
-A decision is the same call on every rank:
+Every rank runs the same code:
 
-    part.decide(topic, act, follow)     rank 0 acts and sends the outcome; the others follow it at the same log position
-    part.first(work)                    rank 0 works; the others do not wait and get None
+    with part.decision(topic) as decision:      rank 0 works, and sends the outcome; the others wait for it and follow
+        answer = work() if decision.said is None else decision.said()
+    part.first(work)                            rank 0 works; the others do not wait and get None
 """
 
 from __future__ import annotations
 
 import contextvars
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Self, TypeVar
 
 from .lines import Line, Log, Outcome, Reader, Writer, error_from_json, told
 from .place import ThisProcess, this
@@ -25,107 +24,84 @@ _within = contextvars.ContextVar("within", default=False)  # a decision: inner d
 _alone = contextvars.ContextVar("alone", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled(Generic[T]):
-    """A decision that was carried out on this rank."""
+class Decision:
+    """A block that rank 0 works in, while the others follow: `with part.decision(topic) as decision`.
 
-    result: T
-    position: int  # of the log
-    answer: Any = None  # JSON, if the other ranks need more than the events up to there
+    said: on the other ranks, returns what rank 0 answered or raises its exception. answer: set by rank 0; JSON.
+    """
+
+    said: Said | None = None
+    answer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Send the outcome, if there are ranks to send it to."""
 
 
-class Part(ABC):
-    """What a rank does for a study."""
+class Sent(Decision):
+    """A decision of rank 0. Its outcome goes to the other ranks, also Ctrl-C, because they must not wait."""
 
-    position = 0  # of the log at the last outcome of rank 0, on the others
+    def __init__(self, part: Part, topic: str, writer: Writer) -> None:
+        self._part, self._topic, self._writer = part, topic, writer
 
-    @abstractmethod
-    def decide(
-        self,
-        topic: str,
-        act: Callable[[], Settled[T]],
-        follow: Callable[[Said], Settled[T]],
-        last: str | None = None,
-        leaves: float | None = None,
-    ) -> T:
-        """Act on rank 0 and follow on the others; return the result on each, or raise rank 0's exception on each.
+    def __enter__(self) -> Self:
+        self._token = _within.set(True)
+        return self
 
-        follow: called with a function that answers as rank 0 did, when its events can be read. last: a topic after
-        which rank 0 decides no more about this one. leaves: seconds that a rank waits which ends by itself in any case;
-        it does not raise rank 0's exception. Raises RankLost if rank 0 is gone or silent, LeaseLost after `last`.
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        _within.reset(self._token)
+        failed = None if error is None else told(error)
+        answer = self.answer if error is None else None
+        self._writer.write(Outcome(self._part, self._topic, self._part.position, answer, failed))
+
+
+class Part(Log):
+    """The part of rank 0, or of a single process, for a study's log: does the work and sends the outcomes."""
+
+    def __init__(self, name: str = "", writer: Writer | None = None) -> None:
+        super().__init__(name)
+        self._writer = writer
+
+    def decision(self, topic: str | None, last: str | None = None, leaves: float | None = None) -> Decision | None:
+        """Return the next decision about a topic; for the topic None a decision of rank 0 alone, None on the others.
+
+        last: a topic after which rank 0 decides no more about this one. leaves: seconds that a rank waits which ends by
+        itself in any case; it does not raise rank 0's exception. Raises RankLost if rank 0 is gone or silent, LeaseLost
+        after `last`.
         """
+        if topic is None or self._writer is None or _within.get() or not self._writer.writes:
+            return Decision()
+        return Sent(self, topic, self._writer)
 
-    @abstractmethod
     def first(self, work: Callable[[], T]) -> T | None:
         """Return the result of `work` on rank 0; None on the others, which do not wait."""
-
-    def sends(self, read: Callable[[int, int], list[Line]], seen: Callable[[], int]) -> None:  # noqa: B027 - rank 0
-        """Send the events of a log. read: returns those between two positions, as JSON. seen: returns its position."""
-
-    def skip(self, topic: str, unneeded: Callable[[Any], bool]) -> None:  # noqa: B027 - rank 0 skips nothing
-        """Skip the next decisions about a topic made before this process was started, while the answer is unneeded."""
+        return work()
 
     def events(self) -> list[Line]:
-        """Return the events that rank 0 has sent since the last call, as JSON; perhaps beyond `position`."""
+        """Return the events that came from rank 0 since the last call, as JSON; perhaps beyond `position`."""
         return []
+
+    def skip(self, topic: str, unneeded: Callable[[Any], bool]) -> None:
+        """Skip the next decisions about a topic made before this process was started, while the answer is unneeded."""
 
     def was_before(self, topic: str) -> bool:
         """True if rank 0 decided about the topic before this process was started."""
         return False
 
 
-class Leader(Part):
-    """The part of rank 0 or of a single process: does the work and sends the outcomes."""
-
-    def __init__(self, writer: Writer | None = None, subject: str = "") -> None:
-        self._writer, self._log = writer, Log(subject)
-        self._seen: Callable[[], int] = lambda: 0
-
-    def sends(self, read: Callable[[int, int], list[Line]], seen: Callable[[], int]) -> None:
-        self._log.read, self._seen = read, seen
-
-    def decide(
-        self,
-        topic: str,
-        act: Callable[[], Settled[T]],
-        follow: Callable[[Said], Settled[T]],
-        last: str | None = None,
-        leaves: float | None = None,
-    ) -> T:
-        if self._writer is None or not self._writer.writes or _within.get():
-            return act().result
-        topic = f"{self._log.name}: {topic}"
-        token = _within.set(True)
-        try:
-            settled = act()
-            outcome = Outcome(self._log, topic, settled.position, settled.answer)
-        except BaseException as error:  # Ctrl-C too: the others must not wait
-            outcome = Outcome(self._log, topic, self._seen(), error=told(error))
-            raise
-        finally:
-            _within.reset(token)
-            self._writer.write(outcome)
-        return settled.result
-
-    def first(self, work: Callable[[], T]) -> T | None:
-        return work()
-
-
 class Follower(Part):
     """The part of another rank: waits for rank 0's outcomes."""
 
-    def __init__(self, reader: Reader, subject: str) -> None:
-        self._reader, self._subject = reader, subject
+    def __init__(self, name: str, reader: Reader) -> None:
+        super().__init__(name)
+        self._reader = reader
 
-    def decide(
-        self,
-        topic: str,
-        act: Callable[[], Settled[T]],
-        follow: Callable[[Said], Settled[T]],
-        last: str | None = None,
-        leaves: float | None = None,
-    ) -> T:
-        line = self._reader.wait(f"{self._subject}: {topic}", leaves, last and f"{self._subject}: {last}")
+    def decision(self, topic: str | None, last: str | None = None, leaves: float | None = None) -> Decision | None:
+        if topic is None:
+            return None
+        line = self._reader.wait(f"{self.name}: {topic}", leaves, last and f"{self.name}: {last}")
         self.position = max(self.position, line["position"])
 
         def said() -> Any:
@@ -133,19 +109,21 @@ class Follower(Part):
                 raise error_from_json(*line["error"])
             return line.get("answer")
 
-        return follow(said).result
+        decision = Decision()
+        decision.said = said
+        return decision
 
     def first(self, work: Callable[[], T]) -> T | None:
         return None
 
     def events(self) -> list[Line]:
-        return self._reader.events.pop(self._subject, [])
+        return self._reader.events.pop(self.name, [])
 
     def skip(self, topic: str, unneeded: Callable[[Any], bool]) -> None:
-        self._reader.skip(f"{self._subject}: {topic}", lambda line: unneeded(line.get("answer")))
+        self._reader.skip(f"{self.name}: {topic}", lambda line: unneeded(line.get("answer")))
 
     def was_before(self, topic: str) -> bool:
-        return self._reader.was_before(f"{self._subject}: {topic}")
+        return self._reader.was_before(f"{self.name}: {topic}")
 
 
 def follows() -> bool:
@@ -156,16 +134,15 @@ def follows() -> bool:
 def joined(name: str, where: object) -> Part:
     """Return this process's part in the next study of this name in this store."""
     if _alone.get():
-        return Leader()
+        return Part()
     me, subject = this(), f"{name} in {where}"
     if me not in _ends:
         _studies.clear()  # of the process that this one was forked from
         _ends.clear()
         _ends[me] = Reader(me) if me.place.rank > 0 else Writer(me)
     _studies[subject] += 1
-    subject += f" ({_studies[subject]})" * (_studies[subject] > 1)
-    end = _ends[me]
-    return Leader(end, subject) if isinstance(end, Writer) else Follower(end, subject)
+    name = subject + f" ({_studies[subject]})" * (_studies[subject] > 1)
+    return Part(name, end) if isinstance(end := _ends[me], Writer) else Follower(name, end)
 
 
 @contextmanager

@@ -48,34 +48,54 @@ def seconds_left() -> float:
     return max(0.0, _patience.ends - time.monotonic())
 
 
+class Tries:
+    """Tries of a step on a server that may not answer: `while True: with tries: return step()`.
+
+    A StoreAway is caught, and the step is tried again after a pause, for up to `seconds`. Then it is raised.
+
+    tell: called with a message at the first pause.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        sleep: Callable[[float], None] = time.sleep,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._seconds, self._sleep, self._tell = seconds, sleep, tell
+        self._pause, self._waited = 0.1, 0.0
+
+    def __enter__(self) -> None:
+        self._started, self._around = time.monotonic(), _patience.ends
+        _patience.ends = min(self._around, self._started + self._seconds - self._waited)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        _patience.ends = self._around
+        if not isinstance(error, StoreAway):
+            return False
+        first, self._waited = not self._waited, self._waited + time.monotonic() - self._started
+        if self._waited >= self._seconds:
+            return False
+        if first:
+            self._tell(f"waiting up to {self._seconds:g} s for the study's server: {error}")
+        pause = min(self._pause, self._seconds - self._waited)
+        self._sleep(pause)
+        self._waited += pause
+        self._pause = min(2.0 * pause, 5.0)
+        return True
+
+
 def retry(
     work: Callable[[], T],
     seconds: float,
     sleep: Callable[[float], None] = time.sleep,
     tell: Callable[[str], None] = lambda text: None,
 ) -> T:
-    """Return the result of `work`. If the server is unavailable, try again for up to `seconds`.
-
-    tell: called with a message at the first wait. Raises StoreAway if the server is still unavailable at the end.
-    """
-    pause, waited = 0.1, 0.0
+    """Return the result of `work`, tried as in Tries. Raises StoreAway if the server is still unavailable."""
+    tries = Tries(seconds, sleep, tell)
     while True:
-        started, around = time.monotonic(), _patience.ends
-        _patience.ends = min(around, started + seconds - waited)
-        try:
+        with tries:
             return work()
-        except StoreAway as error:
-            first, waited = not waited, waited + time.monotonic() - started
-            if waited >= seconds:
-                raise
-            if first:
-                tell(f"waiting up to {seconds:g} s for the study's server: {error}")
-        finally:
-            _patience.ends = around
-        pause = min(pause, seconds - waited)
-        sleep(pause)
-        waited += pause
-        pause = min(2.0 * pause, 5.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from haltune._utils.disk import StrPath
@@ -107,7 +108,7 @@ class Attempt:
              ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
-    @property
+    @cached_property
     def _label(self) -> str:
         return label(self.id, self.attempt)
 

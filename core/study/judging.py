@@ -12,7 +12,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.display import one_line, short
+from haltune.display import numeral, one_line, short
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, continue_, stop
 from haltune.log.events import OVER, Status, plain
@@ -70,14 +70,14 @@ def record(
         raise broken
 
 
-def answered(attempt: Attempt, problem: Problem, report: Report) -> Verdict:
+def answered(attempt: Attempt, report: Report) -> Verdict:
     """Return the verdict on a report, the same on all ranks, after the attempt has followed its events."""
     if attempt._over:
         lost = "the lease on this trial was lost: another worker may train it now"
         if not (attempt.verdict and attempt.verdict.stops):
             attempt.verdict = stop(_has_ended(attempt) if attempt.ended in OVER else lost)
         attempt.ended = attempt.ended or Status.INTERRUPTED
-    return attempt.verdict or continue_(f"{problem.at(report.epoch)} was reported before")
+    return attempt.verdict or continue_(f"{attempt.unit} {numeral(report.epoch)} was reported before")
 
 
 def _verdict(

@@ -1,6 +1,7 @@
 """The port of a trial: all that a training loop or a launcher may ask of it, and all that it must state.
 
-    hook -> callback -> Reporter.report -> Port.record -> Session (lock, retry, rank) -> policy.judge -> Store.append
+    hook -> callback -> Reporter.report -> Port.record -> Session.change (rank, retry, lock)
+         -> judging.record -> policy.judge, Replica.append -> Store.append
 
 `Trial` is a Port with what users call on top. A callback for a framework needs this page and `callbacks.reporter`
 alone. What a loop states is held here, for every loop: a fit trains the trial's own state, from where it was.
@@ -29,6 +30,7 @@ from haltune.log.history import History
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
+from .judging import answered, record
 from .session import Session
 
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
@@ -145,8 +147,15 @@ class Port(Attempt):
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
         self._unheard = report.epoch, report.value
+        session = self._session
+        work = partial(
+            record, budget=session.budget, attempt=self, report=report, judged=judge, clock=session.monotonic
+        )  # fmt: skip
+        about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
-            verdict = self._session.record(self, report, judge)
+            verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
+        if session.logger.verbose > 1:
+            session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
         return verdict
@@ -190,7 +199,7 @@ class Port(Attempt):
         Raises:
             NoRoom: If it does not fit in the quota; OSError if it does not fit on the disk.
         """
-        self._session.decide(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
+        self._session.once(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
     def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
@@ -222,7 +231,7 @@ class Port(Attempt):
         check_write(write)
         with self._signals.whole():
             work = partial(self._save, write, suffix, keep)
-            return self._session.decide(self, "is saved", work, lambda _: self._session.saved(self, keep))
+            return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> None:
         began = self._session.monotonic()
@@ -296,9 +305,7 @@ class Port(Attempt):
             best = history.as_best(self.id)
             return best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == self.epoch)
 
-        return self._session.decide(
-            self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question
-        )
+        return self._session.once(self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
 
     # the end
 

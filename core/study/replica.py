@@ -209,6 +209,7 @@ class Copy:
 
     @property
     def state(self) -> Any:
+        self.history  # noqa: B018
         return self.fold.state
 
     def holder(self) -> str:
@@ -256,11 +257,6 @@ class Heard(Copy):
             with self.lock:
                 self.sync()
         return self.fold.history
-
-    @property
-    def state(self) -> Any:
-        self.history  # noqa: B018 - folds what came
-        return self.fold.state
 
     def follow(self, attempt: Attempt) -> None:
         self.history  # noqa: B018 - folds what came

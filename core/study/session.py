@@ -1,10 +1,10 @@
 """The work of one process for a study: its lock, its retries, and what every rank makes of an outcome.
 
-    Trial.report -> Session.record -> judging.record (lock, retry, rank) -> policy.judge -> Store.append
+    Port.record -> Session.change (rank, retry, lock) -> judging.record -> policy.judge, Store.append
 
 Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives the events
-that rank 0 folds (`haltune.ranks`), and writes nothing. Which rank acts is not asked here: every rank calls `decide`,
-or `first` where the others need not wait. A session that multiprocessing pickles into a process opens the study
+that rank 0 folds (`haltune.ranks`), and writes nothing. Every rank calls `change` or `once`, or `first` where the
+others need not wait. A session that multiprocessing pickles into a process opens the study
 there at its first use, on one rank.
 """
 
@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 from weakref import ref
 
 from haltune._utils.checks import number
@@ -27,23 +27,23 @@ from haltune._utils.disk import discard
 from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_shortage, told_shortage, warn
 from haltune.log import events as ev
-from haltune.log.decisions import Action, Finish, Verdict, Wait
+from haltune.log.decisions import Action, Finish, Wait
 from haltune.log.events import OVER, Status, to_json
 from haltune.log.history import History
 from haltune.log.policy import Wrapper
 from haltune.log.problem import position_argument
 from haltune.log.records import TrialRecord
-from haltune.ranks import Leader, Said, Settled, error_from_json, joined
-from haltune.store.base import Conflict, Release, Store, retry
+from haltune.ranks import Part, error_from_json, joined
+from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
 
-from .attempt import A, Attempt, Failure, MonotonicClock, Report, Settings, label
-from .judging import answered, record
+from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, shared_error, unlimited
 from .proposing import Elsewhere, answer, enqueue
 from .replica import Copy, Heard, Replica
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
@@ -70,6 +70,16 @@ def _same(answer: Any) -> Any:
     return answer
 
 
+def _first(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Session, P], T | None]:
+    """Call a method on rank 0 only; the other ranks do not wait, and get None."""
+
+    @wraps(method)
+    def called(self: Session, /, *args: P.args, **kwargs: P.kwargs) -> T | None:
+        return self.first(lambda: method(self, *args, **kwargs))
+
+    return called
+
+
 class Session:
     """One process's work for one study. Every rank makes the same calls, and an attempt changes on every rank.
 
@@ -83,7 +93,8 @@ class Session:
         self.monotonic, self._sleep = _clocks.get()
         self.launched = False  # it trains for a launcher, which handles signals
         self.waits = True  # for a server that does not answer; a launcher does not wait, because it has other workers
-        self._rank = joined(settings.name, settings.where) if holds is None else Leader()
+        self._rank = joined(settings.name, settings.where) if holds is None else Part()
+        self.first = self._rank.first  # does work on rank 0 only
         self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)
         if holds is None:
             _ = self.log
@@ -94,15 +105,14 @@ class Session:
     def log(self) -> Copy:
         """The log as far as this process has read it."""
 
-        def opened() -> Settled[Copy]:
+        decision = self._rank.decision("opens")
+        assert decision is not None
+        with decision:
+            if decision.said is not None:
+                return Heard(self._given, self._rank, decision.said())
             replica = retry(self._open, self._given.store.patience, self._sleep, warn)
-            return Settled(replica, replica.history.position, _facts(replica))
-
-        def heard(said: Said) -> Settled[Copy]:
-            copy = Heard(self._given, self._rank, said())
-            return Settled(copy, copy.history.position)
-
-        return self._rank.decide("opens", opened, heard)
+            self._rank.position, decision.answer = replica.history.position, _facts(replica)
+            return replica
 
     def _open(self) -> Replica:
         given = self._given
@@ -117,10 +127,9 @@ class Session:
         lease = given.store.lease
         found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic)
         found.speaks = given.verbose > 0
-
         if self._holds is not None:
             _hold(found, *self._holds)
-        self._rank.sends(_events(store, given.name, given.store.patience), lambda: found.fold.history.position)
+        self._rank.read = _events(store, given.name, given.store.patience)
         return found
 
     @property
@@ -128,14 +137,11 @@ class Session:
         assert isinstance(self.log, Replica)
         return self.log
 
-    def first(self, work: Callable[[], T]) -> T | None:
-        """Return the result of `work` on rank 0; None on the others, which do not wait."""
-        return self._rank.first(work)
-
+    @_first
     def set_price(self, price: float | None) -> None:
         """Set the price of this worker per hour; None changes nothing. Raises InvalidInput for an invalid price."""
         if price is not None:
-            self.first(lambda: setattr(self.replica, "price", number("price", price, None)))
+            self.replica.price = number("price", price, None)
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -156,11 +162,11 @@ class Session:
         return self.log.term
 
     def sync(self) -> None:
-        self._do(Replica.sync)
+        self.change(Replica.sync)
 
     # every change uses these
 
-    def _do(
+    def change(
         self,
         work: Callable[[Replica], Any],
         topic: str | None = None,
@@ -170,33 +176,33 @@ class Session:
     ) -> T:
         """Do `work` on rank 0, under the lock; then return `read(answer)` on every rank, at the same position.
 
-        It is retried after conflicts and server outages; signals are handled between tries. answer: what `work`
+        It is tried again after conflicts and server outages; signals are handled between tries. answer: what `work`
         returned; JSON. topic: of the decision; None if only rank 0 does it, and the others do not wait for it.
         """
-
-        settled = partial(self._settled, read=read, attempt=attempt)
-
-        def once() -> Settled[T]:
-            replica, pause = self.replica, _LOOKS[0]
+        decision = self._rank.decision(topic, None if attempt is None else f"{attempt._label} ends")
+        if decision is None:
+            return None  # type: ignore[return-value]
+        tries = Tries(self._given.store.patience if patient and self.waits else 0.0, self._sleep, self._warn_away)
+        pause = _LOOKS[0]
+        with decision:
+            if decision.said is not None:
+                return self._follow(attempt, decision.said, read)
             while True:
                 try:
-                    return settled(partial(work, replica))
+                    with tries, self.log.lock:
+                        with self._following(attempt):
+                            decision.answer = work(self.replica)
+                        return read(decision.answer)
                 except Conflict:
                     continue
                 except Elsewhere:  # another worker decides
                     self._sleep(pause)
                     pause = min(2.0 * pause, _LOOKS[1])
 
-        seconds = self._given.store.patience if patient and self.waits else 0.0
-        act = partial(retry, once, seconds, self._sleep, self._warn_away)
-        if topic is None:
-            return self.first(lambda: act().result)  # type: ignore[return-value]
-        return self._rank.decide(topic, act, settled, None if attempt is None else f"{attempt._label} ends")
-
     def _warn_away(self, text: str) -> None:
         self.replica.warn_once(text, about="away")
 
-    def decide(
+    def once(
         self,
         attempt: Attempt,
         about: str,
@@ -204,24 +210,39 @@ class Session:
         read: Callable[[Any], T] = _same,
         leaves: float | None = None,
     ) -> T:
-        """Do `work` on rank 0; then return `read(answer)` on every rank, at the same position of the log.
+        """Do `work` once, on rank 0; then return `read(answer)` on every rank, at the same position of the log.
 
         work: returns JSON; the log is not locked. Without it, `read` is a question about the log and the attempt.
-        leaves: see Part.decide.
+        leaves: see Part.decision.
         """
-        settled = partial(self._settled, read=read, attempt=attempt)
         last = None if leaves is not None else f"{attempt._label} ends"
-        return self._rank.decide(f"{attempt._label} {about}", lambda: settled(_tried(work)), settled, last, leaves)
-
-    def _settled(self, said: Said, read: Callable[[Any], T], attempt: Attempt | None) -> Settled[T]:
-        """Follow an answer or exception: the same on every rank, but rank 0 gets the answer by doing the work."""
-        with self.log.lock:
+        decision = self._rank.decision(f"{attempt._label} {about}", last, leaves)
+        assert decision is not None
+        with decision:
+            if decision.said is not None:
+                return self._follow(attempt, decision.said, read)
             try:
+                decision.answer = work()
+            except BaseException as error:
+                return self._follow(attempt, partial(_fail, error), read)
+            return self._follow(attempt, lambda: decision.answer, read)
+
+    def _follow(self, attempt: Attempt | None, said: Callable[[], Any], read: Callable[[Any], T]) -> T:
+        """Follow rank 0's answer or exception at the position of the log at which it gave it."""
+        with self.log.lock:
+            with self._following(attempt):
                 answer = said()
-            finally:
-                if attempt is not None:
-                    self.log.follow(attempt)
-            return Settled(read(answer), self.log.history.position, answer)
+            return read(answer)
+
+    @contextmanager
+    def _following(self, attempt: Attempt | None) -> Iterator[None]:
+        """Let the attempt follow what the block appended or heard, also after an error. The caller holds the lock."""
+        try:
+            yield
+        finally:
+            self._rank.position = max(self._rank.position, self.log.fold.history.position)
+            if attempt is not None:
+                self.log.follow(attempt)
 
     # between trials
 
@@ -243,7 +264,7 @@ class Session:
             return Finish(answer["finish"]) if "finish" in answer else Wait(answer["wait"])
 
         try:
-            found = self._do(asked, "ask", read)
+            found = self.change(asked, "ask", read)
             if isinstance(found, Attempt):
                 self.logger.started(self.log.history, found, partial(unlimited, self.budget, self.log.policy))
             elif isinstance(found, Finish):
@@ -264,7 +285,7 @@ class Session:
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        return self._do(partial(enqueue, config=config, again=again), "enqueues")
+        return self.change(partial(enqueue, config=config, again=again), "enqueues")
 
     def take(
         self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None], make: Callable[[Attempt], A]
@@ -279,17 +300,14 @@ class Session:
                 raise LeaseLost(f"Attempt {attempt} of trial {id} is over: it is {r.status}, attempt {r.attempt}.")
             return id
 
-        return self._do(taken, "takes a trial", partial(self._trained, make))
+        return self.change(taken, "takes a trial", partial(self._trained, make))
 
+    @_first
     def wait(self, seconds: float, why: str | None) -> None:
         """Wait between two asks, on rank 0. why: logged, if it is not None."""
-
-        def work() -> None:
-            if why is not None:
-                _log.info("Waiting: %s", why)
-            self._sleep(seconds)
-
-        self.first(work)
+        if why is not None:
+            _log.info("Waiting: %s", why)
+        self._sleep(seconds)
 
     def skip_over(self) -> None:
         """Skip the trials that ended before this process was started as another rank."""
@@ -320,20 +338,9 @@ class Session:
 
     # within a trial
 
-    def record(self, attempt: Attempt, report: Report, judge: bool) -> Verdict:
-        """Append a report with its verdict; see Trial.report."""
-        verdict = self._do(
-            partial(record, budget=self.budget, attempt=attempt, report=report, judged=judge, clock=self.monotonic),
-            f"{attempt._label} reports {attempt.unit} {report.epoch:.12g}",
-            lambda _: answered(attempt, self.log.problem, report), attempt, attempt.patient,
-        )  # fmt: skip
-        if self.logger.verbose > 1:
-            self.logger.judged(self.log.history, attempt, report.epoch, report.value, verdict)
-        return verdict
-
     def recall(self, attempt: Attempt) -> None:
         """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
-        self._do(Replica.sync, attempt=attempt, patient=attempt.patient)
+        self.change(Replica.sync, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
@@ -341,7 +348,7 @@ class Session:
         keep: True for the checkpoint of the best epoch, which is not one to continue from.
         """
         work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
-        held: bool | None = self._do(work, attempt=attempt, patient=attempt.patient)
+        held: bool | None = self.change(work, attempt=attempt, patient=attempt.patient)
         if held is None and not keep:  # the others do not wait for its event
             attempt.checkpoint = path
         return held is not False
@@ -353,7 +360,7 @@ class Session:
         """
         a = attempt
         work = partial(self.checkpoints.temporary, a.id, a.attempt, a.epoch, suffix, keep, a.unit)
-        return self.decide(attempt, "starts to be saved", lambda: str(work()), Path)
+        return self.once(attempt, "starts to be saved", lambda: str(work()), Path)
 
     def commit_save(self, attempt: Attempt, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint; return its path. Raises as Trial.save does.
@@ -361,7 +368,7 @@ class Session:
         seconds: time that writing took.
         """
         work = partial(self._publish, attempt, temporary, seconds, keep)
-        return self.decide(attempt, "commits", work, lambda _: self.saved(attempt, keep))
+        return self.once(attempt, "commits", work, lambda _: self.saved(attempt, keep))
 
     def saved(self, attempt: Attempt, keep: bool) -> str:
         """Return the path of the last checkpoint in the log. keep: of the best epoch's."""
@@ -403,14 +410,14 @@ class Session:
 
         def work() -> str | None:  # an interrupted trial does not wait for the server
             ends = partial(_end, attempt=attempt, status=status, failure=failure)
-            appended: bool = self._do(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
+            appended: bool = self.change(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
             self._notice_end(attempt)
             _warn_of_end(self.replica, attempt, status, appended, self._given.max_failures)
             return None if failure is None else failure.error
 
         leaves = {Status.INTERRUPTED: _BRIEFLY, Status.FAILED: GRACE}.get(status) if status else None
         try:
-            attempt._failure = self.decide(attempt, "ends", work, leaves=leaves)
+            attempt._failure = self.once(attempt, "ends", work, leaves=leaves)
         except RankLost:
             if status is not Status.INTERRUPTED:
                 raise
@@ -428,14 +435,15 @@ class Session:
         if attempt._over and attempt.ended is None:
             attempt.ended = _as_recorded(self.log.history, attempt)
 
+    @_first
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
-        self.first(lambda: self.replica.forget(attempt.id, attempt.attempt))
+        self.replica.forget(attempt.id, attempt.attempt)
 
     def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
         work = partial(_mark_lost, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
-        self._do(work, f"{attempt._label} is lost", attempt=attempt)
+        self.change(work, f"{attempt._label} is lost", attempt=attempt)
         self._notice_end(attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException | None = None) -> bool:
@@ -444,7 +452,7 @@ class Session:
             return False  # it failed on this rank alone
         question = partial(_not_tolerated, attempt=attempt, max_failures=self._given.max_failures)
         try:
-            why = self.decide(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=GRACE)
+            why = self.once(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=GRACE)
         except RankLost:
             return False
         if why is None:
@@ -455,36 +463,27 @@ class Session:
             error.add_note(f"haltune: {why}")
         return why is None
 
+    @_first
     def log_sleep(self, attempt: Attempt) -> None:
         """Log how long this machine slept during the trial, on rank 0."""
+        self.replica.now()
+        if self.replica.jumps(attempt.id, attempt.attempt):
+            self.change(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
 
-        def work() -> None:
-            self.replica.now()
-            if self.replica.jumps(attempt.id, attempt.attempt):
-                self._do(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
-
-        self.first(work)
-
+    @_first
     def renew(self, attempt: Attempt) -> None:
         """Renew a lease, on rank 0; see Trial.heartbeat. A heartbeat does not wait for the lock."""
+        self.log_sleep(attempt)
+        self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
 
-        def work() -> None:
-            self.log_sleep(attempt)
-            self.replica.store.renew(self._given.name, self.replica.lease(attempt.id, attempt.attempt))
-
-        self.first(work)
-
+    @_first
     def adopt(self, attempt: Attempt) -> None:
         """Continue an attempt in a forked or spawned process, under the same lease; only one rank may.
 
         Raises NotSupported for a store in memory.
         """
-
-        def work() -> None:
-            self.replica.adopt()
-            self.renew(attempt)
-
-        self.first(work)
+        self.replica.adopt()
+        self.renew(attempt)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling only when multiprocessing starts a process.
@@ -545,18 +544,8 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
     return read
 
 
-def _tried(work: Callable[[], Any]) -> Said:
-    """Do the work; return a function that returns its answer or raises its exception."""
-    try:
-        answer = work()
-    except BaseException as error:
-        raised = error
-
-        def fail() -> NoReturn:
-            raise raised
-
-        return fail
-    return lambda: answer
+def _fail(error: BaseException) -> NoReturn:
+    raise error
 
 
 # -- the other events of an attempt ------------------------------------------------------------------------------------

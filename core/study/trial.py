@@ -34,6 +34,10 @@ class Trial(Port, KnowsAttributes):
     `checkpoint`, the path of the state to continue from, or None; `epoch`, the last reported epoch; `verdict`, the last
     verdict; `resource` and `tags`, set by the policy.
 
+    Args:
+        session: The session of the process that holds it.
+        attempt: Its data, from the log.
+
     Raises:
         StoreError: If the log cannot be reached for longer than `patience`, as in any use of the study.
 

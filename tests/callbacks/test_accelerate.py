@@ -32,25 +32,6 @@ def test_every_epoch_is_reported_and_a_stop_ends_the_loop():
     assert (trial.epochs, trial.endings) == ([1, 2], [None])
 
 
-@pytest.mark.parametrize("seedable", [False, True])
-def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(seedable, tmp_path):
-    straight, expected = searched(tmp_path / "straight.db", seedable=seedable)
-    paused, weights = searched(tmp_path / "paused.db", at=(2, 3), seedable=seedable)
-    assert paused.trials[0].attempt == 3
-    assert paused.trials[0].values.tolist() == straight.trials[0].values.tolist()
-    assert weights == expected
-
-
-@pytest.mark.parametrize("seedable", [False, True])
-def test_a_training_resumed_within_a_pass_continues_with_the_next_batch_digit_for_digit(seedable, tmp_path):
-    straight, expected = searched(tmp_path / "straight.db", length=15, unit="step", seedable=seedable)
-    # of 6 batches each: within a pass, at its end, after a batch, within one after a whole one
-    paused, weights = searched(tmp_path / "paused.db", (4, 6, 7, 14), 15, "step", seedable=seedable)
-    assert paused.trials[0].attempt == 5
-    assert paused.trials[0].values.tolist() == straight.trials[0].values.tolist()
-    assert weights == expected
-
-
 def test_the_best_model_comes_back_as_safetensors(tmp_path):
     study, weights = searched(tmp_path / "search.db")
     kept = load_file(f"{study.best.checkpoint}/model.safetensors")

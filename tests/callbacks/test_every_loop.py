@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
 from callback_studies import study
-from fits import FITS
+from fits import FITS, LOOPS
 
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(params=FITS)
 def lib(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
-    return FITS[request.param]()
+    return LOOPS[request.param]()
 
 
 def test_every_round_is_an_epoch_and_every_metric_is_recorded(lib):
@@ -67,6 +67,44 @@ def test_what_is_trained_is_the_same_with_and_without_the_callback(lib, stops):
     callback = lib.told(FakeTrial(max_epochs=5, verdicts={2.0: STOP} if stops else {}))
     told, _ = lib.train(callback, **lib.drawing)
     np.testing.assert_array_equal(lib.scores(told), lib.straight(2 if stops else 5, 5))
+
+
+RESUMED = [
+    pytest.param(name, given, id=f"{name}, {case}", marks=given.marks)
+    for name, kind in LOOPS.items()
+    for case, given in kind.cases().items()
+]
+
+
+@pytest.mark.parametrize(("lib", "case"), RESUMED, indirect=["lib"])
+def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, case, tmp_path):
+    once, straight = lib.trained(case, (), tmp_path / "straight")
+    attempts, paused = lib.trained(case, case.at, tmp_path / "paused")
+    assert (once, attempts) == (1, len(case.at) + 1)
+    assert (straight["status"], straight["epochs"][-1]) == ("completed", case.last or case.length)
+    assert differences(straight, paused, lib.lost(case)) == []
+    if case.apart is not None:
+        alone = lib.alone(case, tmp_path / "alone")
+        assert differences(alone, {name: straight[name] for name in alone}, case.apart) == []
+
+
+def differences(one, other, ignored=frozenset(), name=""):
+    """The names of what is not equal bit for bit in two nested states. ignored: keys."""
+    if type(one) is not type(other):
+        return [f"{name}: {one} {other}"]
+    if isinstance(one, (list, tuple)):
+        one, other = dict(enumerate(one)), dict(enumerate(other))
+    if isinstance(one, dict):
+        keys, others = one.keys() - ignored, other.keys() - ignored
+        found = [f"{name}: {sorted(map(str, keys ^ others))}"] if keys != others else []
+        return sum((differences(one[key], other[key], ignored, f"{name}/{key}") for key in keys & others), found)
+    if isinstance(one, np.ndarray):
+        same = (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    elif hasattr(one, "untyped_storage"):  # a tensor
+        same = one.equal(other)
+    else:
+        same = callable(one) or repr(one) == repr(other)  # NaN equals NaN
+    return [] if same else [f"{name}: {one} {other}"]
 
 
 def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):

@@ -1,7 +1,5 @@
 """HaltuneCallback in real trainings of fastai's Learner."""
 
-import random
-
 import numpy as np
 import pytest
 from callback_fakes import STOP, FakeTrial
@@ -10,8 +8,6 @@ from paused_studies import pausing_study
 
 pytest.importorskip("fastai", reason="fastai is not installed")
 
-import torch
-from fastai.callback.tracker import SaveModelCallback
 
 from haltune.callbacks.fastai import HaltuneCallback
 from haltune.errors import InvalidInput
@@ -54,36 +50,6 @@ def test_validating_predicting_and_looking_for_a_rate_report_nothing():
 
 
 # pausing
-
-
-def searched(s, fit, **options):
-    """Train the trial of a study by `fit(learn, epochs, callbacks)`, from another seed in each attempt."""
-    for trial in s:
-        with trial:
-            learn = learner(seed=trial.attempt - 1, **options)
-            fit(learn, trial.max_epochs, [HaltuneCallback(trial, "mae")])
-    (record,) = s.trials
-    told = {name: column.tolist() for name, column in record.metrics.items()}
-    return learn, record.attempt, [record.epochs.tolist(), record.values.tolist(), told]
-
-
-FITS = {
-    "one cycle": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs),
-    "fine-tuning": lambda learn, n, cbs: learn.fine_tune(n - 2, 0.05, freeze_epochs=2, cbs=cbs),
-    "the best weights": lambda learn, n, cbs: learn.fit(n, 0.5, cbs=[*cbs, SaveModelCallback("mae")]),
-}
-
-
-@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
-def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(fit, tmp_path):
-    straight, once, told = searched(pausing_study(at=(), epochs=6, metric="mae", verbose=0), fit, path=tmp_path / "a")
-    state = random.random(), torch.rand(1).item()
-    s = pausing_study(tmp_path / "s.db", at=(2, 3), epochs=6, metric="mae", verbose=0)
-    resumed, attempts, again = searched(s, fit, path=tmp_path / "b")
-    assert (once, attempts) == (1, 3)
-    assert told == again
-    assert state == (random.random(), torch.rand(1).item())
-    np.testing.assert_array_equal(weights(resumed), weights(straight))
 
 
 def test_the_best_model_comes_back_by_load():

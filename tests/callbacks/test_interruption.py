@@ -31,7 +31,7 @@ def test_ctrl_c_finishes_the_round_and_the_search_continues_exactly_there(kind, 
     lib = kind()
 
     def searched(store, *others, **options):
-        study = pausing_study(store, at=(), verbose=0)
+        study = pausing_study(store, at=(), metric=lib.monitor, verbose=0)
         return study, lib.scores(lib.search(study, *others, **options))
 
     def interrupts(number):

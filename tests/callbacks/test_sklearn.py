@@ -14,7 +14,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 import sklearn.metrics
 from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.neural_network import MLPRegressor
 
 from haltune import Float, Maximize, Problem, Space, Study
 from haltune.callbacks import sklearn as loops
@@ -130,39 +130,6 @@ def test_labels_that_an_epoch_lacks_are_named_by_classes():
 
 
 # pausing
-
-EXACT = {
-    "SGDClassifier drawing from NumPy's own state": lambda: SGDClassifier(loss="log_loss"),
-    "SGDClassifier, averaged and adaptive": lambda: SGDClassifier(
-        average=10, learning_rate="adaptive", eta0=0.1, random_state=np.random.RandomState(1)
-    ),
-    "MLPClassifier, adam": lambda: MLPClassifier((5,), batch_size=16),
-    "GaussianNB": lambda: GaussianNB(),
-}
-
-
-@pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
-def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(make, tmp_path):
-    pytest.importorskip("skops", reason="skops is not installed")
-    found = {}
-    for name, at in (("straight", ()), ("paused", (2, 4))):
-        np.random.seed(0)  # noqa: NPY002 (scikit-learn draws from it)
-        s = study(tmp_path / f"{name}.db", at)
-        for trial in s:
-            with trial:
-                model = train(trial, make(), batch_size=32)
-            np.random.seed(9)  # noqa: NPY002 (as in another process)
-        found[name] = (s.trials[0].values.tolist(), model)
-    assert s.trials[0].attempt == 3
-    (values, straight), (again, paused) = found.values()
-    assert values == again
-    assert vars(straight).keys() == vars(paused).keys()
-    for name, value in vars(straight).items():
-        if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(vars(paused)[name], value)
-        elif name in ("coefs_", "intercepts_", "loss_curve_"):
-            for one, other in zip(vars(paused)[name], value, strict=True):
-                np.testing.assert_array_equal(one, other)
 
 
 def test_the_best_estimator_comes_back():

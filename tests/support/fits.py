@@ -1,16 +1,30 @@
 """Each framework's training behind one interface, for the tests of callbacks.
 
 `train(*callbacks, rounds=)` returns the trained model and its history, {data: {metric: values}}; a round is an epoch.
+`attempt(trial, *callbacks)` trains as the docstring of the callback says, from the trial's checkpoint. Who adds a Fit
+to FITS gets all laws of test_every_loop.py, to LOOPS that of resuming; `special` are its further cases.
 """
 
 # ruff: noqa: RUF012 (cases, not state)
 
+import copy
 import importlib
+import importlib.util
+import json
 import os
+import random
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from paused_studies import pausing_study
+
+from haltune import Maximize
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 4)).astype("float32")
@@ -18,12 +32,65 @@ Y = (X[:, 0] + X[:, 1] ** 2 + 0.5 * RNG.normal(size=240) > 0.8).astype("float32"
 TRAIN, HELD_OUT = slice(160), slice(160, None)
 
 
+@dataclass(frozen=True)
+class Case:
+    """A training that pauses at the positions `at`.
+
+    options: of the Fit's attempts. metric: a name or a goal. last: the last position reported, if not the end. apart:
+    what differs in the state without haltune; None: all.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    at: tuple[float, ...] = (1, 3)
+    length: int = 4
+    unit: str = "epoch"
+    metric: Any = None
+    last: float | None = None
+    apart: frozenset[str] | None = frozenset()
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+    @property
+    def within(self):
+        """Whether a pause cuts an epoch."""
+        return self.unit != "epoch" or any(at % 1 for at in self.at)
+
+
+TIMES = re.compile("^haltune|runtime$|per_second$")
+
+
+def table(module, *packages):
+    """The cases of a module, of which there are none where its packages are not installed."""
+    return importlib.import_module(module).CASES if all(map(importlib.util.find_spec, packages)) else {}
+
+
+def seed(number):
+    """Seed all global generators, as another process would have them."""
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002 (some frameworks draw from it)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(number)
+
+
+def drawn():
+    """The next numbers of all global generators."""
+    torch = sys.modules.get("torch")
+    return random.random(), np.random.rand(), torch and torch.rand(3)  # noqa: NPY002
+
+
 class Fit:
     """Training of a library: `train` returns the trained model and its history, {data: {metric: values}}."""
+
+    usual, special = Case(), {}
+    folder = None  # for what a training writes; None: a temporary one
 
     def __init__(self):
         self.package = pytest.importorskip(self.name, reason=f"{self.name} is not installed")
         self.callback = importlib.import_module(f"haltune.callbacks.{self.name}").HaltuneCallback
+
+    @classmethod
+    def cases(cls):
+        """The trainings that equal uninterrupted ones when they resume."""
+        return {"paused twice": cls.usual} | cls.special
 
     @property
     def monitor(self):
@@ -50,31 +117,108 @@ class Fit:
     def told(self, trial, **options):
         return self.callback(trial, self.monitor, **options)
 
-    def search(self, s, *others, monitor=None, **options):
-        """Train every trial of a study as in the docstring; return the last booster."""
+    def callbacks(self, trial):
+        """haltune's, for the goal of the study."""
+        return [self.callback(trial)]
+
+    def search(self, s, *others, **options):
+        """Train every trial of a study, each attempt from random states of its own; return the last model."""
         for trial in s:
             with trial:
-                callback = self.callback(trial, monitor or self.monitor)
-                left = trial.max_epochs - trial.epoch
-                given = {k: v(trial) if callable(v) else v for k, v in options.items()}
-                booster, _ = self.train(callback, *others, rounds=left, start=trial.checkpoint, **given)
-        return booster
+                seed(trial.attempt - 1)
+                model, _ = self.attempt(trial, *others, *self.callbacks(trial), **options)
+        return model
+
+    def state(self, model):
+        """All that a training has changed."""
+        return {"weights": self.scores(model), "rounds": self.rounds(model), "next random numbers": drawn()}
+
+    def lost(self, case):
+        """The metrics beside the monitored one that the library itself does not continue after such pauses."""
+        return set()
+
+    def trained(self, case, at, folder):
+        """The number of attempts and all that a study and its training come to with pauses at these positions."""
+        self.folder = folder
+        metric = case.metric or self.monitor
+        s = pausing_study(f"{folder}.db", at=at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
+        state = self.state(self.search(s, **case.options))
+        (record,) = s.trials
+        metrics = {name: column for name, column in record.metrics.items() if not TIMES.search(name)}
+        told = {"status": record.status.value, "epochs": record.epochs.tolist(), "values": record.values.tolist()}
+        return record.attempt, state | told | {"metrics": metrics}
+
+    def alone(self, case, folder):
+        """What the same training comes to without haltune, its values by its own history if it has one."""
+        self.folder = folder
+        seed(0)
+        model, log = self.attempt(Alone(case.length, case.unit), **case.options)
+        state, metric = self.state(model), case.metric or self.monitor
+        columns = {self.metric(data, name): values for data, of in log.items() for name, values in of.items()}
+        return state | ({"values": [*map(float, columns[metric])]} if metric in columns else {})
 
 
-class XGBoost(Fit):
+class Alone:
+    """What the attempts of a training ask of its trial, for one without haltune."""
+
+    attempt, epoch, checkpoint = 1, 0, None
+
+    def __init__(self, length, unit):
+        self.max_epochs, self.unit = length, unit
+
+    def load_model(self, make=None):
+        return make and make(0.0)
+
+
+class Loop(Fit):
+    """Training that takes the trial itself."""
+
+    monitor = "val_loss"
+
+    def __init__(self):
+        pytest.importorskip(self.name, reason=f"{self.name} is not installed")
+
+    def callbacks(self, trial):
+        return []
+
+    def alone(self, case, folder):
+        return {}
+
+
+def boosted(metric=None, /, **options):
+    """Nine rounds with two pauses. metric: of the validation data."""
+    return Case(options, at=(2, 5), length=9, metric=metric and f"validation-{metric}")
+
+
+class Booster(Fit):
+    """Boosting, which draws from generators of its own."""
+
+    usual = boosted()
+
+    def state(self, booster):
+        return {"scores": self.scores(booster), "rounds": self.rounds(booster)}
+
+    def attempt(self, trial, *callbacks, rate=None, **options):
+        """rate: of a round. Options that are functions are called with the trial."""
+        given = {k: v(trial) if callable(v) else v for k, v in options.items()}
+        if rate is not None:
+            callbacks, given = (*callbacks, self.schedule(rate, trial)), given | self.first_rate(rate, trial)
+        return self.train(*callbacks, rounds=int(trial.max_epochs - trial.epoch), start=trial.checkpoint, **given)
+
+
+class XGBoost(Booster):
     name, loss, hint = "xgboost", "logloss", "xgb_model=trial.checkpoint"
     given = {"objective": "binary:logistic", "eval_metric": ["error", "logloss"], "nthread": 1, "max_depth": 3}
     drawing = {"subsample": 0.5, "colsample_bynode": 0.5}
     nothing_to_measure = r"Nothing was logged\. Give xgb\.train evals="
     fold_loss, fold_column = "test-logloss", "test-logloss-mean"
-    exact = {
-        "hist": {},
-        "by leaves": {"grow_policy": "lossguide", "max_leaves": 4},
-        "linear": {"booster": "gblinear", "max_depth": None},
-        "several classes": {"objective": "multi:softprob", "num_class": 2, "eval_metric": "mlogloss"},
-        "adaptive leaves": {"objective": "reg:absoluteerror"},
+    special = {
+        "by leaves": boosted(grow_policy="lossguide", max_leaves=4),
+        "linear": boosted(booster="gblinear", max_depth=None),
+        "several classes": boosted("mlogloss", objective="multi:softprob", num_class=2, eval_metric="mlogloss"),
+        "adaptive leaves": boosted(objective="reg:absoluteerror"),
+        "a schedule": boosted(rate=lambda round: 0.5 / (1 + round)),
     }
-    draws = {"rows": {"subsample": 0.5}}
 
     def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, options=None, **params):
         log, data = {}, self.package.DMatrix(X[TRAIN], Y[TRAIN])
@@ -97,6 +241,9 @@ class XGBoost(Fit):
     def scores(self, booster):
         return booster.predict(self.package.DMatrix(X[HELD_OUT]), output_margin=True)
 
+    def state(self, booster):
+        return super().state(booster) | {"raw": booster.save_raw()}
+
     def load(self, path):
         return self.package.Booster(model_file=path)
 
@@ -105,15 +252,15 @@ class XGBoost(Fit):
         before = {"before_iteration": lambda _, model, epoch, log: bool(call(epoch + 1))}
         return type("Calls", (self.package.callback.TrainingCallback,), before)()
 
-    def schedule(self, rate, trial=None):
-        start = trial.epoch if trial else 0
+    def schedule(self, rate, trial):
+        start = trial.epoch
         return self.package.callback.LearningRateScheduler(lambda i: rate(i + start))
 
-    def first_rate(self, rate, trial=None):
-        return {"eta": rate(trial.epoch - 1) if trial and trial.epoch else 0.7}
+    def first_rate(self, rate, trial):
+        return {"eta": rate(trial.epoch - 1) if trial.epoch else 0.7}
 
 
-class LightGBM(Fit):
+class LightGBM(Booster):
     name, loss, hint = "lightgbm", "binary_logloss", "init_model=trial.checkpoint"
     given = {
         "objective": "binary", "metric": ["binary_error", "binary_logloss"], "num_threads": 1, "num_leaves": 5,
@@ -122,14 +269,13 @@ class LightGBM(Fit):
     drawing = {"bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.5}
     nothing_to_measure = r"Nothing was logged\. Give lgb\.train valid_sets="
     fold_loss, fold_column = "valid-binary_logloss", "valid binary_logloss-mean"
-    exact = {
-        "gbdt": {},
-        "without the average": {"boost_from_average": False},
-        "renewed leaves": {"objective": "regression_l1", "metric": "l1"},
-        "several classes": {"objective": "multiclass", "num_class": 2, "metric": "multi_logloss"},
-        "nothing left to split": {"min_gain_to_split": 20.0},
+    special = {
+        "without the average": boosted(boost_from_average=False),
+        "renewed leaves": boosted("l1", objective="regression_l1", metric="l1"),
+        "several classes": boosted("multi_logloss", objective="multiclass", num_class=2, metric="multi_logloss"),
+        "nothing left to split": boosted(min_gain_to_split=20.0),
+        "a schedule": boosted(rate=lambda round: 0.5 / (1 + round)),
     }
-    draws = {"bagging": {"bagging_fraction": 0.5, "bagging_freq": 1}}
 
     def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, data=None, options=None, **params):
         log, data = {}, data or self.package.Dataset(X[TRAIN], Y[TRAIN])
@@ -161,15 +307,15 @@ class LightGBM(Fit):
         calls.before_iteration = True
         return calls
 
-    def schedule(self, rate, trial=None):
-        start = trial.epoch if trial else 0
+    def schedule(self, rate, trial):
+        start = trial.epoch
         return self.package.reset_parameter(learning_rate=lambda i: rate(i + start))
 
-    def first_rate(self, rate, trial=None):
+    def first_rate(self, rate, trial):
         return {}
 
 
-class CatBoost(Fit):
+class CatBoost(Booster):
     def straight(self, rounds, planned):
         model, _ = self.train(rounds=planned, **self.drawing)
         return model.predict(X, prediction_type="RawFormulaVal", ntree_end=rounds)
@@ -177,10 +323,9 @@ class CatBoost(Fit):
     name, loss, hint = "catboost", "Logloss", r"callback\.snapshot"
     given = {"thread_count": 1, "verbose": False, "depth": 3, "eval_metric": "Accuracy", "use_best_model": False}
     drawing = {"rsm": 0.5}
-    exact = {
-        "as it is": {},
-        "features and rows drawn": {"rsm": 0.5, "bootstrap_type": "Bernoulli", "subsample": 0.5},
-        "ordered": {"boosting_type": "Ordered"},
+    special = {
+        "features and rows drawn": boosted(rsm=0.5, bootstrap_type="Bernoulli", subsample=0.5),
+        "ordered": boosted(boosting_type="Ordered"),
     }
 
     def train(self, *callbacks, rounds=5, kind="CatBoostClassifier", snapshot=None, sets=1, **params):
@@ -189,12 +334,9 @@ class CatBoost(Fit):
         model.fit(X[TRAIN], Y[TRAIN], eval_set=held_out, callbacks=list(callbacks) or None, **(snapshot or {}))
         return model, model.get_evals_result()
 
-    def search(self, s, *others, monitor=None, **params):
-        for trial in s:
-            with trial:
-                callback = self.callback(trial, monitor or self.monitor)
-                model, _ = self.train(*others, callback, rounds=trial.max_epochs, snapshot=callback.snapshot, **params)
-        return model
+    def attempt(self, trial, *callbacks, **params):
+        snapshot = callbacks[-1].snapshot if callbacks else None
+        return self.train(*callbacks, rounds=trial.max_epochs, snapshot=snapshot, **params)
 
     def rounds(self, model):
         return model.tree_count_
@@ -216,8 +358,23 @@ class CatBoost(Fit):
         return SimpleNamespace(after_iteration=after)
 
 
+def keeping_the_best(learn, n, cbs):
+    from fastai.callback.tracker import SaveModelCallback
+
+    learn.fit(n, 0.5, cbs=[*cbs, SaveModelCallback("mae")])
+
+
+def fine_tuned(learn, n, cbs):
+    learn.fine_tune(n - 2, 0.05, freeze_epochs=2, cbs=cbs)
+
+
 class Fastai(Fit):
     data, drawing = "", {}
+    special = {
+        "one cycle": Case({"fit": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs)}, (2, 3), 6),
+        "fine-tuning": Case({"fit": fine_tuned}, (2, 3), 6),
+        "the best weights": Case({"fit": keeping_the_best}, (2, 3), 6),
+    }
     name, loss, hint = "fastai", "mae", "Make a callback for each attempt"
     monitor = "mae"
 
@@ -255,12 +412,10 @@ class Fastai(Fit):
     def metric(self, data, name):
         return name
 
-    def search(self, s, *others, monitor=None, **options):
-        for trial in s:
-            with trial:
-                callbacks = *others, self.callback(trial, monitor or self.monitor)
-                learn, _ = self.train(*callbacks, rounds=trial.max_epochs, seed=trial.attempt - 1, **options)
-        return learn
+    def attempt(self, trial, *callbacks, fit=lambda learn, n, cbs: learn.fit(n, 0.05, cbs=cbs)):
+        learn = self.learner(seed=trial.attempt - 1, path=self.folder)
+        fit(learn, trial.max_epochs, [*callbacks])
+        return learn, {}  # its history is of the last of several fits
 
     def rounds(self, learn):
         return len(learn.recorder.values)
@@ -291,23 +446,35 @@ class Transformers(Fit):
             pytest.importorskip(package, reason=f"{package} is not installed")
         super().__init__()
 
-    def search(self, s, *others, monitor=None, **options):
-        for trial in s:
-            with trial:
-                callbacks = *others, self.callback(trial, monitor or self.monitor)
-                t, _ = self.train(*callbacks, rounds=trial.max_epochs, start=trial.checkpoint, **options)
-        return t
+    def lost(self, case):
+        """Its mean over an epoch so far, and a log after the last evaluation: reported with the next."""
+        return {"loss", "grad_norm", "learning_rate"} if case.within or "eval_steps" in case.options else set()
+
+    @classmethod
+    def cases(cls):
+        return super().cases() | table("transformers_nets", "torch", "accelerate", "transformers")
+
+    def attempt(self, trial, *callbacks, model=None, train=None, **options):
+        options = {"epochs": trial.max_epochs if trial.unit == "epoch" else 2} | options
+        made = {"model": model and model(), "train": train and train()}
+        return self.train(*callbacks, rounds=options.pop("epochs"), start=trial.checkpoint, **made, **options)
 
     def train(self, *callbacks, rounds=5, start=None, **options):
         import tempfile
 
+        import torch
         from transformers_nets import trainer
 
         with tempfile.TemporaryDirectory() as folder:
-            t = trainer(folder, *callbacks, epochs=rounds, **options)
+            t = trainer(self.folder or folder, *callbacks, epochs=rounds, **options)
+            torch.rand(int(start is not None))  # not the state that a resumed training is to find
             t.train(resume_from_checkpoint=start)
         log = t.state.log_history
         return t, {"eval": {"loss": [line["eval_loss"] for line in log if "eval_loss" in line]}}
+
+    def state(self, t):
+        parts = {"optimizer": t.optimizer.state_dict(), "schedule": t.lr_scheduler.state_dict()}
+        return super().state(t) | parts | {"step": t.state.global_step}
 
     def metric(self, data, name):
         return f"{data}_{name}"
@@ -349,8 +516,42 @@ class Lightning(Fit):
         pytest.importorskip("torch", reason="PyTorch is not installed")
         super().__init__()
 
+    def lost(self, case):
+        """Its means over an epoch so far, and what was logged at its start."""
+        return {"train_loss", "train_loss_epoch", "drawn"} if case.within else set()
+
+    @classmethod
+    def cases(cls):
+        return super().cases() | table("lightning_nets", "torch", "lightning")
+
+    def callbacks(self, trial):
+        count = {"tokens": lambda batch: batch[0].numel()} if trial.unit == "token" else {}
+        return [self.callback(trial, **count)]
+
+    def attempt(self, trial, *callbacks, net=None, train=None, validation=None, others=list, **options):
+        """others: callbacks of the user's own. train: without data if the module makes its own."""
+        from lightning_nets import Net, make_trainer, shuffled
+
+        options = {"epochs": trial.max_epochs, "default_root_dir": self.folder} | options
+        trainer = make_trainer(*others(), *callbacks, **options)
+        loaders = [loader for loader in ((train or shuffled)(),) if loader is not None]
+        model = (net or Net)()
+        trainer.fit(model, *loaders, val_dataloaders=(validation or shuffled)(), ckpt_path=trial.checkpoint)
+        return trainer, {}
+
+    def state(self, trainer):
+        own = [c for c in trainer.callbacks if "haltune" not in c.state_key and "ModelCheckpoint" not in c.state_key]
+        return super().state(trainer) | {
+            "optimizers": [o.state_dict() for o in trainer.optimizers],
+            "schedulers": [c.scheduler.state_dict() for c in trainer.lr_scheduler_configs],
+            "logged": dict(trainer.callback_metrics),
+            "callbacks": {c.state_key: c.state_dict() for c in own},
+            "best of the kept": [c.best_model_score for c in trainer.checkpoint_callbacks],
+            "step": trainer.global_step,
+        }
+
     def train(self, *callbacks, rounds=5, **options):
-        from lightning_nets import Net, make_trainer, seed, shuffled
+        from lightning_nets import Net, make_trainer, shuffled
 
         log = []
 
@@ -391,6 +592,31 @@ class Keras(Fit):
     name, loss, hint = "keras", "val_loss", r"initial_epoch=trial\.epoch"
     monitor = "val_loss"
 
+    @classmethod
+    def cases(cls):
+        return super().cases() | table("keras_resume_checks", "keras")
+
+    def attempt(self, trial, *callbacks, make=None, by_function=False, data=None, **options):
+        """by_function: the file of its model cannot be loaded."""
+        from keras_resume_checks import X, Y, momentum, net, seed_everything
+
+        def new(lr):
+            return make() if make else net(momentum(0.01))
+
+        seed_everything(3 if trial.checkpoint is None else 77)  # a resumed process has drawn other numbers
+        self.package.random.normal((2,))
+        model = trial.load_model(new) if by_function else trial.load_model() or new(0.01)
+        x, y, size = (data(), None, None) if data else (X, Y, 4)
+        done = int(trial.epoch) // 3 if trial.unit == "step" else trial.epoch
+        plan = {"epochs": trial.max_epochs, "initial_epoch": done}
+        given = {"validation_data": (X, Y), "batch_size": size, "verbose": 0} | plan | options
+        return model, {"": model.fit(x, y, callbacks=[*callbacks], **given).history}
+
+    def state(self, model):
+        from keras_resume_checks import state
+
+        return {"variables": state(model)}
+
     def train(self, *callbacks, rounds=5, **options):
         from keras_resume_checks import X, Y, momentum, net, seed_everything
 
@@ -416,7 +642,79 @@ class Keras(Fit):
         return Calls()
 
 
+class Own(Loop):
+    """A loop of the user's own: noisy gradient descent with momentum."""
+
+    name = "haltune"
+    special = {"by steps": Case(at=(2, 5, 6), length=8, unit="step")}
+
+    def attempt(self, trial):
+        from haltune.callbacks.loop import TrainingLoop
+
+        state = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else {"x": 3.0, "v": 0.0}
+        for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(state)))):
+            noise = random.random() + np.random.rand()  # noqa: NPY002 (the loop keeps their states)
+            state["v"] = 0.9 * state["v"] - 0.1 * (2 * state["x"] + noise)
+            state["x"] += state["v"]
+            loop.report(state["x"] ** 2, metrics={"speed": state["v"]})
+        return state, {}
+
+    def state(self, state):
+        return state | {"next random numbers": drawn()}
+
+
+class Sklearn(Loop):
+    name, monitor = "sklearn", Maximize("accuracy")
+    special = {
+        "drawing from NumPy's own state": Case({"loss": "log_loss"}, (2, 4), 5),
+        "averaged and adaptive": Case(
+            {"average": 10, "learning_rate": "adaptive", "eta0": 0.1, "random_state": np.random.RandomState(1)},
+            (2, 4), 5,
+        ),
+        "a network with Adam": Case(
+            {"of": "neural_network.MLPClassifier", "hidden_layer_sizes": (5,), "batch_size": 16}, (2, 4), 5
+        ),
+        "naive Bayes": Case({"of": "naive_bayes.GaussianNB"}, (2, 4), 5),
+    }  # fmt: skip
+
+    def __init__(self):
+        super().__init__()
+        pytest.importorskip("skops", reason="skops is not installed")
+
+    def attempt(self, trial, of="linear_model.SGDClassifier", **parameters):
+        from haltune.callbacks.sklearn import fit
+
+        module, name = of.split(".")
+        estimator = getattr(importlib.import_module(f"sklearn.{module}"), name)(**copy.deepcopy(parameters))
+        held_out = X[HELD_OUT], Y[HELD_OUT]
+        return fit(trial, estimator, X[TRAIN], Y[TRAIN], validation=held_out, batch_size=32), {}
+
+    def state(self, model):
+        learnt = {"coefs_", "intercepts_", "loss_curve_"}
+        arrays = {n: v for n, v in vars(model).items() if isinstance(v, np.ndarray) or n in learnt}
+        return arrays | {"attributes": sorted(vars(model)), "next random numbers": drawn()}
+
+
+class Accelerate(Loop):
+    name, usual = "accelerate", Case(at=(2, 3), length=5)
+    special = {
+        "seedable sampler": Case({"seedable": True}, (2, 3), 5),
+        # of 6 batches each: within a pass, at its end, after a batch, within one after a whole one
+        "within passes": Case({}, (4, 6, 7, 14), 15, "step"),
+        "within passes, seedable sampler": Case({"seedable": True}, (4, 6, 7, 14), 15, "step"),
+    }
+
+    def attempt(self, trial, **options):
+        from accelerated import train
+
+        return train(trial, seed=trial.attempt - 1, **options), {}
+
+    def state(self, weights):
+        return {"weights": weights, "next random numbers": drawn()}
+
+
 BOOSTING = {"xgboost": XGBoost, "lightgbm": LightGBM, "catboost": CatBoost}
 FITS = BOOSTING | {"fastai": Fastai, "transformers": Transformers, "lightning": Lightning}
+LOOPS = FITS | {"loop": Own, "sklearn": Sklearn, "accelerate": Accelerate}
 if os.environ.get("HALTUNE_FITS") == "keras":  # a process for each of its backends
-    FITS = {"keras": Keras}
+    LOOPS = FITS = {"keras": Keras}

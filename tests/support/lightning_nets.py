@@ -1,13 +1,20 @@
-"""Tiny Lightning modules and trainers, and a search that trains straight or with a pause."""
+"""Tiny Lightning modules and trainers, a search that trains straight or with a pause, and cases of such trainings."""
 
 import random
+from dataclasses import replace
 
 import lightning.pytorch as pl
 import numpy as np
+import pytest
 import torch
+from fits import Case
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar
 from paused_studies import pausing_study
-from torch.utils.data import DataLoader, TensorDataset
+from torch.optim import SGD, Adam
+from torch.optim import lr_scheduler as lr
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
 
 ROWS, BATCH = 12, 4
@@ -88,3 +95,187 @@ def search(
         with trial:
             trainer.fit(make_net(), make_data(), make_data(), ckpt_path=trial.checkpoint)
     return study, trainer, random.random() + np.random.rand() + float(torch.rand(()))  # noqa: NPY002
+
+
+# trainings that equal uninterrupted ones when they resume: the cases of test_every_loop.py
+
+
+def scheduled(make, interval="epoch", optimizer=SGD, **more):
+    def optimize(net):
+        o = optimizer(net.parameters(), lr=0.1)
+        return {"optimizer": o, "lr_scheduler": {"scheduler": make(o), "interval": interval} | more}
+
+    return lambda: Net(optimize)
+
+
+class TwoOptimizers(Net):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        for optimizer in self.optimizers():
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, index))
+            optimizer.step()
+        for scheduler in self.lr_schedulers():
+            scheduler.step()
+
+    def configure_optimizers(self):
+        first, second = SGD(self.layers[0].parameters(), 0.1, 0.9), Adam(self.layers[3].parameters(), 0.01)
+        return [first, second], [lr.StepLR(first, 2, 0.5), lr.ExponentialLR(second, 0.9)]
+
+
+class Ema(pl.Callback):
+    """A user's callback with state of its own, which also draws random numbers."""
+
+    def __init__(self):
+        self.average, self.draws = None, 0.0
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        weight = module.layers[0].weight.detach().clone()
+        self.average = weight if self.average is None else 0.9 * self.average + 0.1 * weight
+
+    def on_train_epoch_start(self, trainer, module):
+        self.draws += float(torch.rand(()))
+
+    def state_dict(self):
+        return {"average": self.average, "draws": self.draws}
+
+    def load_state_dict(self, state):
+        self.average, self.draws = state["average"], state["draws"]
+
+
+def averaging():
+    from lightning.pytorch.callbacks import EMAWeightAveraging
+
+    return [EMAWeightAveraging(decay=0.8)]
+
+
+def company():
+    keeper = ModelCheckpoint(monitor="val_loss", save_top_k=2)
+    return [EarlyStopping("val_loss", patience=9), keeper, TQDMProgressBar()]
+
+
+class Stream(IterableDataset):
+    """Random rows, no length; every iteration draws."""
+
+    def __iter__(self):
+        return iter([(torch.randn(3),) for _ in range(12)])
+
+
+class LongStream(IterableDataset):
+    """Rows without a number, drawn at random."""
+
+    def __iter__(self):
+        yield from zip(torch.randn(40, 3, generator=torch.Generator().manual_seed(int(torch.randint(9, ())))))
+
+
+FORTY = TensorDataset(torch.randn(40, 3, generator=torch.Generator().manual_seed(0)))
+
+
+def ten_batches(**options):
+    return DataLoader(FORTY, batch_size=4, **{"shuffle": True} | options)
+
+
+class Slow(Net):
+    """It does not diverge in 3 epochs of 10 batches, and remembers the losses of its batches."""
+
+    def __init__(self, optimize=lambda net: SGD(net.parameters(), lr=0.02, momentum=0.9)):
+        super().__init__(optimize)
+        self.losses = []
+
+    def training_step(self, batch, index):
+        loss = super().training_step(batch, index)
+        self.losses.append(float(loss.detach()))
+        return loss
+
+
+def cosine(net):
+    optimizer = SGD(net.parameters(), lr=0.02, momentum=0.9)
+    return {
+        "optimizer": optimizer,
+        "lr_scheduler": {"scheduler": lr.CosineAnnealingLR(optimizer, 20), "interval": "step"},
+    }
+
+
+class OwnLoader(Slow):
+    """Its loader has a generator, and is made by the module."""
+
+    def train_dataloader(self):
+        return ten_batches(generator=torch.Generator().manual_seed(5))
+
+
+def of(make):
+    return Case({"train": make, "validation": make})
+
+
+def within(*at, length=2, unit="epoch", **options):
+    """Pauses within epochs of ten batches, at validations."""
+    return Case({"net": Slow, "train": ten_batches, "val_check_interval": 2} | options, at, length, unit)
+
+
+BY_STEPS = {"length": 20, "unit": "step", "epochs": -1, "max_steps": 20, "check_val_every_n_epoch": None}
+CASES = {
+    "OneCycleLR": Case({"net": scheduled(lambda o: lr.OneCycleLR(o, 0.2, 4 * BATCHES), "step", Adam)}),
+    "ReduceLROnPlateau": Case(
+        {"net": scheduled(lambda o: lr.ReduceLROnPlateau(o, patience=0, threshold=0.9), monitor="val_loss")}
+    ),
+    "worker processes": of(lambda: shuffled(num_workers=1)),
+    "a loader's own generator": of(lambda: shuffled(generator=torch.Generator().manual_seed(5))),
+    "weights averaged by Lightning": Case({"others": averaging}),
+    "a user's stateful callback": Case({"others": lambda: [Ema()]}),
+    "bf16-mixed": Case({"precision": "bf16-mixed"}),
+    "weights averaged late": Case(  # Lightning trains an epoch more for it, which is beyond the horizon
+        {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}, apart=None
+    ),
+    "two optimizers": Case({"net": TwoOptimizers}),
+    "gradient accumulation": Case({"accumulate_grad_batches": 2}),
+    "two validations an epoch": Case({"val_check_interval": 1 / 3}),
+    "a training metric": Case(metric="train_loss"),
+    "a stream without length": of(lambda: DataLoader(Stream(), batch_size=4)),
+    "loaders made anew each epoch": Case({"reload_dataloaders_every_n_epochs": 1}),
+    "early stopping, checkpoints and a progress bar": Case(
+        {"others": company, "enable_checkpointing": True, "enable_progress_bar": True}, at=(2,)
+    ),
+    "within one epoch": within(0.4, 0.8, length=1),
+    "within several epochs": within(0.8, 1.2, 2.0, 2.4, length=3),
+    "within, twice in an epoch but the first": within(1.2, 1.6),
+    "within, worker processes": within(0.4, 1.6, train=lambda: ten_batches(num_workers=1)),
+    "within, a loader's own generator": within(
+        0.4, 1.6, train=lambda: ten_batches(generator=torch.Generator().manual_seed(7))
+    ),
+    "within, a loader of the module": within(0.4, 1.6, net=OwnLoader, train=lambda: None),
+    "within, a schedule by steps": within(0.4, 1.6, net=lambda: Slow(cosine)),
+    "within, gradient accumulation": within(0.4, 1.6, accumulate_grad_batches=2),
+    "within, early stopping": within(0.4, 1.6, others=lambda: [EarlyStopping("val_loss", patience=4)]),
+    "by steps": within(4, 10, 16, **BY_STEPS),
+    "by steps, data without a length": within(
+        4, 8, 16, **BY_STEPS, train=lambda: DataLoader(LongStream(), batch_size=4)
+    ),
+    "by tokens": within(48, 72, 192, length=240, unit="token", epochs=2, accumulate_grad_batches=2),
+}
+GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))
+ON_GPU = {"SGD with momentum": Case()} | {
+    name: CASES[name] for name in ("OneCycleLR", "bf16-mixed", "weights averaged by Lightning")
+}
+for name, case in ON_GPU.items():
+    CASES[f"on a CUDA device, {name}"] = replace(
+        case, options=case.options | {"accelerator": "gpu", "devices": 1}, marks=GPU
+    )
+GOAL = Minimize("train_loss", smooth=3, rank_by="val_loss")
+JUDGED = {  # by the loss of training: length in steps, positions of pauses, options
+    "by steps": (20, (3, 12, 18), {}),
+    "at a validation": (20, (6, 9, 12), {"val_check_interval": 6, "check_val_every_n_epoch": None}),
+    "at the end of an epoch": (20, (5, 10, 15), {"log_every_n_steps": 5}),
+    "gradient accumulation": (10, (2, 6), {"accumulate_grad_batches": 2, "log_every_n_steps": 2}),
+    "logs rarer than epochs": (30, (12, 24), {"log_every_n_steps": 12}),
+    "early stopping": (20, (3, 12), {"others": lambda: [EarlyStopping("val_loss", patience=4)]}),
+}
+LOGGING = {"net": Slow, "train": ten_batches, "log_every_n_steps": 3}
+CASES["loss of training, within one epoch"] = Case(LOGGING, (0.3, 0.6), 1, metric=GOAL)
+for name, (length, at, options) in JUDGED.items():
+    steps = {"epochs": -1, "max_steps": length}
+    # the last step is validated for the ranking, with numbers drawn
+    apart = frozenset({"logged", "next random numbers"} if length % options.get("val_check_interval", 10) else ())
+    CASES[f"loss of training, {name}"] = Case(LOGGING | steps | options, at, length, "step", GOAL, apart=apart)

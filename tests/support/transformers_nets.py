@@ -1,10 +1,13 @@
-"""A tiny net, its data and the Trainer of Hugging Face that trains it."""
+"""A tiny net, its data, the Trainer of Hugging Face that trains it, and the cases in which it resumes exactly."""
 
 from itertools import cycle
 
 import numpy as np
 import torch
+from fits import Case
 from transformers import Trainer, TrainingArguments
+
+from haltune import Minimize
 
 
 class Net(torch.nn.Module):
@@ -17,6 +20,12 @@ class Net(torch.nn.Module):
     def forward(self, x, labels):
         out = self.layers(x).squeeze(-1)
         return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+
+class Counted(Net):
+    """Its input has a name in which the Trainer counts tokens."""
+
+    main_input_name = "x"
 
 
 def rows(n, seed=0):
@@ -71,3 +80,47 @@ def weights(t):
 
 def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one) and one.keys() == other.keys()
+
+
+def plateau(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.3)
+
+
+EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2}
+TOKENS = {"include_num_input_tokens_seen": True}  # here a row of 3 numbers counts as 3 tokens
+ACCUMULATED = {"gradient_accumulation_steps": 2}
+SAVING = {"save_strategy": "steps", "save_steps": 2}
+ENDLESS = {"max_steps": 12, "train": lambda: Stream(16, endless=True)}
+CASES = {
+    "gradient accumulation": Case({"gradient_accumulation_steps": 3}),
+    "ReduceLROnPlateau": Case({"optimizers": plateau, "metric_for_best_model": "eval_loss"}),
+    "evaluation by steps": Case(EVERY_TWO),
+    "the user saves two": Case({"save_strategy": "epoch", "save_total_limit": 2}),
+    "bf16": Case({"bf16": True}),
+    "within epochs": Case(EVERY_TWO, (0.5, 1.5), 2),
+    "by steps": Case(EVERY_TWO, (2, 6), 8, "step"),
+    "by tokens": Case(EVERY_TWO | TOKENS | {"model": Counted}, (24, 72), 96, "token"),
+    "by steps, gradient accumulation": Case(EVERY_TWO | ACCUMULATED | {"eval_steps": 1}, (1, 3), 4, "step"),
+    "by steps, in the first pass of data without a length": Case(
+        EVERY_TWO | {"max_steps": 12, "train": lambda: Stream(16)}, (2,), 12, "step"
+    ),
+    "by steps, endless data": Case(EVERY_TWO | ENDLESS, (2, 6, 10), 12, "step"),
+    "by steps, the Trainer saves too": Case(EVERY_TWO | SAVING, (2, 6), 8, "step"),
+}
+GOAL = Minimize("loss", smooth=3, rank_by="eval_loss")
+OFTEN = {"logging_strategy": "steps", "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 5}
+BY_EPOCHS = {"eval_strategy": "epoch", "logging_strategy": "epoch"}
+JUDGED = {  # by the loss of training: unit, length, positions of pauses, options
+    "by steps": ("step", 8, (2, 4, 6), {}),
+    "at an evaluation": ("step", 12, (4, 10), {}),
+    "within epochs": ("epoch", 2, (0.5, 1.0, 1.5), {}),
+    "evaluations by epochs": ("step", 8, (2, 4, 6), {"eval_strategy": "epoch"}),
+    "logs by epochs": ("epoch", 3, (1, 2), BY_EPOCHS),
+    "gradient accumulation": ("step", 4, (1, 3), ACCUMULATED | {"logging_steps": 1}),
+    "endless data": ("step", 12, (2, 6, 10), ENDLESS),
+    "the Trainer saves too": ("step", 8, (2, 6), SAVING),
+}
+for name, (unit, length, at, options) in JUDGED.items():
+    steps = {"max_steps": length} if unit == "step" else {}
+    CASES[f"loss of training, {name}"] = Case(OFTEN | steps | options, at, length, unit, GOAL)

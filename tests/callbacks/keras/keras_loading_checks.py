@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from callback_fakes import FakeTrial
-from keras_resume_checks import BACKEND, X, Y, once, seed_everything, state
+from keras_resume_checks import X, Y, compiled, once, own_loss, seed_everything, state, subclass
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback, load_model, saving
@@ -18,39 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 @pytest.fixture(autouse=True)
 def forget_answers(monkeypatch):
     monkeypatch.setattr(saving, "_ANSWERS", {})
-
-
-def my_loss(y, p):
-    return keras.ops.mean((y - p) ** 2)
-
-
-def own_loss(lr=0.05):
-    return compiled([keras.layers.Dropout(0.3), keras.layers.Dense(1)], lr, my_loss)
-
-
-def subclass(lr=0.05):
-    class Net(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.drop, self.out = keras.layers.Dropout(0.3), keras.layers.Dense(1)
-
-        def call(self, x, training=False):
-            return self.out(self.drop(x, training=training))
-
-    model = Net()
-    return compile(model, lr, "mse")
-
-
-def compiled(layers, lr, loss="mse"):
-    return compile(keras.Sequential([keras.Input((3,)), *layers]), lr, loss)
-
-
-def compile(model, lr, loss):
-    """With slots, averages and a schedule: all of it must come back."""
-    rate = keras.optimizers.schedules.ExponentialDecay(lr, 5, 0.9)
-    optimizer = keras.optimizers.Adam(rate, use_ema=True, ema_momentum=0.8)
-    model.compile(optimizer, loss, run_eagerly=BACKEND == "tensorflow")
-    return model
 
 
 unloadable = pytest.mark.parametrize("make", [own_loss, pytest.param(subclass, marks=once)])
@@ -96,18 +63,6 @@ def test_a_pause_that_could_not_be_loaded_is_declined_with_one_warning_and_the_r
     assert "keeps training" in said[0]
     study = pausing_study(at=(1, 2))
     model, _ = train(study, whole_or_new(make))
-    same(state(model), expected)
-
-
-@unloadable
-def test_the_users_function_builds_it_and_it_continues_bit_for_bit(make):
-    straight, _ = train(pausing_study(at=()), whole_or_new(make))
-    expected = state(straight)
-    study = pausing_study(at=(1, 3))
-    model, said = train(study, by_function(make))
-    (trial,) = study.trials
-    assert (trial.status, trial.attempt, trial.epochs.tolist()) == ("completed", 3, [1, 2, 3, 4])
-    assert said == []
     same(state(model), expected)
 
 

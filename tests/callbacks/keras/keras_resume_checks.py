@@ -1,4 +1,4 @@
-"""A Keras training that was paused equals one that was not. Run by test_callback.py in a process for each backend."""
+"""Keras models and the cases in which their trainings resume exactly, and one that does so in another process."""
 
 import gc
 import random
@@ -6,6 +6,7 @@ import random
 import keras
 import numpy as np
 import pytest
+from fits import Case
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
@@ -66,19 +67,6 @@ class Batches(keras.utils.PyDataset):
         return X[rows] + np.random.normal(size=(1, 3)), Y[rows]  # noqa: NPY002 - augmented by the global generator
 
 
-def train(trials, make, data=None, epochs=4, **options):
-    """Train these trials to their ends, however often they pause; the last model."""
-    x, y, size = (data(), None, None) if data else (X, Y, 4)
-    for trial in trials:
-        with trial:
-            seed_everything(3 if trial.checkpoint is None else 77)  # a resumed process has drawn other numbers
-            keras.random.normal((2,))
-            model = trial.load_model() or make(trial.config["lr"])
-            more = {"epochs": epochs, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
-            model.fit(x, y, batch_size=size, verbose=0, **more, **options)
-    return model
-
-
 def state(model):
     """Everything that the next epoch depends on."""
     variables = [*model.variables, *model.optimizer.variables]
@@ -91,26 +79,6 @@ def state(model):
     return [*numbers, np.array(drawn)]
 
 
-def both(make, at=(2,), metric="loss", epochs=4, **options):
-    """The states and the values of a training in one go, and of one that paused."""
-    results = []
-    for pauses in ((), at):
-        study = pausing_study(at=pauses, metric=metric, epochs=epochs)
-        model = train(study, make, epochs=epochs, **options)
-        (trial,) = study.trials
-        assert (trial.status, trial.attempt) == ("completed", 1 + len(pauses))
-        results.append((state(model), trial.values.tolist()))
-    return results
-
-
-def same(make, **options):
-    (straight, values), (paused, again) = both(make, **options)
-    assert values == again
-    assert len(straight) == len(paused)
-    for a, b in zip(straight, paused, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def cosine(lr):
     schedule = keras.optimizers.schedules.CosineDecay(lr, 4 * STEPS - 5, warmup_target=2 * lr, warmup_steps=5)
     return keras.optimizers.Adam(schedule)
@@ -121,56 +89,87 @@ def averaged(lr):
     return keras.optimizers.AdamW(schedule, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=5)
 
 
-@pytest.mark.parametrize("optimizer", [momentum, cosine, averaged])
-def test_a_paused_training_equals_one_that_was_not(optimizer):
-    same(lambda lr: net(optimizer(lr)))
+def my_loss(y, p):
+    return keras.ops.mean((y - p) ** 2)
 
 
-@once
-def test_it_does_with_validation_and_over_two_pauses():
-    same(deep, at=(1, 3), metric="val_mae", validation_data=(X, Y))
+def own_loss(lr=0.05):
+    return compiled([keras.layers.Dropout(0.3), keras.layers.Dense(1)], lr, my_loss)
 
 
-def continue_(store, result):
-    """Continue in a second process, which has nothing of the first."""
+def subclass(lr=0.05):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.out = keras.layers.Dropout(0.3), keras.layers.Dense(1)
+
+        def call(self, x, training=False):
+            return self.out(self.drop(x, training=training))
+
+    model = Net()
+    return compile(model, lr, "mse")
+
+
+def compiled(layers, lr, loss="mse"):
+    return compile(keras.Sequential([keras.Input((3,)), *layers]), lr, loss)
+
+
+def compile(model, lr, loss):
+    """With slots, averages and a schedule: all of it must come back."""
+    rate = keras.optimizers.schedules.ExponentialDecay(lr, 5, 0.9)
+    optimizer = keras.optimizers.Adam(rate, use_ema=True, ema_momentum=0.8)
+    model.compile(optimizer, loss, run_eagerly=BACKEND == "tensorflow")
+    return model
+
+
+def changed_by_hand():
+    model = net(momentum(0.01))
+    model.optimizer.learning_rate = 0.01 / 3
+    return model
+
+
+ONCE = (once,)
+CASES = {
+    "a schedule": Case({"make": lambda: net(cosine(0.01)), "validation_data": None}, (2,), metric="loss"),
+    "averaged weights": Case({"make": lambda: net(averaged(0.01)), "validation_data": None}, (2,), metric="loss"),
+    "normalized batches, compiled": Case({"make": lambda: deep(0.01)}, metric="val_mae", marks=ONCE),
+    "mixed precision": Case(
+        {"make": lambda: net(cosine(0.01), "mixed_bfloat16"), "validation_data": None}, (2,), metric="loss"
+    ),
+    "a last attempt without a validation": Case({"validation_freq": 2}, (2,), 3, last=2),
+    "shuffled and augmented batches": Case({"data": Batches, "validation_data": None}, (2,), metric="loss"),
+    "a learning rate changed by hand": Case({"make": changed_by_hand}, (2,), metric="loss", marks=ONCE),
+    "by steps": Case({"epochs": 4}, (STEPS, 3 * STEPS), 4 * STEPS, "step"),
+    "built by a function, for its loss": Case({"make": own_loss, "by_function": True}),
+    "built by a function, for its class": Case({"make": subclass, "by_function": True}, marks=ONCE),
+}
+
+
+def fit(trial):
+    with trial:
+        seed_everything(3 if trial.checkpoint is None else 77)  # a resumed process has drawn other numbers
+        model = trial.load_model() or deep(trial.config["lr"])
+        plan = {"epochs": 4, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
+        model.fit(X, Y, batch_size=4, verbose=0, validation_data=(X, Y), **plan)
+    return model
+
+
+def resume(store, result):
+    """Resume in a second process, which has nothing of the first."""
     study = pausing_study(store)
-    np.savez(result, *state(train(study, deep, validation_data=(X, Y))))
+    np.savez(result, *state(fit(study.ask())))
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
 
 
-def test_it_does_in_another_process_and_in_compiled_steps(in_a_process, tmp_path):
-    straight = state(train(pausing_study(at=()), deep, validation_data=(X, Y)))
+def test_a_paused_training_resumes_in_another_process_and_in_compiled_steps_digit_for_digit(in_a_process, tmp_path):
+    straight = state(fit(pausing_study(at=()).ask()))
     store = f"sqlite:///{tmp_path}/search.db"
     study = pausing_study(store)
-    train([study.ask()], deep, validation_data=(X, Y))
+    fit(study.ask())
     assert study.trials[0].status == "paused"
-    code = f"import keras_resume_checks as c; c.go_on({store!r}, {str(tmp_path / 'state.npz')!r})"
+    code = f"import keras_resume_checks as c; c.resume({store!r}, {str(tmp_path / 'state.npz')!r})"
     in_a_process(code, KERAS_BACKEND=BACKEND)
     with np.load(tmp_path / "state.npz") as paused:
         assert len(paused.files) == len(straight)
         for name, numbers in zip(paused.files, straight, strict=True):
             np.testing.assert_array_equal(paused[name], numbers)
-
-
-def test_it_does_in_mixed_precision():
-    same(lambda lr: net(cosine(lr), dtype="mixed_bfloat16"))
-
-
-def test_it_does_when_the_last_leg_holds_no_validation():
-    """A metric that was measured before the pause is not misspelt."""
-    validation = {"validation_data": (X, Y), "validation_freq": 2}
-    same(lambda lr: net(momentum(lr)), metric="val_loss", epochs=3, **validation)
-
-
-def test_it_does_with_batches_that_are_shuffled_and_augmented():
-    same(lambda lr: net(momentum(lr)), data=Batches)
-
-
-@once
-def test_it_does_when_the_learning_rate_was_changed_by_hand():
-    def make(lr):
-        model = net(momentum(lr))
-        model.optimizer.learning_rate = lr / 3
-        return model
-
-    same(make)

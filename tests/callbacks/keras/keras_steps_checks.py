@@ -77,20 +77,6 @@ def test_a_pause_within_an_epoch_waits_for_its_end_and_is_declined_in_the_last()
     assert (trial.epochs[-1], trial.declined) == (6, 1)
 
 
-def test_a_paused_training_by_steps_equals_one_that_was_not():
-    straight, history = fit(None, epochs=4)
-    study = pausing_study(at=(STEPS, 3 * STEPS), epochs=4 * STEPS, unit="step")
-    for trial in study:
-        with trial:
-            seed_everything(3 + int(trial.epoch))
-            model = trial.load_model() or net(momentum(0.01))
-            fit(HaltuneCallback(trial), model, epochs=4, initial_epoch=int(trial.epoch) // STEPS)
-    (record,) = study.trials
-    assert (record.attempt, record.values.tolist()) == (3, history["val_loss"])
-    for a, b in zip(model.get_weights(), straight.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_wrong_use_is_refused_at_once():
     with pytest.raises(InvalidInput, match=r"counts tokens, and this .* max_epochs= or max_steps="):
         HaltuneCallback(counting("token", 9))

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-EVERYWHERE = (
-    "keras_checks.py", "keras_resume_checks.py", "keras_loading_checks.py", "keras_assumption_checks.py",
-    "../test_every_loop.py",
-)  # fmt: skip
+LAWS = "../test_every_loop.py"
+RESUMING = f"{LAWS}::test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit"
+COMPILED = "keras_resume_checks.py"  # in another process
+EVERYWHERE = ("keras_checks.py", "keras_loading_checks.py", "keras_assumption_checks.py", COMPILED, LAWS)
 ON_ONE = (
     "keras_pause_checks.py",
     "keras_steps_checks.py",
@@ -22,18 +22,17 @@ TUNED = [
     str(TUNER / "space_checks.py"),
     f"{TUNER / 'tuner_checks.py'}::test_losing_trials_are_stopped_and_callbacks_of_the_users_own_are_called",
 ]
-COMPILED = "keras_resume_checks.py::test_it_does_in_another_process_and_in_compiled_steps"
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
     pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process"), id="torch"),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
-    pytest.param("jax", EVERYWHERE[1:2], id="jax, resuming", marks=pytest.mark.slow),
-    pytest.param("jax", (EVERYWHERE[0], *EVERYWHERE[2:]), id="jax, the rest", marks=pytest.mark.slow),
+    pytest.param("jax", (RESUMING, COMPILED), id="jax, resuming", marks=pytest.mark.slow),
+    pytest.param("jax", EVERYWHERE[:3], id="jax, the rest", marks=pytest.mark.slow),
 ]
 MIRRORED = "keras_mirrored_checks.py"
 STOPS_AND_GOES_ON = (
-    "../test_every_loop.py::test_a_stop_ends_the_training_after_its_round_and_the_horizon_does",
-    "keras_resume_checks.py::test_a_paused_training_equals_one_that_was_not[momentum]",
+    f"{LAWS}::test_a_stop_ends_the_training_after_its_round_and_the_horizon_does",
+    f"{RESUMING}[keras, paused twice]",
 )
 SHORT = {  # the mirrored strategy comes first: it configures TensorFlow's devices before any operation
     "tensorflow": (

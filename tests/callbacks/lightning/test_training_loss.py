@@ -1,18 +1,12 @@
 """Lightning in studies that judge the loss of training, every log_every_n_steps, and rank by validations."""
 
-import math
-
 import pytest
 from callback_fakes import STOP, FakeTrial
-from paused_studies import pausing_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
-from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
-from lightning_nets import Net, make_trainer, seed, shuffled  # noqa: E402
-from torch.optim import SGD  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from lightning_nets import GOAL, Slow, make_trainer, seed, shuffled, ten_batches  # noqa: E402
 
 from haltune import Minimize  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
@@ -20,13 +14,7 @@ from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 from haltune.log.problem import Measures  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-ROWS = TensorDataset(torch.randn(40, 3, generator=torch.Generator().manual_seed(0)))
-GOAL = Minimize("train_loss", smooth=3, rank_by="val_loss")
 PLAIN = Minimize("train_loss")
-
-
-def data():
-    return DataLoader(ROWS, batch_size=4, shuffle=True)  # 10 batches
 
 
 def counting(unit, horizon, goal=GOAL, **more):
@@ -36,23 +24,10 @@ def counting(unit, horizon, goal=GOAL, **more):
     return trial
 
 
-class Slow(Net):
-    """It does not diverge in 3 epochs, and remembers the losses of its batches."""
-
-    def __init__(self):
-        super().__init__(lambda net: SGD(net.parameters(), lr=0.02, momentum=0.9))
-        self.losses = []
-
-    def training_step(self, batch, index):
-        loss = super().training_step(batch, index)
-        self.losses.append(float(loss.detach()))
-        return loss
-
-
 def fit(trial, others=(), net=Slow, **options):
     seed(3)
     trainer = make_trainer(*others, HaltuneCallback(trial), **{"epochs": -1, "log_every_n_steps": 3} | options)
-    trainer.fit(model := net(), data(), shuffled())
+    trainer.fit(model := net(), ten_batches(), shuffled())
     return trainer, model
 
 
@@ -133,43 +108,3 @@ def test_a_fit_that_is_shorter_than_the_study_and_logs_too_rarely_says_so():
     match = r"Lightning logs every 50 steps, more than this fit has\. Reduce Trainer\(log_every"
     with pytest.warns(HaltuneWarning, match="plans 10 steps"), pytest.raises(InvalidInput, match=match):
         fit(counting("step", 100), max_steps=10, log_every_n_steps=50)
-
-
-WITHIN = {
-    "one epoch": ("epoch", 1, {}, (0.3, 0.6)),
-    "by steps": ("step", 20, {}, (3, 12, 18)),
-    "at a validation": ("step", 20, {"val_check_interval": 6, "check_val_every_n_epoch": None}, (6, 9, 12)),
-    "at the end of an epoch": ("step", 20, {"log_every_n_steps": 5}, (5, 10, 15)),
-    "accumulation": ("step", 10, {"accumulate_grad_batches": 2, "log_every_n_steps": 2}, (2, 6)),
-    "logs rarer than epochs": ("step", 30, {"log_every_n_steps": 12}, (12, 24)),
-    "early stopping": ("step", 20, {"others": lambda: [EarlyStopping("val_loss", patience=4)]}, (3, 12)),
-}
-
-
-@pytest.mark.parametrize(("unit", "horizon", "options", "at"), WITHIN.values(), ids=WITHIN)
-def test_a_fit_paused_at_a_step_equals_an_uninterrupted_one_digit_for_digit(unit, horizon, options, at, tmp_path):
-    others = options.get("others", list)
-    length = {"epochs": horizon} if unit == "epoch" else {"epochs": -1, "max_steps": horizon}
-    options = {"log_every_n_steps": 3} | length | {name: one for name, one in options.items() if name != "others"}
-
-    def fitted(number, *callbacks, checkpoint=None):
-        seed(number)
-        trainer = make_trainer(*others(), *callbacks, **options)
-        trainer.fit(model := Slow(), data(), shuffled(), ckpt_path=checkpoint)
-        return {name: value.clone() for name, value in model.state_dict().items()}, torch.rand(3)
-
-    plain, _ = fitted(0)
-    straight, drawn = fitted(0, HaltuneCallback(whole := counting(unit, horizon)))
-    study = pausing_study(f"{tmp_path}/s.db", at=at, epochs=horizon, unit=unit, metric=GOAL)
-    for attempt, trial in enumerate(study):
-        with trial:
-            weights, next_drawn = fitted(attempt, HaltuneCallback(trial), checkpoint=trial.checkpoint)
-    (record,) = study.trials
-    assert (record.attempt, record.status.value) == (len(at) + 1, "completed")
-    assert record.epochs.tolist() == whole.epochs
-    assert record.values.tolist() == whole.values
-    validated = [r["metrics"].get("val_loss", math.nan) for r in whole.reports]
-    assert record.metrics["val_loss"].tolist() == pytest.approx(validated, abs=0, nan_ok=True)
-    assert all(torch.equal(weights[name], value) for name, value in straight.items())
-    assert all(torch.equal(plain[name], value) for name, value in straight.items())
-    assert torch.equal(next_drawn, drawn)

@@ -2,35 +2,18 @@
 
 import pytest
 from callback_fakes import STOP, FakeTrial
-from paused_studies import pausing_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from transformers_nets import Stream, same, trainer, weights  # noqa: E402
+from transformers_nets import EVERY_TWO, TOKENS, Counted, trainer  # noqa: E402
 
 from haltune import Float, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback, hyperparameter_search  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2}
-TOKENS = {"include_num_input_tokens_seen": True}  # here a row of 3 numbers counts as 3 tokens
-
-
-class Net(torch.nn.Module):
-    """A linear layer behind a dropout, whose input has a name in which the Trainer counts tokens."""
-
-    main_input_name = "x"
-
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Dropout(0.3), torch.nn.Linear(3, 1))
-
-    def forward(self, x, labels):
-        out = self.layers(x).squeeze(-1)
-        return {"loss": (out - labels).pow(2).mean(), "logits": out}
 
 
 def counting(unit, horizon, **more):
@@ -60,7 +43,7 @@ def test_a_training_longer_than_the_study_ends_at_its_last_step(tmp_path):
 
 def test_tokens_are_counted_and_the_training_ends_in_the_batch_with_the_last(tmp_path):
     trial = counting("token", 100)
-    t = trainer(tmp_path, HaltuneCallback(trial), model=Net(), epochs=9, **EVERY_TWO, **TOKENS)
+    t = trainer(tmp_path, HaltuneCallback(trial), model=Counted(), epochs=9, **EVERY_TWO, **TOKENS)
     t.train()
     assert (trial.epochs, t.state.global_step) == ([24, 48, 72, 96, 100], 9)
 
@@ -84,40 +67,6 @@ def test_a_stop_within_an_epoch_ends_the_training_there(unit, tmp_path):
     assert (trial.epochs, t.state.global_step) == ([at], 2)
 
 
-WITHIN = {
-    "by epochs": ("epoch", 2, (0.5, 1.5), {}),
-    "by steps": ("step", 8, (2, 6), {}),
-    "by tokens": ("token", 96, (24, 72), {**TOKENS, "model": Net}),
-    "gradient accumulation": ("step", 4, (1, 3), {"gradient_accumulation_steps": 2, "eval_steps": 1}),
-    "data without a length, in their first pass": ("step", 12, (2,), {"max_steps": 12, "train": lambda: Stream(16)}),
-    "endless data": ("step", 12, (2, 6, 10), {"max_steps": 12, "train": lambda: Stream(16, endless=True)}),
-    "the Trainer saves too": ("step", 8, (2, 6), {"save_strategy": "steps", "save_steps": 2}),
-}
-
-
-@pytest.mark.parametrize(("unit", "horizon", "at", "options"), WITHIN.values(), ids=WITHIN)
-def test_a_training_paused_within_an_epoch_equals_an_uninterrupted_one_digit_for_digit(
-    unit, horizon, at, options, tmp_path
-):
-    def training(folder, *callbacks):
-        torch.manual_seed(0)
-        made = {name: one() if callable(one) else one for name, one in options.items()}
-        return trainer(folder, *callbacks, **{"epochs": 2, **EVERY_TWO, **made})
-
-    straight = training(tmp_path / "straight")
-    straight.train()
-    s = pausing_study(f"{tmp_path}/s.db", at=at, epochs=horizon, unit=unit, metric="eval_loss")
-    for trial in s:
-        with trial:
-            t = training(tmp_path / "out", HaltuneCallback(trial))
-            torch.rand(trial.attempt - 1)  # not the state that a resumed training is to find
-            t.train(resume_from_checkpoint=trial.checkpoint)
-    (record,) = s.trials
-    assert (record.attempt, record.epoch, record.status.value) == (len(at) + 1, horizon, "completed")
-    assert same(weights(t), weights(straight))
-    assert record.values.tolist() == logged(straight)
-
-
 def test_the_default_search_stops_trainings_of_one_epoch_early(tmp_path):
     study = Study(
         {"learning_rate": Float(1e-4, 1.0, log=True)}, "eval_loss", f"{tmp_path}/s.db", max_steps=16,
@@ -133,7 +82,7 @@ def test_the_default_search_stops_trainings_of_one_epoch_early(tmp_path):
 
 def test_a_search_of_a_trainer_with_max_steps_counts_steps(tmp_path):
     t = trainer(tmp_path, max_steps=8, **EVERY_TWO)
-    t.model_init = Net
+    t.model_init = lambda: Counted()
     best = hyperparameter_search(t, {"learning_rate": Float(1e-3, 1e-1, log=True)}, n_trials=2, verbose=0)
     assert best.run_summary.best.epoch == 8
     assert best.run_summary.trials[0].epochs.tolist()[0] == 2

@@ -4,14 +4,13 @@ import math
 
 import pytest
 from callback_fakes import STOP, FakeTrial
-from paused_studies import pausing_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback  # noqa: E402
-from transformers_nets import Net, Stream, same, trainer, weights  # noqa: E402
+from transformers_nets import GOAL, OFTEN, Net, trainer  # noqa: E402
 
 from haltune import Float, Minimize, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
@@ -19,8 +18,6 @@ from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 from haltune.log.problem import Measures  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-GOAL = Minimize("loss", smooth=3, rank_by="eval_loss")
-OFTEN = {"logging_strategy": "steps", "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 5}
 
 
 def counting(horizon, unit="step", goal=GOAL, **more):
@@ -131,46 +128,6 @@ def test_a_loss_that_is_not_a_number_is_reported_as_such_though_the_trainer_logs
     t.train()
     assert logged(t)[8] == 0.0
     assert [math.isfinite(value) for value in trial.values] == [True, False, False, False, False]
-
-
-WITHIN = {
-    "by steps": ("step", 8, (2, 4, 6), {}),
-    "at an evaluation": ("step", 12, (4, 10), {}),
-    "by epochs": ("epoch", 2, (0.5, 1.0, 1.5), {}),
-    "evaluations by epochs": ("step", 8, (2, 4, 6), {"eval_strategy": "epoch"}),
-    "logs by epochs": ("epoch", 3, (1, 2), {"eval_strategy": "epoch", "logging_strategy": "epoch", "epochs": 3}),
-    "gradient accumulation": ("step", 4, (1, 3), {"gradient_accumulation_steps": 2, "logging_steps": 1}),
-    "endless data": ("step", 12, (2, 6, 10), {"max_steps": 12, "train": lambda: Stream(16, endless=True)}),
-    "the Trainer saves too": ("step", 8, (2, 6), {"save_strategy": "steps", "save_steps": 2}),
-}
-
-
-@pytest.mark.parametrize(("unit", "horizon", "at", "options"), WITHIN.values(), ids=WITHIN)
-def test_a_training_paused_at_a_log_equals_an_uninterrupted_one_digit_for_digit(unit, horizon, at, options, tmp_path):
-    def training(folder, *callbacks):
-        torch.manual_seed(0)
-        made = {name: one() if callable(one) else one for name, one in options.items()}
-        steps = {"max_steps": horizon} if unit == "step" else {}
-        return trainer(folder, *callbacks, **{"epochs": 2, **OFTEN, **steps, **made})
-
-    plain = training(tmp_path / "plain")
-    plain.train()
-    straight = training(tmp_path / "straight", HaltuneCallback(whole := counting(horizon, unit)))
-    straight.train()
-    s = pausing_study(f"{tmp_path}/s.db", at=at, epochs=horizon, unit=unit, metric=GOAL)
-    for trial in s:
-        with trial:
-            t = training(tmp_path / "out", HaltuneCallback(trial))
-            torch.rand(trial.attempt - 1)  # not the state that a resumed training is to find
-            t.train(resume_from_checkpoint=trial.checkpoint)
-    (record,) = s.trials
-    assert (record.attempt, record.epoch, record.status.value) == (len(at) + 1, horizon, "completed")
-    assert same(weights(t), weights(plain))
-    assert same(weights(t), weights(straight))
-    assert record.epochs.tolist() == whole.epochs
-    assert record.values.tolist() == whole.values
-    evaluated = [r["metrics"].get("eval_loss", math.nan) for r in whole.reports]
-    assert record.metrics["eval_loss"].tolist() == pytest.approx(evaluated, abs=0, nan_ok=True)
 
 
 def test_the_default_search_decides_by_the_loss_of_training_and_ranks_by_the_evaluation(tmp_path):

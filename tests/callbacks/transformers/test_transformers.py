@@ -121,39 +121,6 @@ def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(
 # pausing
 
 
-def plateau(model):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.3)
-
-
-EXACT = {
-    "AdamW, linear decay, dropout, shuffled data": {},
-    "gradient accumulation": {"gradient_accumulation_steps": 3},
-    "ReduceLROnPlateau": {"optimizers": plateau, "metric_for_best_model": "eval_loss"},
-    "evaluation by steps": {"eval_strategy": "steps", "eval_steps": 2},
-    "the user saves two": {"save_strategy": "epoch", "save_total_limit": 2},
-    "bf16": {"bf16": True},
-}
-
-
-@pytest.mark.parametrize("options", EXACT.values(), ids=EXACT)
-def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(options, tmp_path):
-    straight = trainer(tmp_path / "straight", epochs=4, **options)
-    straight.train()
-    drawn_next = torch.rand(3)
-    s = pausing_study(f"{tmp_path}/s.db", at=(1, 3), epochs=4, metric="eval_loss")
-    t = search(s, tmp_path / "out", **options)
-    assert torch.equal(torch.rand(3), drawn_next)
-    assert same(weights(t), weights(straight))
-    for key, state in straight.optimizer.state_dict()["state"].items():
-        assert same(t.optimizer.state_dict()["state"][key], state)
-    assert t.optimizer.param_groups[0]["lr"] == straight.optimizer.param_groups[0]["lr"]
-    record = s.trials[0]
-    assert record.attempt == 3
-    assert record.epochs[record.whole].tolist() == [1, 2, 3, 4]
-    assert record.values.tolist() == logged(straight)
-
-
 def search(s, folder, **options):
     """Train every trial of a study; the last Trainer."""
     for trial in s:

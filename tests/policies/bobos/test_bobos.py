@@ -14,11 +14,13 @@ from worlds import problem, search, small_study, train
 from haltune import Action, Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial, Verdict
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
+from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
 from haltune.models.curves import ReferenceCurves, reference_trials
 from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
+from haltune.store.memory import MemoryStore
 
 
 def verdicts(study: Study) -> list[Reported]:
@@ -317,3 +319,11 @@ def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -
 
     tasks = ((0.5, 0.6, 0.7, 0.65), (0.9, 0.91, 0.92, 0.65))
     assert [lived(policy, ends) for ends in tasks] == [lived(Halting(RandomSearch(), SOLVER), ends) for ends in tasks]
+
+
+def test_other_options_of_the_stopping_rule_are_another_study() -> None:
+    store = MemoryStore()
+    small_study(Halting(RandomSearch()), store, trials=1).ask().report(0.5)  # a study without a report would make way
+    small_study(Halting(RandomSearch()), store, trials=1)
+    with pytest.raises(StudyMismatch, match="slopes"):
+        small_study(Halting(RandomSearch(), OptimalStopping(slopes=4)), store, trials=1)
