@@ -14,11 +14,13 @@ from worlds import problem, search, small_study, train
 from haltune import Action, Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial, Verdict
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
+from haltune.errors import StudyMismatch
 from haltune.log.events import Reported, Status
 from haltune.log.policy import fold_finished
 from haltune.models.curves import ReferenceCurves, reference_trials
 from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
 from haltune.policies.bayesopt import Surrogate
+from haltune.store.memory import MemoryStore
 
 
 def verdicts(study: Study) -> list[Reported]:
