@@ -5,7 +5,7 @@
 #   linked     the package files the editable install links to, one by one: a new file needs a new link.
 
 PYTHON ?= python3
-JOBS ?= 3
+JOBS ?= 2
 PY := .venv/bin/python
 PIP := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -qq --no-compile --constraint constraints.txt
 # strict: type checkers see the folders that pyproject.toml maps into the package
@@ -31,7 +31,7 @@ endif
 
 help:
 	@echo 'make demo      tune a small network on real digits and watch runs being stopped, with reasons'
-	@echo 'make test      formatting, lint, types and the quick tests (JOBS=3 at a time), the same each time'
+	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time), the same each time'
 	@echo 'make test-all  the same with the slow tests, and properties tried on new and more examples'
 	@echo 'make lint      formatting, lint and types'
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'

@@ -59,6 +59,7 @@ def test_the_scripts_for_other_tools_search():
     assert len(ran) == 3
 
 
+@pytest.mark.slow
 def test_an_optuna_program_is_switched_by_a_line_and_its_past_is_taken_along(tmp_path, monkeypatch, capsys):
     optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
     monkeypatch.chdir(tmp_path)
@@ -195,6 +196,7 @@ def test_a_trial_shows_nothing_but_what_its_reference_names():
     assert {name for name in dir(trial) if not name.startswith("_")} == members
 
 
+@pytest.mark.slow
 def test_the_commands_run_as_they_are_printed(tmp_path, monkeypatch):
     testing = pytest.importorskip("typer.testing")
     from haltune.cli import doctor as frameworks

@@ -121,7 +121,7 @@ def test_an_example_without_a_framework_runs(
 
 PROGRAMS = [
     ("haltune.launch", "run"),
-    ("haltune.launch", "run_script"),
+    pytest.param("haltune.launch", "run_script", marks=pytest.mark.slow),
     *(pytest.param(module, DOORS[module][0], marks=pytest.mark.slow) for module in FRAMEWORKS),
 ]
 

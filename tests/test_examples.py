@@ -54,6 +54,7 @@ def keras_backend():
     return {} if have_tensorflow or "KERAS_BACKEND" in os.environ else {"KERAS_BACKEND": "torch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "page", "needs"), CASES)
 def test_an_example_trains_reports_and_continues_where_it_was(script, page, needs, tmp_path):
     need(script, needs)

@@ -25,7 +25,7 @@ def cells(name: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["first_search", pytest.param("why_stopped", marks=pytest.mark.slow)])
 def test_a_notebook_runs_from_top_to_bottom(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

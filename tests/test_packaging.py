@@ -160,6 +160,7 @@ def link_installed(requirements: list[str], folder: Path) -> None:
                 (folder / name).symlink_to(Path(str(found.locate_file(name))), (found.locate_file(name)).is_dir())
 
 
+@pytest.mark.slow
 def test_a_wheel_works_in_an_empty_environment_with_its_own_requirements_only(
     wheel: Path, installed: Path, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def elsewhere(link: str) -> bool:
     return link.startswith(("http:", "https:", "//", "mailto:"))
 
 
+@pytest.mark.slow  # mkdocs builds it
 def test_every_link_leads_to_a_file_and_an_anchor(site: Path, read: dict[str, Read]) -> None:
     wrong = []
     for page, found in read.items():
@@ -92,6 +93,7 @@ def test_every_link_leads_to_a_file_and_an_anchor(site: Path, read: dict[str, Re
     assert wrong == []
 
 
+@pytest.mark.slow  # mkdocs builds it
 def test_no_page_asks_another_host(site: Path, read: dict[str, Read]) -> None:
     assert {f"{page}: {url}" for page, found in read.items() for url in found.asked if elsewhere(url)} == set()
     sheets = {path.name: path.read_text(encoding="utf-8") for path in site.rglob("*.css")}
@@ -101,6 +103,7 @@ def test_no_page_asks_another_host(site: Path, read: dict[str, Read]) -> None:
     assert not any('class="mermaid"' in text or "data-md-component=source" in text for text in texts)
 
 
+@pytest.mark.slow  # mkdocs builds it
 def test_every_public_name_has_its_entry(site: Path, read: dict[str, Read]) -> None:
     anchors = set().union(*(found.anchors for page, found in read.items() if page.startswith("reference/")))
     names = {f"{module}.{name}" for module, listed in shown() for name in listed}
@@ -130,6 +133,7 @@ def shown() -> Iterator[tuple[str, list[str]]]:
         yield f"haltune.callbacks.{path.stem}", told
 
 
+@pytest.mark.slow  # mkdocs builds it
 def test_what_the_pages_import_has_its_entry(read: dict[str, Read]) -> None:
     anchors = set().union(*(found.anchors for page, found in read.items() if page.startswith("reference/")))
     imported = set()
@@ -159,7 +163,7 @@ def _shown(pages: list[Path]) -> set[str]:
     return {name for page in pages for name in re.findall(r"figures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # mkdocs builds it
 def test_pages_open_from_disk_and_are_searched_without_a_network(site: Path, browser: Any) -> None:
     said: list[str] = []
     for width, scheme in ((1280, "light"), (390, "dark")):

@@ -33,6 +33,7 @@ def learnt(trial: Trial, kind: str = "PPO", evaluated: bool = True, right: bool 
     return model.learn(trial.max_steps, callback=tests)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_trials_pause_and_continue_at_their_step(tmp_path: Path) -> None:
     policy = Hyperband(eta=2, brackets="most_exploratory", rounds=1)

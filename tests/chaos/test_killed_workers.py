@@ -46,6 +46,7 @@ def launched(url: str, folder: Path, kills: int, trials: int, workers: int) -> N
     assert 0 < found["attempts lost"] <= kills
 
 
+@pytest.mark.slow
 def test_workers_killed_at_random_moments_lose_nothing_on_sqlite(tmp_path: Path, folder: Path) -> None:
     survives(f"sqlite:///{tmp_path}/chaos.db", folder, SEVERAL)
 
@@ -55,6 +56,7 @@ def test_workers_killed_at_random_moments_lose_nothing_on_postgresql(postgres_ur
     survives(postgres_url, folder, SEVERAL)
 
 
+@pytest.mark.slow
 def test_workers_of_a_launcher_that_are_killed_are_replaced(tmp_path: Path, folder: Path) -> None:
     launched(f"sqlite:///{tmp_path}/chaos.db", folder, 3, 12, 3)
 

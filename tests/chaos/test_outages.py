@@ -218,6 +218,7 @@ def test_a_log_that_lost_its_last_events_in_a_crash_is_read_again(mortal: Server
 # -- many workers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 @pytest.mark.filterwarnings("ignore")  # forks, and workers that wait
 def test_workers_outlive_crashes_of_their_server_and_nothing_acknowledged_is_lost(

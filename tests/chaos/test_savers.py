@@ -176,6 +176,7 @@ class Storm:
         last.session.replica.tidy()  # what those left who were killed after a trial was over
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(15), deadline=None)
 @given(seed=st.integers(0, 10**9))

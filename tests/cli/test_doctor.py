@@ -203,17 +203,20 @@ def test_what_a_log_cannot_keep_is_said_and_is_no_ailment(doctor, tmp_path):
     assert "cannot be replayed: the space has constraints" in told
 
 
+LOSSY = {"{STATE}": "{state:.3f}"}, "a pause changes the training: the value of epoch 2 is", 1
+
+
 @pytest.mark.parametrize(
     ("replaced", "finds", "code"),
     [
         ({}, "it reports exactly the same", 0),
-        ({"{STATE}": "{state:.3f}"}, "a pause changes the training: the value of epoch 2 is", 1),
+        pytest.param(*LOSSY, marks=pytest.mark.slow),
         pytest.param({"SEED": "None"}, "two trainings without a pause differ", 1, marks=pytest.mark.slow),
         pytest.param({"trial.save(": "id("}, "nothing was saved at the pause", 1, marks=pytest.mark.slow),
         ({"import random": "import no_such_package"}, "No module named 'no_such_package'", 1),
     ],
     ids=["exact", "lossy", "unseeded", "unsaved", "broken"],
-)  # fmt: skip
+)
 def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_path):
     (tmp_path / "digits.toml").write_text(TOML)
     program = TRAIN
@@ -249,7 +252,9 @@ with trial:
 @pytest.mark.parametrize(
     ("state", "every", "finds", "code"),
     [
-        ("{state!r}", 10, "paused after step 10, it reports exactly the same 30 steps", 0),
+        pytest.param(
+            "{state!r}", 10, "paused after step 10, it reports exactly the same 30 steps", 0, marks=pytest.mark.slow
+        ),
         ("{state:.2f}", 10, "a pause changes the training: the value of step 20 is", 1),
         ("{state!r}", 40, "the program reports only at the end, at step 40", 0),
     ],

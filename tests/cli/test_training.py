@@ -96,6 +96,7 @@ def waits(folder):
     return len(list(folder.glob("waits.*")))
 
 
+@pytest.mark.slow
 def test_a_search_is_stopped_from_another_shell_resumed_and_ends_where_it_would_have(folder):
     run = haltune("run", "--study", "digits.toml", "--workers", "2", *PROGRAM)
     wait_for(lambda: waits(folder) == 2)
@@ -123,6 +124,7 @@ def test_a_held_search_starts_no_trial_until_it_is_lifted(folder):
     assert "2 trials" in ended(haltune("resume", "digits.toml", "--trials", "2", *PROGRAM), 0)
 
 
+@pytest.mark.slow
 def test_a_study_file_with_a_wider_space_takes_the_search_on(folder, monkeypatch):
     monkeypatch.setattr(frameworks, "_CALLBACKS", {})  # the doctor would import them all
     (folder / "gate").touch()

@@ -90,12 +90,14 @@ def reports(study):
     return sum(isinstance(e, Reported) for e in study.store.read(study.name))
 
 
+@pytest.mark.slow
 def test_a_pytorch_script_with_argparse_stops_where_haltune_says(searched):
     said, study = searched("pytorch_argparse", 8)
     assert said.count("Test set") == reports(study)
     assert any(t.epochs[-1] == 9 for t in study.trials)
 
 
+@pytest.mark.slow
 def test_xgboost_behind_scikit_learn_keeps_its_own_early_stopping_and_its_best_trees(searched, tmp_path):
     said, study = searched("xgboost_sklearn", 12)
     import xgboost

@@ -27,7 +27,7 @@ def evidence(X, z, scale, noise, variance=1.0):
     return stats.multivariate_normal(np.zeros(n - 1), contrasts @ covariance @ contrasts.T).logpdf(contrasts @ z)
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(4, marks=pytest.mark.slow), 15])
+@pytest.mark.parametrize("n", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 15))])
 def test_lengthscales_are_distributed_as_quadrature_of_their_posterior_says(n):
     X, y = data(n)
     prior = LogNormal(0.5, 1.0, 0.02, 1e3)
@@ -46,6 +46,7 @@ def test_lengthscales_are_distributed_as_quadrature_of_their_posterior_says(n):
     assert stats.kstest(found, lambda v: np.interp(v, logs, np.cumsum(weights))).statistic < 0.08
 
 
+@pytest.mark.slow
 def test_noise_and_variance_are_sampled_together_with_lengthscales():
     X, y = data(12, seed=3)
     priors = Priors(LogNormal(-1.0, 0.02, 0.02, 1e3), LogNormal(0.0, 1.0, 1e-2, 1e3), LogNormal(-3.0, 1.0, 1e-6, 10.0))

@@ -39,6 +39,7 @@ def test_whatever_ends_a_worker_the_search_continues_and_the_log_says_what_happe
     assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 
+@pytest.mark.slow
 def test_runs_beyond_their_time_or_memory_have_failed_with_that_reason(tmp_path):
     study = a_study(tmp_path, 4)
     limits = {"trial_timeout": "9s", "memory_limit": "500MB"}

@@ -3,12 +3,14 @@
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import pytest
 from executed import search
 
 from haltune import load_study
 from haltune.log.events import Reported
 
 
+@pytest.mark.slow
 def test_processes_of_an_executor_share_one_search(tmp_path):
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         workers = set(executor.map(search, [str(tmp_path)] * 2))

@@ -103,6 +103,7 @@ def test_interrupted_twice_it_leaves_at_once_and_the_same_program_continues(tmp_
     check_nothing_was_lost(finish(tmp_path))
 
 
+@pytest.mark.slow
 def test_when_the_launcher_is_killed_its_workers_let_go_and_the_same_program_continues(tmp_path):
     program = start(tmp_path)
     wait_for(lambda: len(trains(tmp_path)) == 2)

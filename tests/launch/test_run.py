@@ -62,6 +62,7 @@ def test_runs_that_pause_continue_in_other_workers_from_their_checkpoints(tmp_pa
     assert max(t.attempt for t in study.trials) > 1
 
 
+@pytest.mark.slow
 def test_each_worker_sees_one_device_and_shares_it_when_there_are_too_few(tmp_path):
     study = a_study(tmp_path, 3)
     assert run(study, partial(looks_around, tmp_path), workers=3, gpus=[5, "MIG-7"], progress=False).over
@@ -77,8 +78,8 @@ CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.
     [
         (2, {}, str(max(1, CPUS // 2))),
         (1, {}, "None"),
-        (2, {"OMP_NUM_THREADS": "7"}, "7"),
-        (2, {"MKL_NUM_THREADS": "7"}, "None"),
+        pytest.param(2, {"OMP_NUM_THREADS": "7"}, "7", marks=pytest.mark.slow),
+        pytest.param(2, {"MKL_NUM_THREADS": "7"}, "None", marks=pytest.mark.slow),
     ],
 )
 def test_workers_share_the_cpus_unless_the_user_says_otherwise(workers, own, found, tmp_path, monkeypatch):

@@ -72,6 +72,7 @@ def test_a_program_is_started_once_for_each_attempt_and_pauses_and_resumes(progr
     assert "".join(printed).count("done") == attempts > len(study.trials)
 
 
+@pytest.mark.slow
 def test_a_program_that_dies_or_fails_does_not_end_the_search_and_the_log_says_what_it_said(program, tmp_path):
     study = a_study(tmp_path, 6)
     with study.ask() as first:

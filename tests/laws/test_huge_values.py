@@ -142,7 +142,7 @@ def regret(name: str, seed: int, huge: float | None) -> float:
 
 @pytest.mark.filterwarnings("ignore:a score of:haltune.errors.HaltuneWarning")  # which is what it should say
 @pytest.mark.parametrize("huge", [1e12, pytest.param(1.7e308, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAREST else n for n in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in DEAR else n for n in MODELS])
 def test_after_a_run_that_diverged_the_optimum_is_found_as_well(name: str, huge: float) -> None:
     seeds = range(1 if name in DEAR else 3)
     with_it, without = (np.median([regret(name, seed, v) for seed in seeds]) for v in (huge, None))

@@ -123,7 +123,9 @@ def harm(name: str, cases: list[Case], told: Path) -> Iterator[str]:
 
 
 @linux
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n in ("gpucb", "ladder") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 def test_no_number_in_a_log_takes_all_memory_or_time(name: str, tmp_path: Path) -> None:
     rng = random.Random(name)
     cases = [

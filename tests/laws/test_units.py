@@ -91,7 +91,7 @@ def test_a_study_decides_alike_in_every_unit(name: str) -> None:
         assert in_points(searched(POLICIES[name](), posed, every), every) == reference, unit
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", ["step", *(pytest.param(u, marks=pytest.mark.slow) for u in UNITS if u != "step")])
 @pytest.mark.parametrize("name", ["bobos", "hyperband", "gpucb"])
 def test_every_decision_is_made_again_from_the_log(name: str, unit: str) -> None:
     posed, every = of(unit)
@@ -165,7 +165,9 @@ def test_other_first_reports_give_the_distance_alone(positions: tuple[int, ...])
     assert found == [positions[0]] * (positions[0] > 1)
 
 
-@pytest.mark.parametrize("name", ["bobos", "gpucb", "multifidelity"])
+@pytest.mark.parametrize(
+    "name", ["multifidelity", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bobos", "gpucb"))]
+)
 def test_a_report_in_the_first_step_does_not_change_what_is_decided(name: str) -> None:
     posed = replace(problem(), max_epochs=EPOCHS * 100, unit="step")
     study = searched(POLICIES[name](), posed, 100.0, early=1.0)
@@ -333,7 +335,9 @@ def by_epochs() -> Study:
     return searched(POLICIES["bobos-audit"](), problem(), 1.0, 12)
 
 
-@pytest.fixture(scope="module", params=UNITS)
+@pytest.fixture(
+    scope="module", params=["step", *(pytest.param(u, marks=pytest.mark.slow) for u in UNITS if u != "step")]
+)
 def pair(request: pytest.FixtureRequest, by_epochs: Study) -> tuple[Study, Study, float]:
     """It, and the same one in another unit."""
     posed, every = of(request.param)

@@ -106,7 +106,14 @@ class Planner(RandomSearch):
         return super().propose(state, history, rng)
 
 
-@pytest.mark.parametrize("around", [*WRAPPERS.values(), *SAMPLED, lambda p: Halting(SAMPLED[0](p), quick())])
+@pytest.mark.parametrize(
+    "around",
+    [
+        *WRAPPERS.values(),
+        *(pytest.param(p, marks=pytest.mark.slow) for p in SAMPLED),
+        lambda p: Halting(SAMPLED[0](p), quick()),
+    ],
+)
 def test_a_policy_that_plans_sees_the_budget_whatever_it_is_in(around: Callable[[Any], Any]) -> None:
     planner, budget = Planner(), Budget(worker_time=400.0, epochs=120)
     study = small_study(around(planner), budget=budget)

@@ -30,6 +30,7 @@ def searched(sampler, trials=30, function=bowl, n_jobs=1, **options):
     return study
 
 
+@pytest.mark.slow
 def test_it_finds_what_random_search_does_not():
     ours = [searched(HaltuneSampler(seed=seed)).best_value for seed in range(3)]
     drawn = [searched(optuna.samplers.RandomSampler(seed)).best_value for seed in range(9)]
@@ -74,6 +75,7 @@ def test_pruned_trials_teach_it():
     assert study.ask().suggest_float("lr", 1e-4, 1.0, log=True) == pytest.approx(0.01, rel=0.5)
 
 
+@pytest.mark.slow
 def test_with_the_pruner_it_is_a_search_of_one_line_each():
     study = searched(HaltuneSampler(seed=0), 25, learning, pruner=HaltunePruner(9))
     assert study.best_params["lr"] == pytest.approx(0.01, rel=0.3)

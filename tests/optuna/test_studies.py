@@ -45,6 +45,7 @@ def searched(store=None, policy=None, goal=None, epochs=9, trials=8, **options):
     return study
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("journal", marks=pytest.mark.slow)])
 def test_a_search_is_copied_whole_to_any_storage(kind, tmp_path):
     study = searched(f"{tmp_path}/search.db", policy=Halting(RandomSearch()), epochs=20, trials=12)

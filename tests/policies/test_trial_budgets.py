@@ -34,7 +34,7 @@ def full(lab: Lab) -> list[int]:
     return [t.id for t in lab.study.trials if t.epoch == 27]
 
 
-@pytest.mark.parametrize(("trials", "workers"), [(2, 3), (20, 4)])
+@pytest.mark.parametrize(("trials", "workers"), [(2, 3), pytest.param(20, 4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", list(PAUSING))
 def test_the_best_of_those_that_started_is_trained_in_full_and_a_larger_number_continues(
     form: str, trials: int, workers: int
@@ -91,7 +91,7 @@ def test_when_all_that_went_on_fail_the_best_that_is_left_is_trained_in_full(asy
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("form", [Hyperband, SuccessiveHalving])
+@pytest.mark.parametrize("form", [SuccessiveHalving, pytest.param(Hyperband, marks=pytest.mark.slow)])
 def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(form: Any, asynchronous: bool) -> None:
     make = lambda: form(asynchronous=asynchronous)  # noqa: E731
     once = Lab(make, rising, epochs=9).run()

@@ -25,12 +25,14 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Said]:
     return said(tmp_path_factory.mktemp("readings"), *SOME)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [*SOME, "whims"])
 def test_rank_1_answers_every_question_as_rank_0_does(read: tuple[Said, Said], policy: str) -> None:
     first, second = read
     assert first[policy] == second[policy]
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_while_a_trial_is_paused_is_reported_on_rank_1(read: tuple[Said, Said]) -> None:
     states = read[1]["whims"]
     paused = states["trial 1, attempt 1 is paused"]

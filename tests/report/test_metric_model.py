@@ -103,6 +103,7 @@ def test_a_stated_interval_holds_about_nine_times_in_ten():
     assert 0.8 <= np.mean(held) <= 0.99
 
 
+@pytest.mark.slow
 def test_how_sure_the_best_is_holds_about_nine_times_in_ten():
     """No trial, stopped ones included, would have ended better by more; and the amount is no wider than it need be."""
     held, more, short = [], [], []

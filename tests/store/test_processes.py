@@ -88,7 +88,7 @@ def test_a_file_continues_after_a_fork_in_both_processes(tmp_path: Path) -> None
     assert len(set(workers)) == 2
 
 
-on_each = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+on_each = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 on_sqlite = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 
 

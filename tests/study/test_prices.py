@@ -140,7 +140,9 @@ def test_money_is_shown_where_it_is_spent() -> None:
     assert "1 epoch trained in 1 h, for 2 of money" in summary(study)
 
 
-@pytest.mark.parametrize("policy", [Rollout(1, initial=1, points=8), MultiFidelity(initial=2)])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(Rollout(1, initial=1, points=8), marks=pytest.mark.slow), MultiFidelity(initial=2)]
+)
 def test_policies_plan_with_the_prices_of_the_workers(policy: object) -> None:
     """At twice the price, the same money trains as much as half of it."""
 

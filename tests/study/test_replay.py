@@ -100,7 +100,7 @@ HALTING: dict[str, tuple[Any, Any]] = {  # the same configurations in the same o
 }
 
 
-@pytest.mark.parametrize("bounded", [True, False], ids=["bounds", "learnt"])
+@pytest.mark.parametrize("bounded", [pytest.param(True, marks=pytest.mark.slow), False], ids=["bounds", "learnt"])
 @pytest.mark.parametrize("name", list(HALTING))
 def test_a_study_trained_in_full_shows_what_a_study_under_the_rule_would_have_done(name: str, bounded: bool) -> None:
     make, halt = HALTING[name]

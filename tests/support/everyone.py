@@ -14,10 +14,18 @@ def leaders() -> list[str]:
 
 LEADERS = leaders()
 _ALIKE = ("ei-per-cost", "ei-cooled")  # classes of their own that differ from EI in what they divide by
+_DEAR = (
+    "rollout",
+    "bobos",
+    "truvar",
+    "ei",
+    "halting-autobct",
+)  # the laws that cost little are asked of them quickly, too
+_QUICK = [name for name in LEADERS if name not in (*_ALIKE, *_DEAR)]
 everyone = pytest.mark.parametrize("name", list(LAWFUL))
-each_class = pytest.mark.parametrize(  # quickly; its variants in the slow tests
-    "name", [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL]
+each_class = pytest.mark.parametrize(  # that is not dear quickly; all and their variants in the slow tests
+    "name", [n if n in _QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL]
 )
 each_of_one_goal = pytest.mark.parametrize(  # the same, where several goals are tested by themselves
-    "name", [n if n in LEADERS and n not in _ALIKE else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
+    "name", [n if n in _QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
 )

@@ -38,6 +38,7 @@ def told(study, tracker, times=1):
             pass
 
 
+@pytest.mark.slow
 def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
     pytest.importorskip("alembic", reason="MLflow's databases need Alembic")
@@ -63,6 +64,7 @@ def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
             assert run.data.tags["haltune.reason"] == t.verdict.reason
 
 
+@pytest.mark.slow
 def test_weights_and_biases_has_a_group_of_runs_offline(study, tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb", reason="wandb is not installed")
     begun, ended, begin = {}, {}, wandb.init

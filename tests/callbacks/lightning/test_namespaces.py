@@ -61,6 +61,7 @@ def need(*packages):
             pytest.skip(f"{package} is not installed")
 
 
+@pytest.mark.slow
 def test_in_pytorch_lightning_alone_it_works(in_a_process):
     need("torch", "pytorch_lightning")
     in_a_process(FIT + PYTORCH_LIGHTNING)

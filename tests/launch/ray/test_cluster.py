@@ -107,6 +107,7 @@ def losses(study: Study) -> list[str | None]:
     return [e.reason for e in study.events() if isinstance(e, Expired)]
 
 
+@pytest.mark.slow
 def test_a_search_outlives_a_worker_the_actor_and_a_node_that_are_killed(nodes: Any, tmp_path: Path) -> None:
     import ray
 

@@ -57,6 +57,7 @@ def check(tmp_path: Path) -> None:
     assert all(t.status in OVER and t.epoch == 3 for t in history.trials)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 def test_two_tasks_of_a_slurm_array_share_one_search(tmp_path: Path, environment: dict[str, str]) -> None:
     pytest.importorskip("typer")

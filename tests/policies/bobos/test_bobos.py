@@ -60,6 +60,7 @@ def test_k1_grows_by_the_factor_of_the_paper_each_trial() -> None:
         assert k1 == pytest.approx(200.0 / 0.95**trial)
 
 
+@pytest.mark.slow
 def test_nothing_is_stopped_from_the_trial_on_at_which_k1_is_infinite() -> None:
     study = judged_search(BOBOS(initial=3, certain_from=8, kappa=math.inf))
     status = [t.status for t in study.trials]
@@ -180,7 +181,7 @@ def test_a_stop_wins_over_a_pause_and_a_pause_over_going_on() -> None:
 
 # horizons
 
-HORIZONS = [10, 1_000, 100_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (50, 500, 5_000))]
+HORIZONS = [10, 1_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (50, 500, 5_000, 100_000))]
 MOST_REPORTS = 50  # of a trial, evenly spaced
 
 

@@ -20,7 +20,7 @@ from haltune.policies import Hyperband, Ladder, MultiFidelity, SuccessiveHalving
 
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
-@pytest.mark.parametrize("eta", [pytest.param(2, marks=pytest.mark.slow), 3, 2.5])
+@pytest.mark.parametrize("eta", [2.5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 @pytest.mark.parametrize("workers", [1, 6])
 def test_promoted_trials_are_in_the_top_of_those_that_arrived(form: Any, eta: float, workers: int) -> None:
     policy = SuccessiveHalving(n=60, eta=eta, asynchronous=form)

@@ -57,7 +57,7 @@ LIMITS = [
 
 
 @pytest.mark.parametrize("budget", LIMITS, ids=str)
-@pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])
+@pytest.mark.parametrize("saves", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["pauses", "stops"])
 def test_the_last_runs_end_in_time_and_one_is_trained_in_full(budget: Budget, saves: bool) -> None:
     for seed in range(2):
         found = searched(budget, saves, seed, start_up=0.5)
@@ -155,6 +155,7 @@ def limits(trainings: int, workers: int, epochs: int) -> list[Budget]:
     return [Budget(epochs=whole), Budget(worker_time=1.1 * whole), Budget(time=1.1 * trainings * epochs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [0, 1, 2], ids=["epochs", "worker_time", "time"])
 @pytest.mark.parametrize("curve", [crosses, *(pytest.param(c, marks=pytest.mark.slow) for c in (rises, wavers))])
 @pytest.mark.parametrize("saves", [True, False], ids=["pauses", "stops"])

@@ -70,6 +70,7 @@ def test_the_evidence_is_plain_json_that_makes_it_again() -> None:
     assert targets[0] < 0.0 < targets[-1] == best.targets[-1]
 
 
+@pytest.mark.slow
 def test_of_many_runs_the_best_the_furthest_and_a_spread_are_kept() -> None:
     def value(config: dict[str, Any], epoch: float) -> float:
         return math.nan if config["y"] < 0.1 else quality(config, epoch)
@@ -211,7 +212,7 @@ def test_prior_studies_that_come_too_late_are_answered_with_a_warning() -> None:
         searched(learn_from=[before()], store=store, verbose=1)
 
 
-@pytest.mark.parametrize("again", ["without", "grown", "loaded"])
+@pytest.mark.parametrize("again", ["loaded", *(pytest.param(a, marks=pytest.mark.slow) for a in ("without", "grown"))])
 def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str) -> None:
     whole, store = opened_twice(), tmp_path / "two.db"
     searched(learn_from=[before()], store=store, budget=Budget(epochs=20))
@@ -230,6 +231,7 @@ def test_reopened_it_decides_by_what_its_log_recorded(tmp_path: Path, again: str
     assert moves[0] == moves[1]
 
 
+@pytest.mark.slow
 def test_several_studies_are_weighed_each_by_itself() -> None:
     misleading = searched(RandomSearch(trials=20), budget=None, name="reversed", value=lambda c, e: 1 - quality(c, e))
     study = searched(learn_from=[before(), misleading], budget=Budget(epochs=150))

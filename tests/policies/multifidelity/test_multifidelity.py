@@ -102,6 +102,7 @@ def test_what_is_said_of_the_first_rung_means_the_same_in_every_receipt() -> Non
     assert all(epochs[verdict.evidence["first_rung"]] == verdict.pause_at for verdict in judged)
 
 
+@pytest.mark.slow
 def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
     found = np.mean([seeded(s).best.value for s in (3, 4, 5, 6)])
     rng = np.random.default_rng(0)
@@ -110,7 +111,7 @@ def test_it_finds_more_than_random_configurations_trained_in_full() -> None:
     assert found > at_random
 
 
-@pytest.mark.parametrize("curve", [early, late])
+@pytest.mark.parametrize("curve", [early, pytest.param(late, marks=pytest.mark.slow)])
 def test_no_trial_starts_where_three_are(curve: Any) -> None:
     """Within n^(-1 / d) / 2 of n trials in d dimensions. Else a search tries its best configuration for ever."""
     started = [e for e in searched(curve, seed=4).events() if isinstance(e, Started)]
@@ -130,7 +131,9 @@ def test_a_small_space_is_tried_whole() -> None:
     assert len({tuple(t.config.values()) for t in study.trials}) == 36
 
 
-@pytest.mark.parametrize(("horizon", "rungs"), [(50, (1, 3, 9, 27, 50)), (200, (4, 12, 36, 108, 200))])
+@pytest.mark.parametrize(
+    ("horizon", "rungs"), [(50, (1, 3, 9, 27, 50)), pytest.param(200, (4, 12, 36, 108, 200), marks=pytest.mark.slow)]
+)
 def test_the_rungs_of_a_training_are_shares_of_it_in_whatever_unit_it_counts(
     horizon: int, rungs: tuple[int, ...]
 ) -> None:
@@ -194,6 +197,7 @@ def test_if_the_best_epoch_counts_a_later_nan_does_not_make_a_configuration_bad(
     assert all(e.evidence["mean"] > least for e in chosen)
 
 
+@pytest.mark.slow
 def test_without_checkpoints_promoted_trials_train_again_from_their_start_and_late_ones_stop() -> None:
     study = searched(late, Problem(SPACE, Maximize("acc", (0, 1)), 50), saves=False, budget=Budget(epochs=900))
     events = list(study.events())
@@ -279,7 +283,7 @@ EPOCHS = (1, 3, 9, 27, 50)
 told = st.lists(st.floats(0.01, 1.0), min_size=5, max_size=5)
 
 
-@pytest.mark.parametrize("horizon", [6, 10, 27, 50])
+@pytest.mark.parametrize("horizon", [6, 10, *(pytest.param(n, marks=pytest.mark.slow) for n in (27, 50))])
 @pytest.mark.parametrize("curve", [early, late])
 def test_one_training_is_complete_within_the_price_of_two(curve: Any, horizon: int) -> None:
     found = searched(curve, replace(LONG, max_epochs=horizon), budget=Budget(epochs=4 * horizon))

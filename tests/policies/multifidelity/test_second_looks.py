@@ -64,6 +64,7 @@ def looks(study: Study) -> list[Resumed]:
     return [e for e in study.events() if isinstance(e, Resumed) and "not promoted" in e.reason]
 
 
+@pytest.mark.slow
 def test_a_search_does_not_stay_where_early_values_mislead_among_the_best() -> None:
     """Without second looks this search ends 0.18 below the best configuration that it has started."""
     study = searched(1)
@@ -71,8 +72,8 @@ def test_a_search_does_not_stay_where_early_values_mislead_among_the_best() -> N
     assert study.best.value > max(final(t.config) for t in study.trials) - 0.1
 
 
-@pytest.mark.parametrize("curve", [misleading, lucky])
-@pytest.mark.parametrize("unit", ["epoch", "step"])
+@pytest.mark.parametrize("curve", [misleading, pytest.param(lucky, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("unit", ["epoch", pytest.param("step", marks=pytest.mark.slow)])
 def test_a_second_look_comes_after_a_while_without_a_better_last_value(curve: Curve, unit: str) -> None:
     study = searched(0, curve, replace(PROBLEM, unit=unit))
     trained, best_at, best = 0, 0, -math.inf
@@ -108,7 +109,10 @@ def test_a_search_that_improves_takes_none() -> None:
     assert not looks(study)
 
 
-@pytest.mark.parametrize(("budget", "some"), [(Budget(trials=150), False), (Budget(trials=150, epochs=9999), True)])
+@pytest.mark.parametrize(
+    ("budget", "some"),
+    [(Budget(trials=150), False), pytest.param(Budget(trials=150, epochs=9999), True, marks=pytest.mark.slow)],
+)
 def test_a_budget_of_trials_alone_pays_for_none(budget: Budget, some: bool) -> None:
     study = Study(PROBLEM, MultiFidelity(candidates=40), seed=0, budget=budget, verbose=0)
     train(study, lambda config, epoch: 0.5 - 0.1 * config["x"] + 1e-4 * epoch)

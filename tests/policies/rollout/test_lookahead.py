@@ -99,6 +99,7 @@ def test_two_steps_agree_with_quadrature_over_models_refitted_from_scratch(left,
         np.testing.assert_allclose(found, brute, atol=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "infeasible"), [(3.0, "restrict"), (5.0, "restrict"), (5.0, "terminate")])
 def test_three_steps_agree_with_nested_quadrature(left, infeasible):
     world = World(7, points=4)

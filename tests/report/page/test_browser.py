@@ -381,6 +381,7 @@ def test_several_open_pages_follow_a_running_search_without_a_complaint(watched)
     assert said == []
 
 
+@pytest.mark.slow
 def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watched):
     study, served, context = watched
     with study.ask() as trial:
@@ -397,6 +398,7 @@ def test_a_page_connects_again_after_its_server_was_away_and_misses_nothing(watc
     assert "4 of 4" in page.locator("tr[data-trial=trial-0]:not(.why)").inner_text()
 
 
+@pytest.mark.slow
 def test_a_page_that_followed_a_search_draws_what_a_new_one_does(watched):
     study, served, context = watched
     page, said = visit(context, served, []), []
@@ -635,6 +637,7 @@ def pasted(page):
     return page.evaluate("() => navigator.clipboard.readText()")
 
 
+@pytest.mark.slow
 def test_a_configuration_is_copied_whole_as_python_and_as_json(opened):
     page = opened(mixed())
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -666,6 +669,7 @@ def test_a_configuration_that_python_and_json_write_alike_has_one_button_also_wi
     assert json.loads(page.evaluate("() => window.held")) == {"lr": 0.25}
 
 
+@pytest.mark.slow
 def test_a_figure_is_saved_as_svg_that_needs_no_page(opened, browser, tmp_path):
     space = Space({EVIL: Float(1e-4, 1.0), "kind": Choice(["a", "b"])})
     history = told(Problem(space, Maximize(EVIL, (0, 1)), 10))

@@ -200,6 +200,7 @@ def many_trials(tmp_path_factory):
     return history, write(history, tmp_path_factory.mktemp("many") / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_of_many_trials_the_best_and_a_sample_are_shown_and_it_says_so(many_trials):
     history, page = many_trials
     told_first = [int(n) for n in re.findall(r'<tr data-trial="trial-(\d+)"', page)]

@@ -27,6 +27,7 @@ def patient(trial):
             return
 
 
+@pytest.mark.slow
 def test_every_button_is_heeded_by_workers_in_processes_of_their_own(tmp_path):
     url = str(tmp_path / "a.db")
     study = Study(PROBLEM, RandomSearch(), url, seed=0, budget=Budget(trials=3), verbose=0)
