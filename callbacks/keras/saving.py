@@ -18,7 +18,7 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,7 +248,7 @@ def write_tried(model: Any, path: Path, trial: Trial) -> None:
 
     options = loading.options
     known = [*saving.get_custom_objects(), *(options.get("custom_objects") or ())]
-    parts = frozenset(_parts(saving.serialize_keras_object(model)))
+    parts = _parts(saving.serialize_keras_object(model))
     structure = parts, frozenset(known), options.get("safe_mode"), options.get("compile")
     if _ANSWERS.get(structure) is None:
         write(model, path)
@@ -270,15 +270,19 @@ def _unwritten(model: Any) -> str | None:
     return None
 
 
-def _parts(config: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the classes and functions of a model."""
-    if isinstance(config, Mapping):
-        if "class_name" in config:
-            name = config["config"] if isinstance(config.get("config"), str) else ""  # the name of a function
-            yield (*(str(config.get(key)) for key in ("module", "class_name", "registered_name")), name)
-        config = list(config.values())
-    for inner in config if isinstance(config, (list, tuple)) else ():
-        yield from _parts(inner)
+def _parts(config: Any) -> frozenset[tuple[str, ...]]:
+    """Return the classes and functions of a model."""
+    found, left = set(), [config]
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping):
+            if "class_name" in part:
+                name = part["config"] if isinstance(part.get("config"), str) else ""  # the name of a function
+                found.add((str(part.get("module")), str(part["class_name"]), str(part.get("registered_name")), name))
+            part = list(part.values())
+        if isinstance(part, list | tuple):
+            left += part
+    return frozenset(found)
 
 
 def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
