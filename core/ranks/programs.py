@@ -49,7 +49,7 @@ class _Before:
 
 def _environment(event: str, arguments: tuple[Any, ...]) -> Environment:
     """Return the environment of a program that starts, from the arguments of the audit event."""
-    given = None if event == "os.system" else arguments[-1]
+    given = None if event == "os.system" or not arguments else arguments[-1]
     if not isinstance(given, Mapping):
         return os.environ
     return {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}

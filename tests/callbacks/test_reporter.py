@@ -109,9 +109,9 @@ def test_the_studys_time_is_not_training_time():
     clock = Clock()
 
     class Slow(FakeTrial):
-        def _record(self, *args, **kwargs):
+        def record(self, *args, **kwargs):
             clock.tick(1000.0)
-            return super()._record(*args, **kwargs)
+            return super().record(*args, **kwargs)
 
     trial = Slow()
     r = Reporter(trial, now=clock)

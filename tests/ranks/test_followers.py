@@ -195,8 +195,8 @@ def test_a_single_process_converts_and_reads_nothing_for_other_ranks_until_a_fit
     file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(programs, "_before", programs._Before())  # this process itself waits for programs too
     monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(programs._before, "waiting", [])  # studies of other tests wait for programs too
     sent: list[object] = []
     to_json = session.to_json
     monkeypatch.setattr(session, "to_json", lambda event: sent.append(event) or to_json(event))  # type: ignore[func-returns-value]

@@ -76,8 +76,8 @@ def test_a_program_that_has_it_open_continues_in_the_wider_space(narrow: Study) 
     assert any(not NARROW.contains(c) for c in configs(open_still)[5:])
     wide.sync()
     assert configs(wide) == configs(open_still)
-    assert open_still._settings.problem.space == WIDE
-    assert pickle.loads(pickle.dumps(open_still._settings.problem.space)) == WIDE  # what a worker is started with
+    assert open_still.session.settings.problem.space == WIDE
+    assert pickle.loads(pickle.dumps(open_still.session.settings.problem.space)) == WIDE  # what a worker is started with
     assert list(differing(wide, RandomSearch())) == []
 
 

@@ -206,7 +206,7 @@ else:
     raise AssertionError("no error")
 
 class Breaks(FakeTrial):
-    def _record(self, *args, **kwargs):
+    def record(self, *args, **kwargs):
         raise InvalidInput("on the first rank")
 
 try:
