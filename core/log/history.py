@@ -139,7 +139,7 @@ class History:
         return self._points.upto(len(self), lambda id: self.trial(id).config)
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
-        return [self.trial(i) for i in sorted(i for s in set(status) for i in self._with[s])]
+        return [self.trial(i) for i in sorted(set[int]().union(*map(self._with.__getitem__, status)))]
 
     @property
     def pending(self) -> list[TrialRecord]:

@@ -103,11 +103,11 @@ def spacing(history: History, trial: int, position: float) -> float | None:
     earlier, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
     comes within an epoch.
     """
-    problem = history.problem
-    if problem.judge_every is not None or history.reports > max(1, len(history)):
+    problem, reports = history.problem, history.reports
+    if problem.judge_every is not None or reports > max(1, len(history)):
         return None
-    now = problem.every or 1.0
-    if history.reports == 0:
+    now = problem.spacing or 1.0
+    if reports == 0:
         whole = problem.unit == "epoch" and position == math.floor(position)
         found = now if whole else position
     else:
@@ -115,6 +115,6 @@ def spacing(history: History, trial: int, position: float) -> float | None:
         found = position - curve[-1] if len(curve) == 1 else now
         found = min(found, 1.0) if problem.unit == "epoch" else found
     found = found if problem.max_epochs is None else min(found, float(problem.max_epochs))
-    if history.reports == 0:
+    if reports == 0:
         return found if found != now else None
     return found if 0.0 < found < 0.9 * now or found >= 2.0 * now else None

@@ -395,7 +395,7 @@ class Budget(KnowsArguments):
 
     @property
     def unlimited(self) -> bool:
-        return all(getattr(self, f.name) is None for f in fields(self) if f.name != "price")
+        return set({**vars(self), "price": None}.values()) == {None}
 
     def to_json(self) -> dict[str, Any]:
         """Return the finite limits; `Budget(**limits)` is the inverse."""
@@ -600,7 +600,7 @@ class Problem(KnowsArguments):
         """Return a position in the study's unit, also if this is the policy's problem, in points."""
         return epoch if self.grid is None else self.grid.position(epoch)
 
-    @property
+    @cached_property
     def units(self) -> str:
         return several_of(self.unit)
 

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -157,17 +157,14 @@ class Copy:
         if self._torn or self.fold.torn:
             self._begin()
         with undisturbed.heard if self._torn else nullcontext():  # a whole log may be long
-            self.fold.read(self._passing(self.store.read(self.name, self.fold.history.position)))
+            for event in self.store.read(self.name, self.fold.history.position):
+                self.fold.read([event])
+                self._folded(event)
         self._torn = False
         return self.fold.history
 
-    def _passing(self, events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-        """Pass each event on; when it was folded, the attempt that this process trains hears it."""
-        for event in events:
-            yield event
-            self._folded(event)
-
     def _folded(self, event: ev.Event) -> None:
+        """Let the attempt that this process trains hear an event that was folded."""
         if self._training and isinstance(event, ev.AttemptEvent):
             attempt = self._training.get((event.trial, event.attempt))
             if attempt is not None:

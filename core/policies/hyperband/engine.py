@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -527,9 +527,9 @@ class RungState:
         if self.waiting[at : at + 1] == [key]:
             del self.waiting[at]
 
-    def leading(self, top: int) -> Iterator[int]:
-        """Yield the waiting trials among the best `top` of all that arrived, best first."""
-        return (key[1] for key in self.waiting[:top] if self.rank(key) < top)
+    def leading(self, top: int) -> list[int]:
+        """Return the waiting trials among the best `top` of all that arrived, best first."""
+        return [key[1] for key in self.waiting[:top] if bisect_left(self.arrived, key) < top]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -607,7 +607,7 @@ class Asynchronous(Halving):
                 if (id := _first_paused(rung, top, history)) is not None:
                     why = f"no new trial may start; {self.place(id)}"
                     return self.promoted(bracket, at, id, why, history)
-                if any(rung.leading(top)):
+                if rung.leading(top):
                     break  # still with its worker, or interrupted: the study offers it again
         if self.one_in_full or history.running or history.interrupted:
             return Wait(_NO_MORE)
@@ -637,14 +637,16 @@ class Asynchronous(Halving):
         rung = self.rung(entry)
         return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(entry.needed)}"
 
-    def judge(self, history: History, trial: TrialRecord, by: Promotion | None = None) -> Verdict:
-        """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived."""
-        by, entry = by or self.promotion, self.trials.get(trial.id)
-        if entry is None:
+    def judge(self, history: History, trial: TrialRecord, promotion: Callable[[], Promotion] | None = None) -> Verdict:
+        """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived.
+
+        promotion: returns the rule; it is called only where trials are compared.
+        """
+        if (entry := self.trials.get(trial.id)) is None:
             return continue_("this trial belongs to no schedule")
         had = self.had(entry, trial.epoch, float(trial.seconds[-1]))
-        if had < entry.needed:
-            return continue_(f"next rung after {self.amount(entry.needed)}")
+        if had < (needed := entry.needed):
+            return continue_(f"next rung after {self.amount(needed)}")
         score = self.score(trial, history)
         if OUT in (score, entry.result):  # now, or when it arrived in an earlier attempt
             return stop(_NOT_FINITE)
@@ -652,6 +654,7 @@ class Asynchronous(Halving):
         if at == len(rungs) - 1:
             full = {FULL: True} if self.ends else {}
             return stop(f"trained its {self.amount(rungs[at].resource)}", **full)
+        by = self.promotion if promotion is None else promotion()
         if at < by.base:
             compared = rungs[by.base].resource
             text = f"trials are first compared after {self.amount(compared)}"
@@ -679,11 +682,6 @@ class Asynchronous(Halving):
         if rank < top and not idle:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
         return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
-
-    def reaches(self, trial: TrialRecord) -> bool:
-        """Return whether `judge` compares a trial at a rung."""
-        entry = self.trials.get(trial.id)
-        return entry is not None and self.had(entry, trial.epoch, float(trial.seconds[-1])) >= entry.needed
 
     def alive(self) -> frozenset[int] | None:
         """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""

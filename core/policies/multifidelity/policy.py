@@ -198,18 +198,20 @@ class MultiFidelity(Policy[LadderState]):
 
     def judge(self, state: LadderState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """CONTINUE to the first rung; from there on PAUSE unless the trial is promoted."""
-        promotion = None
-        if state.ladder.reaches(trial):
-            promotion = self._promotion(state, history, state.model.kernel(history, state.rows.table))
+
+        def promotion() -> Promotion:
+            return self._promotion(state, history, state.model.kernel(history, state.rows.table))
+
         verdict = state.ladder.judge(history, trial, promotion)
-        at_a_rung = "rung" in verdict.evidence
+        if "rung" not in verdict.evidence:
+            return verdict
         in_full = next((why for tag, why in _IN_FULL.items() if trial.tags.get(tag)), None)
         if trial.id == state.baseline:
             in_full = "the first trial that you enqueued trains in full, to compare with"
-        if at_a_rung and in_full:
+        if in_full:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
-        if at_a_rung and verdict.action is Action.CONTINUE:
+        if verdict.action is Action.CONTINUE:
             # not on the budget that another trial needs for its end
             ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
             if not ends and _one_in_full(state, history, trial.id):
@@ -343,7 +345,7 @@ class Cuts:
 
 def trials_alone(budget: Budget | None) -> int | None:
     """Return the limit of a budget that limits trials and nothing else; None for any other."""
-    if budget is None or any(limit is not None for name, limit in vars(budget).items() if name != "trials"):
+    if budget is None or set({**vars(budget), "trials": None}.values()) != {None}:
         return None
     return budget.trials
 
