@@ -77,7 +77,7 @@ def test_a_program_that_has_it_open_continues_in_the_wider_space(narrow: Study) 
     wide.sync()
     assert configs(wide) == configs(open_still)
     assert open_still.session.settings.problem.space == WIDE
-    assert pickle.loads(pickle.dumps(open_still.session.settings.problem.space)) == WIDE  # what a worker is started with
+    assert pickle.loads(pickle.dumps(open_still.session.settings.problem.space)) == WIDE  # a worker starts with it
     assert list(differing(wide, RandomSearch())) == []
 
 
