@@ -8,7 +8,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from haltune import Constant, Problem
+from haltune import Constant, Problem, Space
 from haltune.errors import StoreError, warn
 from haltune.log.decisions import Action, Verdict, continue_, stop
 from haltune.log.history import History
@@ -44,7 +44,7 @@ class FakeTrial(Port):
 
     @property
     def history(self):
-        return History(Problem({"lr": Constant(0.1)}, self.goal, self.horizon))
+        return History(Problem(Space({"lr": Constant(0.1)}), self.goal, self.horizon))
 
     def starts(self, model=None, position=None, of=None, resume=""):
         return False
