@@ -136,7 +136,7 @@ class History:
     @property
     def points(self) -> Array:
         """(n, dim) the trials' configurations in the unit cube, read-only."""
-        return self._points.upto(len(self), lambda id: self.trial(id).config)
+        return self._points.upto(len(self._trials), lambda id: self.trial(id).config)
 
     def with_status(self, *status: Status) -> list[TrialRecord]:
         return [self.trial(i) for i in sorted(set[int]().union(*map(self._with.__getitem__, status)))]

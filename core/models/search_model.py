@@ -59,10 +59,10 @@ class SearchModel:
 
     def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
         """Return the kernel fitted to the first m rows, m growing by a fifth; None while there are too few."""
-        least = 0 if self.prior else _FIRST_FIT
-        if len(rows) < least:
+        least, known = 0 if self.prior else _FIRST_FIT, len(rows)
+        if known < least:
             return None
-        m = fitted(len(rows), least)
+        m = fitted(known, least)
         own, prior = self._own(history, rows.upto(m)), self._prior_learnt
         if own is None and prior is None:
             return None

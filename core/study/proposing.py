@@ -82,8 +82,9 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     """
     if not replica.history.reports:  # until the first report another program may create the study again
         replica.need_own()
-    budget = replica.sync().wishes.extended(budget)
-    if replica.expire(max_retries) or replica.rescale() or _refuse(replica):
+    history = replica.sync()
+    budget = history.wishes.extended(budget)
+    if replica.expire(max_retries) or replica.rescale() or _refuse(replica, history):
         raise Conflict
     if budget.money is not None and budget.price is None and replica.price is None:
         raise InvalidInput(
@@ -130,7 +131,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Start):
         if "warning" in move.evidence:
             replica.warn_once(str(move.evidence["warning"]))
-        return _start(replica, move, deciding) if full is None or move.promotes else Wait(full)
+        return _start(replica, history, move, deciding) if full is None or move.promotes else Wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
@@ -226,8 +227,7 @@ def _continues(log: Log) -> bool:
     return isinstance(move, Resume) or (isinstance(move, Start) and move.promotes)
 
 
-def _start(replica: Replica, move: Start, deciding: float) -> Taken:
-    history = replica.history
+def _start(replica: Replica, history: History, move: Start, deciding: float) -> Taken:
     problem, id = history.problem, len(history)
     lease = replica.lease(id, 1)
     event = ev.Started(
@@ -290,9 +290,8 @@ def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
     return event is not None
 
 
-def _refuse(replica: Replica) -> bool:
+def _refuse(replica: Replica, history: History) -> bool:
     """Log that the first enqueued configuration violates a constraint, and return True; False if it does not."""
-    history = replica.history
     queue, problem = history.queue, history.problem
     if not queue or not problem.space.constraints:
         return False

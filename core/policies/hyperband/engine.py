@@ -758,7 +758,10 @@ class Asynchronous(Halving):
 
 def _first_paused(rung: RungState, top: int, history: History) -> int | None:
     """Return the best trial that pauses at a rung among the `top` of all that arrived."""
-    return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
+    for id in rung.leading(top):
+        if history.trial(id).status is Status.PAUSED:
+            return id
+    return None
 
 
 # -- new configurations ------------------------------------------------------------------------

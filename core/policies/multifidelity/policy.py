@@ -264,8 +264,7 @@ class MultiFidelity(Policy[LadderState]):
         Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
         else the first.
         """
-        cuts, horizon, ladder = self._cuts(history), state.ladder.horizon or 1, state.ladder
-        epochs = self.rungs(horizon, ladder.min_epochs)
+        cuts, horizon, epochs = self._cuts(history), state.ladder.horizon or 1, state.model.stages.epochs
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
         stops_from = state.pauses.stops_from(horizon)
