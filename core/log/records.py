@@ -33,7 +33,7 @@ from .scores import Scale, measured
 
 Locate = Callable[[str], str | None]  # from a path in the log to one that users can open
 Standing = tuple[float, float, float, float]  # larger is better; the last entry is sign * value
-_numbers = partial(array, "d")
+_numbers: Callable[[], array[float]] = partial(array, "d")
 
 
 def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
