@@ -32,7 +32,7 @@ from haltune.log.events import Status
 from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
 from haltune.study import Trial
-from haltune.study.attempt import Report
+from haltune.study.attempt import Attempt, Report
 from haltune.study.port import Port
 from haltune.study.session import spawning
 
@@ -81,9 +81,12 @@ class Detached(Port):
     """Port of a pickled callback: its facts can be read, but it cannot report."""
 
     def __init__(self, trial: Port) -> None:
-        for name in ("id", "attempt", "config", "unit", "horizon", "goal", "measures", "epoch", "max_epochs"):
+        Attempt.__init__(
+            self, trial.id, trial.attempt, dict(trial.config), trial.pause_at, trial.resource, dict(trial.tags), None,
+            float(trial.epoch),
+        )  # fmt: skip
+        for name in ("unit", "horizon", "goal", "measures", "max_epochs"):
             setattr(self, name, getattr(trial, name))
-        self.config, self.checkpoint, self.verdict, self.ended = dict(trial.config), None, None, None
 
     def record(self, *args: Any, **kwargs: Any) -> Any:
         """Raise NotSupported."""
