@@ -14,7 +14,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +33,6 @@ from .scores import Scale, measured
 
 Locate = Callable[[str], str | None]  # from a path in the log to one that users can open
 Standing = tuple[float, float, float, float]  # larger is better; the last entry is sign * value
-_numbers: Callable[[], array[float]] = partial(array, "d")
 
 
 def _read_only(mapping: dict[str, Any]) -> MappingProxyType[str, Any]:
@@ -194,10 +193,10 @@ class TrialBuilder:
     proposed: str
     partial: bool
     epoch: float = 0.0  # the last reported one, or the start of the attempt
-    epochs: array[float] = field(default_factory=_numbers)
-    values: array[float] = field(default_factory=_numbers)
-    smoothed: array[float] = field(default_factory=_numbers)  # of a goal with smooth=; else empty
-    seconds: array[float] = field(default_factory=_numbers)
+    epochs: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    smoothed: array[float] = field(default_factory=lambda: array("d"))  # of a goal with smooth=; else empty
+    seconds: array[float] = field(default_factory=lambda: array("d"))
     metrics: dict[str, array[float]] = field(default_factory=dict)
     status: Status = Status.RUNNING
     attempt: int = 1
