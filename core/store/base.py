@@ -157,8 +157,9 @@ class Store(Protocol):
     ) -> int:
         """Append all events or none, and change the lease with them; return the position of the first.
 
-        about: a trial's number, or None for a move, which also ends the claim. Raises Conflict if an event about that
-        trial, or a move, was appended at `seen` or later; StoreError if the store fails.
+        about: a trial's number; None for a move, which also ends the claim; -1 for events that conflict with nothing.
+        Raises Conflict if an event whose `trial` is that one, or a move, was appended at `seen` or later; StoreError if
+        the store fails.
         """
         ...
 

@@ -253,7 +253,7 @@ class Port(Attempt):
             keep: See `commit_save`. Default: False.
 
         Raises:
-            NoRoom: If the quota is full; OSError if the disk is full.
+            OSError: If the folder cannot be made.
         """
         return self._session.begin_save(self, suffix, keep)
 
@@ -268,7 +268,7 @@ class Port(Attempt):
 
         Raises:
             LeaseLost: If another worker holds the trial now, or it has ended.
-            OSError: If the disk is full. The previous checkpoint remains.
+            NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         path = self._session.commit_save(self, temporary, seconds, keep)
         self._lap = self._session.monotonic()
