@@ -3,7 +3,6 @@
 import csv
 import gc
 import pickle
-from contextlib import nullcontext
 
 import keras
 import numpy as np
@@ -178,15 +177,3 @@ def test_several_processes_are_refused_with_a_sentence(monkeypatch):
         monkeypatch.setattr(torch.distributed, name, lambda answer=answer: answer)
     with pytest.raises(NotSupported, match=r"torch\.distributed with 2 processes"):
         fit(FakeTrial())
-
-
-@once
-def test_a_model_whose_last_epoch_is_not_validated_is_not_kept_under_the_value_of_another():
-    for every, kept in ((4, True), (3, False)):
-        searched = study(trials=1)
-        trial = searched.ask()
-        said = nullcontext() if kept else pytest.warns(HaltuneWarning, match="it has trained to epoch 4, but its value")
-        with said:
-            fit(trial, epochs=trial.max_epochs, validation_freq=every)
-        trial.finish()
-        assert (searched.best.checkpoint is not None) == kept
