@@ -130,7 +130,8 @@ class Attempt:
                         self.pause_at = e.verdict.pause_at
                     stays = self.verdict is not None and self.verdict.stops and e.verdict.action is Action.UNJUDGED
                     if not stays and not e.copied:
-                        self.verdict = e.verdict
+                        # a store reads evidence lazily
+                        self.verdict = replace(e.verdict, evidence=dict(e.verdict.evidence))
                 case Checkpointed() as e if not self._over:
                     self.checkpoint = locate(e.path)
 

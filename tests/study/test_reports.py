@@ -12,9 +12,10 @@ import pytest
 from clocked import World
 from whims import PROBLEM, STOP, Whims
 
-from haltune import Action, Budget, HaltuneWarning, Study
+from haltune import Action, Budget, Float, HaltuneWarning, Minimize, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log.events import Reported
+from haltune.policies import Hyperband
 
 
 @pytest.fixture
@@ -142,3 +143,33 @@ def test_a_late_delivery_is_stored_unjudged(world: World) -> None:
     assert trial.report(STOP, judge=False).action is Action.UNJUDGED
     assert trial.report(0.2).action is Action.CONTINUE
     assert world.curve() == [STOP, 0.2]
+
+
+def test_the_numbers_of_a_verdict_are_a_dict_also_if_another_worker_reported_meanwhile(tmp_path: Path) -> None:
+    others: list[Trial] = []
+
+    class Interleaved(Hyperband):
+        def judge(self, state: Any, history: Any, trial: Any, rng: Any) -> Any:
+            if trial.id == 0 and others:
+                others.pop().report(0.1)
+            return super().judge(state, history, trial, rng)
+
+    def worker() -> Trial:
+        store = tmp_path / "s.db"
+        study = Study(
+            {"x": Float(0.0, 1.0)},
+            Minimize("loss"),
+            store,
+            max_epochs=9,
+            seed=0,
+            budget="4 trials",
+            policy=Interleaved(),
+        )
+        trial = study.ask()
+        assert isinstance(trial, Trial)
+        return trial
+
+    first, second = worker(), worker()
+    others.append(second)
+    assert type(first.report(0.3).evidence) is dict
+    assert not others
