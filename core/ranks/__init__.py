@@ -6,8 +6,8 @@
 
 Rank 0 reads and writes the store. With each outcome it sends the events that it has folded since the last one, and the
 position of the log. The other ranks fold the same events up to this position, so that the same functions give the same
-results on every rank. Beside the events only what the log lacks is sent: an exception, why there is no trial, the path
-of a temporary file. This package does not depend on trials.
+results on every rank. Apart from the events, rank 0 sends only what the log lacks: an exception, why there is no trial,
+the path of a temporary file. This package does not depend on trials.
 
 Reasons for lines in a folder, instead of the store or a broadcast of the framework:
 - Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its start, and need

@@ -124,7 +124,7 @@ class Writer:
                 log.sent = log.position
             except HaltuneError as found:
                 broken, line["position"] = found, log.sent
-        error = outcome.error or (broken and told(broken))
+        error = outcome.error or (broken and error_to_json(broken))
         self._append(line | ({"error": error} if error else {"answer": outcome.answer}))
         if broken is not None and outcome.error is None:
             raise broken
@@ -289,7 +289,7 @@ class Reader:
         )
 
 
-def told(error: BaseException) -> tuple[str, str]:
+def error_to_json(error: BaseException) -> tuple[str, str]:
     """Return the type and the text of an exception, for other ranks."""
     return type(error).__name__, str(error)
 

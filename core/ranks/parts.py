@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
-from .lines import Line, Log, Outcome, Reader, Writer, error_from_json, told
+from .lines import Line, Log, Outcome, Reader, Writer, error_from_json, error_to_json
 from .place import ThisProcess, this
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Sent(Decision):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         _within.reset(self._token)
-        failed = None if error is None else told(error)
+        failed = None if error is None else error_to_json(error)
         answer = self.answer if error is None else None
         self._writer.write(Outcome(self._part, self._topic, self._part.position, answer, failed))
 

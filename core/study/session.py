@@ -104,7 +104,6 @@ class Session:
     @cached_property
     def log(self) -> Copy:
         """The log as far as this process has read it."""
-
         decision = self._rank.decision("opens")
         assert decision is not None
         with decision:
