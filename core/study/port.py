@@ -114,7 +114,7 @@ class Port(Attempt):
             if model is not None and known is not None and known() is model:
                 self.warn(
                     f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model counts "
-                    f"from {self.unit} {position:g}. Reports up to {self.unit} {self.epoch:g} do not count. {resume}.",
+                    f"from {self.unit} {position:g}. What it repeats does not count. {resume}.",
                     "repeat",
                 )
             else:
