@@ -113,8 +113,8 @@ class Port(Attempt):
         if position is not None and position < int(self.epoch):
             if model is not None and known is not None and known() is model:
                 self.warn(
-                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model counts "
-                    f"from {self.unit} {position:g}. What it repeats does not count. {resume}.",
+                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
+                    f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
                     "repeat",
                 )
             else:

@@ -79,7 +79,8 @@ def test_a_loop_that_counts_from_its_start_again_starts_the_curve_again(resumed)
     r = reporter(FakeTrial(max_epochs=9, epoch=resumed))
     if not resumed:
         [r.report(0.5, n) for n in (1, 2, 3)]
-    [r.report(0.6, n) for n in (1, 2)]
+    with pytest.warns(HaltuneWarning, match="trains again from 0"):
+        [r.report(0.6, n) for n in (1, 2)]
     assert (r.trial.attempt, r.trial.epochs, r.trial.values) == (2, [1.0, 2.0], [0.6, 0.6])
 
 
