@@ -27,6 +27,7 @@ from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.history import History
+from haltune.log.problem import rounded
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
@@ -146,6 +147,7 @@ class Port(Attempt):
             further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
+        report = replace(report, epoch=rounded(report.epoch))
         self._unheard = report.epoch, report.value
         session = self._session
         work = partial(
@@ -169,7 +171,7 @@ class Port(Attempt):
         if (unheard := self._unheard) is None:
             return None
         self.recall()
-        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
+        same = (epoch is None or rounded(epoch) == unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
         self._unheard = None

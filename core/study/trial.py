@@ -141,9 +141,10 @@ class Trial(Port, KnowsAttributes):
             position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
         self._doubt_order(value, position)
         value = number("value", value)
+        position = None if position is None else number(self.unit, position, positive=True)
         if (known := self._recalled(value, position)) is not None:
             return known
-        position = self._next() if position is None else number(self.unit, position, positive=True)
+        position = self._next() if position is None else position
         if self.horizon is not None and position > self.horizon:
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
