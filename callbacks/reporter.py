@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
 from haltune.display import numeral, one_line, plural, several_of, visible
@@ -601,6 +602,8 @@ def scalar(value: Any, name: str) -> float:
 
     Raises InvalidInput if it is a vector, with its shape, or if it is not a number.
     """
+    if why := no_real_number(value):
+        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number, such as its size.")
     shape = tuple(getattr(value, "shape", ()))
     if not shape and isinstance(value, (list, tuple)):
         shape = (len(value),)

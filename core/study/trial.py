@@ -141,9 +141,10 @@ class Trial(Port, KnowsAttributes):
             position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
         self._doubt_order(value, position)
         value = number("value", value)
+        position = None if position is None else number(self.unit, position, positive=True)
         if (known := self._recalled(value, position)) is not None:
             return known
-        position = self._next() if position is None else number(self.unit, position, positive=True)
+        position = self._next() if position is None else position
         if self.horizon is not None and position > self.horizon:
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
@@ -270,6 +271,8 @@ class Trial(Port, KnowsAttributes):
         return self._session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     def __enter__(self) -> Self:
+        if not self._held_here:
+            self.adopt()
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         return self
@@ -326,6 +329,7 @@ class Trial(Port, KnowsAttributes):
         Raises:
             StoreError: If the store cannot be reached.
         """
+        self._need_held()
         if os.path.isabs(str(path)) and not os.path.lexists(path):  # other names may be keys of the user's own storage
             self._session.warn(
                 f"checkpointed({str(path)!r}): nothing exists at this path, so a later attempt cannot load it. Call "
