@@ -128,6 +128,8 @@ class TrainingLoop:
                 if not interruption.waits and self.trial.ended is None:
                     self._leave(epoch)
                 raise
+            if not self._reported:
+                self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:

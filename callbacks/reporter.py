@@ -145,6 +145,7 @@ class Reporter:
         self.measures: Measures = trial.measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values received since `begin`, repeats included
+        self.trained: float | None = None  # position of the model: reported, or stated by a loop that did not report it
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
         self._resume_hint = resume_hint
         self._warned: set[str] = set()  # topics of this training
@@ -190,9 +191,18 @@ class Reporter:
     @property
     def keeps(self) -> bool:
         """True if the final state should be saved, because the checkpoints of the best trials are kept."""
+        kept, last = False, float(self.trial.epoch)
         with suppress(Exception):  # the store does not answer
-            return not self.ended and self.trial.keeps()
-        return False
+            kept = not self.ended and self.trial.keeps()
+        if kept and self.trained is not None and self.trained != last:
+            self.advise(
+                f"The model of trial {self.trial.id}, the best so far, is not kept: it has trained to "
+                f"{self._at(self.trained)}, but its value is that of {self._at(last)}. Validate at the end of a "
+                "training, and the kept model has the value of its trial.",
+                "unvalidated",
+            )
+            return False
+        return kept
 
     @property
     def keeps_epoch(self) -> bool:
@@ -285,7 +295,7 @@ class Reporter:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
-            self._last = report.epoch
+            self._last = self.trained = report.epoch
             trial.patient = False  # do not delay the training during an outage of the store
             try:
                 if self._waiting:

@@ -316,6 +316,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not self._by_step:
                 self._find(trainer, TRAINING)
             self._report(trainer, TRAINING, self._trained)
+            self._reporter.trained = self._trained or self._reporter.trained
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
