@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from callback_fakes import FakeTrial
-from keras_resume_checks import STEPS, X, Y, momentum, net, seed_everything
+from keras_resume_checks import X, Y, momentum, net, seed_everything
 from paused_studies import pausing_study
 
 from haltune import Budget
