@@ -147,10 +147,11 @@ class Reporter:
         self.reports = 0  # values received since `begin`, repeats included
         self.trained: float | None = None  # position of the model: reported, or stated by a loop that did not report it
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
-        self._resume_hint = resume_hint
+        self.resume_hint = resume_hint
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
+        self._attempt = trial.attempt  # in which it was reported
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
         self._process: int | None = os.getpid()  # the process that reports; None: unpickled elsewhere
@@ -241,6 +242,12 @@ class Reporter:
         self._last = max(self._last, float(trial.epoch))
         self.ended = self.ended or trial.ended is not None
         horizon = trial.horizon
+        if self.ended and self.verdict is None and model is not None and trial.trained_another(model):
+            raise NotSupported(
+                f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
+                "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
+                "and HaltuneCallback(fold). Otherwise fit without the callback."
+            )
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned != horizon:
@@ -256,8 +263,10 @@ class Reporter:
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )
-        if not self.ended and trial.starts(model, position, of, self._resume_hint):
-            self._warned.add("repeat")
+        if not self.ended:
+            trial.starts(model, position, of, self.resume_hint)
+        if trial.attempt != self._attempt:
+            self._restarted()
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
             arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
@@ -272,6 +281,7 @@ class Reporter:
         need: Callable[[], int] | None = None,
         lap: tuple[float, float] | None = None,
         judge: bool = True,
+        updates: float | None = None,
     ) -> bool:
         """Report the metric at `epoch`, a position in the study's unit; return whether training should stop.
 
@@ -280,6 +290,7 @@ class Reporter:
         need: returns the bytes of a checkpoint. It is called at a PAUSE by loops that cannot continue after they have
             stopped. If the disk has no space for it, the pause is declined.
         lap: the clock's lap, if it was taken earlier. judge: False stores the value without a verdict.
+        updates: made by this fit so far; see `Port.record`.
 
         Raises InvalidInput if the value is a vector, or a mapping without the goal.
         """
@@ -300,7 +311,7 @@ class Reporter:
             try:
                 if self._waiting:
                     self._deliver_waiting()
-                verdict = trial.record(report, judge and self.verdict is None)
+                verdict = trial.record(report, judge and self.verdict is None, updates)
             except LeaseLost as error:
                 self._lost(error)
             except Exception as error:
@@ -333,7 +344,15 @@ class Reporter:
                 "schedule",
             )
 
+    def _restarted(self) -> None:
+        """Forget the positions of an attempt that was given up."""
+        self._attempt, self._last, self._waiting = self.trial.attempt, float(self.trial.epoch), []
+        self.trained = None
+
     def _is_new(self, epoch: float) -> bool:
+        if not self.ended and self.verdict is None and self.trial.goes_back(epoch):
+            self.trial.restart(advice=f"If it was to continue: {self.resume_hint}.")
+            self._restarted()
         self._last = max(self._last, float(self.trial.epoch))
         horizon = self.trial.horizon
         if self.ended or (horizon is not None and max(epoch, math.nextafter(self._last, math.inf)) > horizon):
@@ -342,7 +361,7 @@ class Reporter:
             self.warn_once(
                 "repeat",
                 f"Trial {self.trial.id} has already reported {self._at(self._last)}, so {self._at(epoch)} is ignored. "
-                f"If this fit starts again: {self._resume_hint}.",
+                f"If this fit starts again: {self.resume_hint}.",
             )
         return epoch > self._last
 

@@ -98,6 +98,7 @@ class _Found:
     value: Any  # a scalar tensor
     epoch: float | None  # trained epochs; None: unknown
     lap: tuple[float, float]  # seconds since the last report, and the part in validation
+    updates: int  # optimizer steps of this fit
     others: Mapping[str, Any]  # last logged values of other goals and constraints
 
 
@@ -199,6 +200,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._found: _Found | None = None
         self._epochs = 0  # training epochs that ended in this fit
         self._trained: float | None = None  # trained epochs when the last one ended
+        self._steps_before = 0  # optimizer steps before this fit
         self._validations = 0
         self._by_step = False  # a training metric was reported within an epoch
         self._ends = False  # this callback stopped the Trainer
@@ -412,7 +414,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn == "fit" and not (self._fits or trainer.fast_dev_run):
-            checks.check_loaded(trainer, self.trial, checkpoint, self._hint)
+            checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
             self._changed = checkpoint.get("haltune", [])
             # they would run again, and then start at epoch 0
             trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
@@ -485,6 +487,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _begin(self, trainer: Any) -> bool:
         """Start the fit; return whether it has nothing to do."""
         reporter, trial = self._reporter, self.trial
+        self._steps_before = trainer.global_step
+        reporter.resume_hint = checks.how_to_resume(trainer, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
@@ -529,7 +533,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         value = self._fresh.take(phase, logged)
         if value is not None:
             where = self._position(trainer)
-            self._found = _Found(value, where, self._reporter.clock.lap(), self._others(logged))
+            self._found = _Found(
+                value, where, self._reporter.clock.lap(), trainer.global_step - self._steps_before, self._others(logged)
+            )
 
     def _others(self, logged: Mapping[str, Any]) -> dict[str, Any]:
         """Return the other metrics that reports need; by steps, that of rank_by= comes only after a validation."""
@@ -559,7 +565,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 news = self._fresh.all(TRAINING if self._by_step else phase, logged)
                 fresh = news if reporter.record == "all" or self._by_step else {}
                 metrics = scalars({**found.others, **self._others(logged), **fresh})
-                reporter.report(found.value, found.epoch, metrics, lambda: self._need(trainer), found.lap)
+                reporter.report(
+                    found.value, found.epoch, metrics, lambda: self._need(trainer), found.lap, updates=found.updates
+                )
             reporter.heed(over)
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()

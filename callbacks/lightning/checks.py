@@ -238,6 +238,12 @@ def check_loaded(trainer: Any, trial: Trial, checkpoint: Mapping[str, Any], resu
         )
 
 
+def how_to_resume(trainer: Any, usual: str) -> str:
+    """Return how this fit resumes, for messages: not what it does already."""
+    path = trainer.ckpt_path
+    return usual if path is None else f"Pass ckpt_path=trial.checkpoint in place of {os.path.basename(str(path))}"
+
+
 def config_of(trial: Trial) -> str:
     """Return the configuration as text, which a checkpoint names."""
     return repr(sorted(trial.config.items()))

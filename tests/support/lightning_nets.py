@@ -253,7 +253,7 @@ CASES = {
     "within, a loader of the module": within(0.4, 1.6, net=OwnLoader, train=lambda: None),
     "within, a schedule by steps": within(0.4, 1.6, net=lambda: Slow(cosine)),
     "within, gradient accumulation": within(0.4, 1.6, accumulate_grad_batches=2),
-    "within, early stopping": within(0.4, 1.6, others=lambda: [EarlyStopping("val_loss", patience=6)]),
+    "within, early stopping": within(0.4, 1.6, others=lambda: [EarlyStopping("val_loss", patience=8)]),
     "by steps": within(4, 10, 16, **BY_STEPS),
     "by steps, data without a length": within(
         4, 8, 16, **BY_STEPS, train=lambda: DataLoader(LongStream(), batch_size=4)
