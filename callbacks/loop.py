@@ -131,6 +131,8 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
+            if not self._reported:
+                self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:

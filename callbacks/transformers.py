@@ -217,7 +217,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Report the pending values and carry out the decision. metrics: of an evaluation."""
         ends = self._ends(state, control)
         what = torch_ranks().once(lambda: self._report(metrics, args, others, ends))
-        self._unreported = None
+        self._unreported, self._reported_step = None, state.global_step
         if what == SAVE:
             self._takes, self._asked = True, not control.should_save
             control.should_save = True
@@ -238,6 +238,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._training:
             self._training = False
             self._need_a_value(late=state.global_step > self._first_step)
+            if self._reported_step != state.global_step:
+                self._reporter.trained = self._position(args, state)
             torch_ranks().once(lambda: self._finish(args, others))
             self._reporter.leave()
 
@@ -256,6 +258,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._names: set[str] = set()  # names in them
         self._later = False  # the step is logged at the end of its epoch, with the evaluation there
         self._evaluated = 0  # the last evaluated step
+        self._reported_step = step  # the last step whose value was reported
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept

@@ -199,6 +199,10 @@ class Port(Attempt):
                 "trial.adopt()."
             )
 
+    def trained_another(self, model: Any) -> bool:
+        """Return whether a fit of this attempt in this process trained, and last another object than this model."""
+        return self._model is not None and self._model() is not model
+
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._process = os.getpid()
