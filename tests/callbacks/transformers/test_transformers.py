@@ -17,6 +17,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 from transformers import TrainerCallback  # noqa: E402
 from transformers_nets import Stream, rows, same, trainer, weights  # noqa: E402
 
+from haltune import Minimize  # noqa: E402
+from haltune.callbacks import check_resume  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 
@@ -174,6 +176,22 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
         trainer(tmp_path, *(company[::-1] if behind else company), epochs=4).train()
     assert [(t.status.value, t.epochs.tolist()) for t in s.trials] == [("completed", [1, 2])]
     assert not list(tmp_path.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("of", [lambda t: t, lambda t: t.model], ids=["trainer", "model"])
+def test_check_resume_finds_nothing_in_a_trainers_resume_and_leaves_out_its_times(of, tmp_path):
+    def run(trial, forgets=0.0):
+        t = trainer(tmp_path, HaltuneCallback(trial), epochs=4)
+        t.train(resume_from_checkpoint=trial.checkpoint)
+        torch.nn.init.constant_(t.model.layers[-1].bias, forgets * trial.attempt)
+        return of(t)
+
+    found = check_resume(run, goal=Minimize("eval_loss"))
+    assert found.differences == ()
+    assert "eval_runtime" in found.left_out
+    assert not {"eval_loss", "eval_mae"} & {*found.left_out}
+    wrong = check_resume(lambda trial: run(trial, 1.0), goal=Minimize("eval_loss"))
+    assert [d.partition(":")[0] for d in wrong.differences] == ["weights"]
 
 
 # several processes, outages, and what is left behind
