@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from haltune.errors import InvalidInput
 
-from .reporter import missing, two_callbacks
+from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
@@ -50,3 +51,37 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
     if not found:
         raise missing(monitor, metrics, "in the first round", f"Give {train} {how}")
     return plain[found[0]]
+
+
+# early stopping: the library keeps the model of its best round
+
+
+def advise_best(reporter: Reporter, keeper: str) -> None:
+    """Warn if `keeper`, a part of the library, keeps the best round but the study counts the last."""
+    trial = reporter.trial
+    if trial.goal.of == "last" and not trial.measures.others and not reporter.ended:
+        goal = f"{type(trial.goal).__name__}({trial.goal.metric!r}, of='best')"
+        reporter.advise(
+            f"{keeper} keeps the model of its best round, but a trial of this study counts with its last round. Make "
+            f"the goal {goal}, so that study.best.value is the value of the model that is kept."
+        )
+
+
+def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: str) -> None:
+    """Keep the rounds up to the one with which the trial counts, if this is not the last; write(path, rounds)."""
+    trial = reporter.trial
+    if trial.goal.of == "best" and reporter.keeps:
+        rounds = int(trial.history.as_best(trial.id).epoch)
+        reporter.keep(lambda path: write(path, rounds), suffix, float(rounds))
+
+
+def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float]]:
+    """Return the values of the earlier rounds by "<data>-<metric>", or nothing if the log lacks rounds.
+
+    name: the full name of the monitored metric.
+    """
+    record = reporter.trial.history.trial(reporter.trial.id)
+    if [*record.epochs] != [*range(1, rounds + 1)]:
+        return {}
+    columns = {**record.metrics, name: record.values}
+    return {name: [*map(float, column)] for name, column in columns.items()}
