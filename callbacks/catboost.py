@@ -162,8 +162,8 @@ def _write(model: Any, path: Path, rounds: int) -> None:
     """Save the model of the first `rounds`. Raises NotSupported if CatBoost has cut later ones than its own best."""
     if model.tree_count_ < rounds:
         raise NotSupported(
-            f"CatBoost kept its best round {model.tree_count_} by eval_metric=, and the trial counts with round {rounds}. "
-            "Make the goal the metric of eval_metric=, or pass use_best_model=False"
+            f"CatBoost kept its best round {model.tree_count_} by eval_metric=, but the trial counts with {rounds}: "
+            "make the goal the metric of eval_metric=, or pass use_best_model=False"
         )
     cut = model.copy()
     cut.shrink(rounds)
