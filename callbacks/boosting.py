@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from haltune._utils.interruption import caller
 from haltune.errors import InvalidInput
+from haltune.study import Trial
 
 from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
+FORGETS = (
+    "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
+    "trial.folds()"
+)
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
@@ -20,6 +27,16 @@ def begin(booster: Any) -> None:
     if booster in STARTED:
         raise two_callbacks("callbacks=[...]")
     STARTED.add(booster)
+
+
+def given_by(trial: Trial, package: str, argument: str) -> int | None:
+    """Return the trial of the study whose file the training under way was given to continue, or None.
+
+    argument: of the library's function `train`.
+    """
+    frame = caller("train", package)
+    path = None if frame is None else frame.f_locals.get(argument)
+    return trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
 
 
 def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:

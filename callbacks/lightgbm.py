@@ -25,7 +25,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Reporting
-from .boosting import CANNOT_FOLD, advise_best, begin, full_name, keep_best, named, recorded
+from .boosting import CANNOT_FOLD, FORGETS, advise_best, begin, full_name, given_by, keep_best, named, recorded
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
@@ -108,7 +108,7 @@ class HaltuneCallback(Reporting):
         if self._reporter.keeps_epoch and (write := _writing(env.model)) and _kind(env) == "dart":
             self._reporter.keep(write, ".txt")  # later rounds change its earlier trees
         if self._reporter.saves:
-            self._pause(env)
+            self._pause(env, epoch)
         over = self._reporter.over
         if over or last:
             self._end(env)
@@ -129,7 +129,7 @@ class HaltuneCallback(Reporting):
         # with a new booster the trial starts again; rounds without a split are not in the file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._given = max(0, env.begin_iteration - self._before)
-        self._reporter.begin(position=self._before)
+        self._reporter.begin(position=self._before, of=given_by(self.trial, "lightgbm.", "init_model"))
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end(env))  # after a callback that ends a training LightGBM calls no other
         self._follow_early_stopping(env)
@@ -152,17 +152,14 @@ class HaltuneCallback(Reporting):
         self._reporter.end_of_fit(_writing(env.model), ".txt")
         self._reporter.leave()
 
-    def _pause(self, env: Any) -> None:
-        write = _writing(env.model)
+    def _pause(self, env: Any, epoch: int) -> None:
+        write, names = _writing(env.model), {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
         if write is None:
             self._reporter.decline(_CV, always=True)
         elif why := _inexact(env):
             self._reporter.decline(why, always=True)
-        elif self._stops_early and (self.every > 1 or self._reporter.record != "all"):
-            self._reporter.decline(
-                "early stopping would forget earlier rounds, which every= or record='monitor' does not store",
-                always=True,
-            )
+        elif self._stops_early and not names <= recorded(self._reporter, self._name, epoch).keys():
+            self._reporter.decline(FORGETS, always=True)
         else:
             self._reporter.save(write, ".txt")
 

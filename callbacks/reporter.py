@@ -234,6 +234,8 @@ class Reporter:
         horizon = trial.horizon
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
+            if trial.verdict is not None and trial.verdict.stops:
+                self.verdict = trial.verdict  # this fit ends at once, too
         elif planned is not None and horizon is not None and planned != horizon:
             full = length_argument(trial.unit)
             why = (

@@ -93,7 +93,8 @@ class HaltuneCallback(Reporting):
     def _setup(self) -> None:
         super(Portable, self).__init__()  # BaseCallback's
         self._steps = self._updates = 0  # of the model at the start of this rollout
-        self._first = 0  # updates of the model at the start of this fit, if they were made before the trial
+        self._fitted = 0  # updates of the model at the start of this fit
+        self._first = 0  # the same, if they were made before the trial
         self._state: str | None = None  # of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._resumed: Any = None  # the state to continue from, until the first rollout
@@ -108,7 +109,10 @@ class HaltuneCallback(Reporting):
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
         _TRAINED[model] = attempt
-        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, float(model.num_timesteps))
+        self._fitted = _updates(model)
+        # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
+        position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
+        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position)
         if self.parent is not None:  # events do not pass these hooks on
             root = self.locals["callback"]
             _follow(root, "_on_rollout_start", self._on_rollout_start)
@@ -118,6 +122,7 @@ class HaltuneCallback(Reporting):
         """Note the state after an update, from which a resumed training starts its next rollout."""
         if self._resumed is not None:
             self._restore(self._resumed)
+            self._fitted = _updates(self.model)
         self._steps, self._updates = int(self.model.num_timesteps), _updates(self.model)
         self._state, self._unsaved = None, "its state after the last update is not known"
         if hasattr(self.model, "rollout_buffer") and self._learnt and self._reports_next():
@@ -183,8 +188,11 @@ class HaltuneCallback(Reporting):
 
     def _report(self, reward: float) -> None:
         if self._learnt > self.trial.epoch:
-            several = self._reporter.measures.others
-            self._reporter.report({self.monitor: reward} if several else reward, self._learnt)
+            several, steps = self._reporter.measures.others, self._learnt
+            # target_kl ends some updates early; the last rollout can exceed a full training
+            steady = getattr(self.model, "target_kl", None) is None and steps in (self._steps, self.model.num_timesteps)
+            updates = _updates(self.model) - self._fitted if steady else None
+            self._reporter.report({self.monitor: reward} if several else reward, steps, updates=updates)
             if self._reporter.pausing and (why := self._cannot_pause()):
                 self._reporter.decline(why, always=True)
             self._reporter.save_epoch(self._write, _SUFFIX)

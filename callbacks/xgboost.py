@@ -25,7 +25,7 @@ from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
 from .base import Reporting
-from .boosting import CANNOT_FOLD, STARTED, advise_best, begin, full_name, keep_best, named, recorded
+from .boosting import CANNOT_FOLD, FORGETS, STARTED, advise_best, begin, full_name, given_by, keep_best, named, recorded
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base
@@ -81,6 +81,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
+    _stops_early = False  # by XGBoost's EarlyStopping
     _forgets = False  # whether an EarlyStopping waits for the earlier rounds
     _booster: Any = None  # a weak reference to what trains
 
@@ -101,13 +102,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
         self._given = rounds - self._before
         if not _folds(model):
-            owner = model.attr(_OWNER)
+            owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
             self._booster = weakref.ref(model)
-        self._reporter.begin(position=self._before, of=owner and int(owner))
+        self._reporter.begin(position=self._before, of=owner)
         if not _folds(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
         stoppers = [c for c in _callbacks("before_training") if isinstance(c, EarlyStopping)]
-        self._forgets = bool(stoppers) and self._before > 0
+        self._stops_early = bool(stoppers)
+        self._forgets = self._stops_early and self._before > 0
         if stoppers:
             advise_best(self._reporter, "XGBoost's early stopping")
         self._reporter.defer(Interruption.within("train", "xgboost."))
@@ -121,11 +123,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
         stops = self._forgets and self._remind(model, name, evals_log)
-        self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
+        updates = None if _folds(model) else model.num_boosted_rounds() - self._given - self._before
+        self._reporter.report(metrics[name], self._before + epoch + 1, metrics, updates=updates)
         self._reporter.heed(self._before + epoch + 1)
         if self._reporter.keeps_epoch and not _folds(model) and _booster(model) in ("dart", "gblinear"):
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
-        if self._reporter.saves and (why := self._cannot_pause(model)):
+        if self._reporter.saves and (why := self._cannot_pause(model, metrics, name)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
             self._reporter.save(lambda path: _write(model, path, owned=True), ".ubj")
@@ -149,14 +152,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.leave()
         return model
 
-    def _cannot_pause(self, model: Any) -> str | None:
+    def _cannot_pause(self, model: Any, metrics: dict[str, float], name: str) -> str | None:
         """Return why a resumed training would differ, or None."""
         if _folds(model):
             return _CV
         if drawing := _drawing(model):
             return f"XGBoost does not save the random numbers of {drawing}, so a resumed training would differ"
-        if self._reporter.record != "all" and model.attr("best_iteration") is not None:
-            return "early stopping would forget earlier rounds, because record='monitor' does not store its metric"
+        rounds = model.num_boosted_rounds() - self._given
+        if self._stops_early and not metrics.keys() <= recorded(self._reporter, name, rounds).keys():
+            return FORGETS
         return None
 
     def _remind(self, model: Any, name: str, evals_log: Any) -> bool:

@@ -144,6 +144,15 @@ def test_early_stopping_remembers_the_rounds_before_a_pause(gradient, first):
     np.testing.assert_array_equal(gradient.scores(one), gradient.scores(other))
 
 
+def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
+    s = pausing_study(at=(3,), epochs=6, metric=Minimize(gradient.monitor, of="best"), verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"forget earlier rounds.*record='monitor'.*keeps training"):
+            ours = gradient.callback(trial, record="monitor")
+            gradient.attempt(trial, ours, *stopper(gradient, 50))
+    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
+
+
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_the_best_round_of_trees_that_later_rounds_change_is_kept_as_it_was(name):
     lib = BOOSTING[name]()
@@ -164,6 +173,24 @@ def test_a_booster_of_another_trial_is_not_continued(lib, tmp_path):
             lib.train(lib.callback(trial), keeping, rounds=3, start=last[-1] if last else None)
     assert [t.status for t in s.trials] == ["completed", "failed"]
     assert "loaded a state of trial 0" in s.trials[1].error
+
+
+def test_a_file_of_another_trial_is_not_continued(gradient):
+    s = pausing_study(at=(), epochs=3, trials=2, keep=1, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            start = s.best.checkpoint if s.best else None
+            gradient.train(gradient.callback(trial), rounds=3, start=start)
+    assert [t.status for t in s.trials] == ["completed", "failed"]
+    assert "loaded a state of trial 0" in s.trials[1].error
+
+
+def test_a_fit_after_a_stop_ends_at_once(lib):
+    trial = FakeTrial(max_epochs=9, epoch=2.0)
+    trial.ended, trial.verdict = "stopped", STOP
+    with pytest.warns(HaltuneWarning, match="has ended"):
+        model, _ = lib.train(lib.told(trial), rounds=9)
+    assert lib.rounds(model) <= 1
 
 
 # names of metrics

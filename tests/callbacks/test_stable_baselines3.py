@@ -50,7 +50,7 @@ class Counting:
         monkeypatch.setattr(algorithm, "train", counted)
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize("evaluated", [True, False])
 @pytest.mark.parametrize("kind", ["PPO", "DQN"])
 def test_the_steps_of_a_report_were_learnt_from(kind: str, evaluated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ def test_the_steps_of_a_report_were_learnt_from(kind: str, evaluated: bool, monk
     for trial in study:
         record = trial.record
 
-        def noted(report: Any, judge: bool = True, record: Any = record) -> Any:
+        def noted(report: Any, *others: Any, record: Any = record) -> Any:
             seen.append((report.epoch, counting.learnt))
-            return record(report, judge)
+            return record(report, *others)
 
         monkeypatch.setattr(trial, "record", noted)
         with trial:
