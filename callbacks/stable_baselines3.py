@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput
 from haltune.study import Trial
 
 from .base import Portable, Reporting
-from .randomness import capture, restore
 
 _SUFFIX = ".sb3.pt"
 _OFF_POLICY = "the replay buffer is not saved, and a trial would continue without it"
