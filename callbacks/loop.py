@@ -99,6 +99,7 @@ class TrainingLoop:
         """
         if self._together:
             _need_group()
+        self.trial.begins_loop()
         self._reporter.begin()
         self._restore()
         self.trial.before_end(None)  # of an earlier loop
@@ -122,12 +123,14 @@ class TrainingLoop:
             if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
                 return
             self._epoch, self._position = epoch, None
+            self.trial.begins_epoch(epoch)
             try:
                 yield epoch
             except GeneratorExit:
                 if not interruption.waits and self.trial.ended is None:
                     self._leave(epoch)
                 raise
+            self.trial.begins_epoch(None)
             if self._save is not None and self._reporter.keeps_epoch:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:

@@ -150,6 +150,7 @@ class Reporter:
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
+        self._attempt = trial.attempt  # in which it was reported
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
         self._process: int | None = os.getpid()  # the process that reports; None: unpickled elsewhere
@@ -246,8 +247,10 @@ class Reporter:
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )
-        if not self.ended and trial.starts(model, position, of, self._resume_hint):
-            self._warned.add("repeat")
+        if not self.ended:
+            trial.starts(model, position, of, self._resume_hint)
+        if trial.attempt != self._attempt:
+            self._restarted()
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
             arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
@@ -262,6 +265,7 @@ class Reporter:
         need: Callable[[], int] | None = None,
         lap: tuple[float, float] | None = None,
         judge: bool = True,
+        updates: float | None = None,
     ) -> bool:
         """Report the metric at `epoch`, a position in the study's unit; return whether training should stop.
 
@@ -270,6 +274,7 @@ class Reporter:
         need: returns the bytes of a checkpoint. It is called at a PAUSE by loops that cannot continue after they have
             stopped. If the disk has no space for it, the pause is declined.
         lap: the clock's lap, if it was taken earlier. judge: False stores the value without a verdict.
+        updates: made by this fit so far; see `Port.record`.
 
         Raises InvalidInput if the value is a vector, or a mapping without the goal.
         """
@@ -290,7 +295,7 @@ class Reporter:
             try:
                 if self._waiting:
                     self._deliver_waiting()
-                verdict = trial.record(report, judge and self.verdict is None)
+                verdict = trial.record(report, judge and self.verdict is None, updates)
             except LeaseLost as error:
                 self._lost(error)
             except Exception as error:
@@ -323,7 +328,14 @@ class Reporter:
                 "schedule",
             )
 
+    def _restarted(self) -> None:
+        """Forget the positions of an attempt that was given up."""
+        self._attempt, self._last, self._waiting = self.trial.attempt, float(self.trial.epoch), []
+
     def _is_new(self, epoch: float) -> bool:
+        if not self.ended and self.verdict is None and self.trial.goes_back(epoch):
+            self.trial.restart(advice=f"If it was to continue: {self._resume_hint}.")
+            self._restarted()
         self._last = max(self._last, float(self.trial.epoch))
         horizon = self.trial.horizon
         if self.ended or (horizon is not None and max(epoch, math.nextafter(self._last, math.inf)) > horizon):

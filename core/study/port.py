@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,6 +35,7 @@ from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .session import Session
 
+_FOLDS = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
@@ -64,6 +67,10 @@ class Port(Attempt):
         self.goal, self.measures = problem.goal, problem.measures
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
+        self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
+        self._first: float | None = None  # position of the first report of this attempt
+        self._left: float | None = None  # the epoch that a loop has begun and not reported
+        self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
         self._last_act: Callable[[], object] | None = None
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
@@ -82,17 +89,16 @@ class Port(Attempt):
 
     def starts(
         self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
-    ) -> bool:
+    ) -> None:
         """State what a fit trains, and from where. Warns if it is not this trial's state.
+
+        If another model starts before what was reported, the curve starts again; see `restart`.
 
         Args:
             model: The object that it trains. Default: None, not known.
             position: Where it starts, in the study's unit. Default: None, not known.
             of: The trial whose state it loaded. Default: None, no state, or not known.
             resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
-
-        Returns:
-            True if the fit trains again what was reported before.
 
         Raises:
             NotSupported: If the state is another trial's.
@@ -102,13 +108,17 @@ class Port(Attempt):
                 f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
                 f"another configuration. {resume}, and let each trial save to a folder of its own."
             )
-        again = self.ended is None and position is not None and position < int(self.epoch)
-        if again:
-            self.warn(
-                f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit starts at "
-                f"{self.unit} {position:g} and trains them again. {resume}.",
-                "repeat",
-            )
+        known, self._pace = self._model, [] if position is None else [(position, 0.0)]
+        self._model = None if model is None else weak(model)
+        if position is not None and position < int(self.epoch):
+            if model is not None and known is not None and known() is model:
+                self.warn(
+                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model counts "
+                    f"from {self.unit} {position:g}. What it repeats does not count. {resume}.",
+                    "repeat",
+                )
+            else:
+                self.restart(position, f"If it was to continue: {resume}. {_FOLDS}")
         if model is not None and (first := self.trained_before(model)) is not None:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
@@ -116,11 +126,57 @@ class Port(Attempt):
                 "model",
                 once=True,
             )
-        return again
+
+    def begins_loop(self) -> None:
+        """State that a loop over the epochs begins. If the one before was left within an epoch, the curve starts again.
+
+        An error left it, the user's code handled the error, and trains again.
+        """
+        if self._left is not None:
+            record = self.history.trial(self.id)
+            self.restart(record.checkpoint_epoch if record.checkpoint else 0.0)
+
+    def begins_epoch(self, epoch: float | None) -> None:
+        """State that a loop is within an epoch, until it is reported; None: it is not."""
+        self._left = epoch
+
+    def goes_back(self, epoch: float) -> bool:
+        """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
+        return epoch < self.epoch and (self._first is None or epoch <= self._first)
+
+    def restart(self, position: float = 0.0, advice: str = "") -> None:
+        """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
+
+        What this attempt reported after it belongs to a training that was given up, and no longer counts. Does nothing
+        after a STOP or PAUSE, or if nothing after `position` was reported.
+
+        Args:
+            position: Where it starts, in the study's unit. Default: 0.
+            advice: What to do if this is not meant, the last sentences of the warning. Default: "".
+        """
+        reached, self._left = self.epoch, None
+        if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
+            return
+        if not self._session.restart(self, position):
+            return
+        self._first, self._unheard, self._lap = None, None, self._session.monotonic()
+        start = f"after {self.unit} {position:g}" if position else "from its start"
+        self.warn(
+            f"Trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. Its values "
+            f"after that no longer count. {advice}".rstrip(),
+            "restart",
+        )
+
+    def owner(self, path: str | os.PathLike[str]) -> int | None:
+        """Return the trial of this study that a checkpoint of haltune is of, by its path; None for other paths."""
+        return self._session.checkpoints.owner(path)
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""
-        first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
+        try:
+            first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
+        except TypeError:  # it cannot be referred to weakly, or hashed
+            return None
         return first if first != self.id else None
 
     def adopt(self) -> None:
@@ -128,12 +184,14 @@ class Port(Attempt):
         self._session.adopt(self)
         self._lap = self._session.monotonic()
 
-    def record(self, report: Report, judge: bool = True) -> Verdict:
+    def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         """Append a report, and return the verdict on it; after a STOP or PAUSE the verdict does not change.
 
         Args:
             report: The values, the position and the seconds; its position is above `epoch`.
             judge: False stores a report that is delivered late, without a decision of the policy. Default: True.
+            updates: Updates that this fit has made so far, by the optimizer's, the learner's or the library's own
+                counter. If they do not keep pace with the positions, the trial warns. Default: None, not known.
 
         Raises:
             InvalidInput: If a goal's metric is missing, or a metric is not a number.
@@ -148,6 +206,8 @@ class Port(Attempt):
             report = replace(report, metrics=scalars)
         self._unheard = report.epoch, report.value
         session = self._session
+        if self.goes_back(report.epoch):
+            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
         work = partial(
             record, budget=session.budget, attempt=self, report=report, judged=judge, clock=session.monotonic
         )  # fmt: skip
@@ -158,7 +218,36 @@ class Port(Attempt):
             session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
+        self._first, self._left = self._first or report.epoch, None
+        if updates is not None:
+            self._doubt_updates(report.epoch, updates)
         return verdict
+
+    def _doubt_updates(self, epoch: float, updates: float) -> None:
+        """Warn at the first reports of a fit whose updates do not keep pace with its positions."""
+        pace = self._pace
+        if pace is None or (pace and epoch <= pace[-1][0]):
+            return
+        pace.append((epoch, updates))
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(pace)]
+        if len(steps) > 1 or (steps and steps[0][1] <= 0):
+            self._pace = None
+        if not steps:
+            return
+        since = f"from {self.unit} {pace[-2][0]:g} to {epoch:g}"
+        expected = steps[0][1] * steps[-1][0] / steps[0][0]
+        if (made := steps[-1][1]) <= 0:
+            self.warn(
+                f"Trial {self.id} reported {self.unit} {epoch:g}, but its training made no update {since}, so nothing "
+                "was trained in between. Report after the updates.",
+                "updates",
+            )
+        elif abs(made - expected) > max(2.0, 0.5 * min(made, expected)):
+            self.warn(
+                f"Trial {self.id} made {made:g} updates {since}, where {expected:g} would be as many for each "
+                f"{self.unit} as before. haltune compares trials by {self.unit}s, so each must train as much.",
+                "updates",
+            )
 
     def recall(self) -> None:
         """Read the reports of other processes of this training from the log."""
@@ -402,6 +491,14 @@ class Port(Attempt):
     def hint(self, text: str, about: str) -> None:
         """Log a hint, once in a study for each matter `about`."""
         self._session.hint(text, about)
+
+
+def weak(model: Any) -> Callable[[], Any]:
+    """Return a function that returns the model while it lives."""
+    try:
+        return weakref.ref(model)
+    except TypeError:
+        return lambda: None
 
 
 def check_write(write: Any) -> None:

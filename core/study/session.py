@@ -40,7 +40,7 @@ from haltune.store.open import open_store
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, shared_error, unlimited
-from .proposing import Elsewhere, answer, enqueue
+from .proposing import Elsewhere, answer, enqueue, start_again
 from .replica import Copy, Heard, Replica
 
 P = ParamSpec("P")
@@ -314,7 +314,10 @@ class Session:
         def is_over(answer: dict[str, Any] | None) -> bool:
             if answer is None or "trial" not in answer:
                 return "finish" not in (answer or {})
-            return self._rank.was_before(f"{label(*answer['trial'])} ends")
+            id, attempt = answer["trial"]
+            while self._rank.was_before(f"{label(id, attempt)} starts again"):
+                attempt += 1
+            return self._rank.was_before(f"{label(id, attempt)} ends")
 
         self._rank.skip("ask", is_over)
 
@@ -336,6 +339,18 @@ class Session:
             self.logger.note(text)
 
     # within a trial
+
+    def restart(self, attempt: Attempt, position: float) -> bool:
+        """Give up an attempt and become the next one at its trial; see Port.restart. Return False if it is not held."""
+
+        def read(held: bool) -> bool:
+            if held:
+                attempt._restart(self.log.history.trial(attempt.id), self.log.history.position)
+                self.log.trains(attempt)
+            return held
+
+        work = partial(start_again, attempt=attempt, position=position)
+        return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
 
     def recall(self, attempt: Attempt) -> None:
         """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""

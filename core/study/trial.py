@@ -217,7 +217,8 @@ class Trial(Port, KnowsAttributes):
 
         Within `with trial:` a SIGTERM or SIGUSR1 that arrives during an epoch is raised at its end, as SystemExit.
         In a study that counts steps or your own unit, it yields those. In a study that counts tokens, it yields the
-        steps of this attempt, from 1. Report whenever you have validated.
+        steps of this attempt, from 1. Report whenever you have validated. If an exception ends the loop within an epoch
+        and you start it again (a smaller batch after out of memory), the trial's curve starts again too.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -226,6 +227,7 @@ class Trial(Port, KnowsAttributes):
             >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
             ['continue', 'continue']
         """
+        self.begins_loop()
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
@@ -235,7 +237,9 @@ class Trial(Port, KnowsAttributes):
                     return  # an outer trial continues to the end of its own epoch
                 epoch += 1
                 self._signals.counts = True
+                self.begins_epoch(epoch)
                 yield epoch
+                self.begins_epoch(None)
         finally:
             self._signals.counts = False
 

@@ -67,15 +67,20 @@ def test_a_training_that_ends_by_itself_where_it_would_pause_is_completed_and_on
 
 def test_a_repeated_epoch_is_ignored_with_one_warning_that_names_the_way_on():
     r = told(resume_hint="Use initial_epoch")
+    r.report(0.5, 1)
     r.report(0.5, 2)
-    with pytest.warns(HaltuneWarning, match=r"reported epoch 2, so epoch 1 .*initial_epoch") as caught:
-        [r.report(0.6, n) for n in (1, 2, 2.5)]
-    assert (len(caught), r.trial.epochs) == (1, [2.0, 2.5])
-    r = reporter(FakeTrial(max_epochs=9, epoch=5.0))  # resumed
-    with pytest.warns(HaltuneWarning, match="already reported epoch 5"):
-        r.report(0.5, 1)
-    r.report(0.5, 6)
-    assert r.trial.epochs == [6.0]
+    with pytest.warns(HaltuneWarning, match=r"reported epoch 2, so epoch 1.5 .*initial_epoch") as caught:
+        [r.report(0.6, n) for n in (1.5, 2, 2.5)]
+    assert (len(caught), r.trial.epochs) == (1, [1.0, 2.0, 2.5])
+
+
+@pytest.mark.parametrize("resumed", [0.0, 5.0])
+def test_a_loop_that_counts_from_its_start_again_starts_the_curve_again(resumed):
+    r = reporter(FakeTrial(max_epochs=9, epoch=resumed))
+    if not resumed:
+        [r.report(0.5, n) for n in (1, 2, 3)]
+    [r.report(0.6, n) for n in (1, 2)]
+    assert (r.trial.attempt, r.trial.epochs, r.trial.values) == (2, [1.0, 2.0], [0.6, 0.6])
 
 
 # the value

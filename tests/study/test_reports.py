@@ -128,10 +128,8 @@ def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> No
     trial = world.ask()
     trial.report(0.1)
     trial.report(0.2)
-    with pytest.warns(
-        HaltuneWarning, match=r"reported epoch 1 after epoch 2; the report is ignored.*initial_epoch.*ckpt_path"
-    ) as w:
-        for epoch in (1, 2, 1.5):
+    with pytest.warns(HaltuneWarning, match=r"reported epoch 2 after epoch 2; the report is ignored") as w:
+        for epoch in (2, 1.5):
             assert trial.report(0.9, epoch=epoch).action is Action.CONTINUE
     assert len(w) == 1
     assert world.curve() == [0.1, 0.2]

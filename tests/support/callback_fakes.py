@@ -47,7 +47,23 @@ class FakeTrial(Port):
         return History(Problem(Space({"lr": Constant(0.1)}), self.goal, self.horizon))
 
     def starts(self, model=None, position=None, of=None, resume=""):
-        return False
+        if position is not None and position < self.epoch:
+            self.restart(position)
+
+    def begins_loop(self):
+        pass
+
+    def begins_epoch(self, epoch):
+        pass
+
+    def goes_back(self, epoch):
+        return epoch < self.epoch and (not self.reports or epoch <= self.reports[0]["epoch"])
+
+    def restart(self, position=0.0, advice=""):
+        self.attempt, self.epoch, self.reports = self.attempt + 1, position, []
+
+    def owner(self, path):
+        return None
 
     def trained_before(self, model):
         return None
@@ -64,7 +80,7 @@ class FakeTrial(Port):
     def leave_signal(self, number):
         pass
 
-    def record(self, report, judge=True):
+    def record(self, report, judge=True, updates=None):
         if self.broken is not None:
             raise self.broken
         call = {name: getattr(report, name) for name in ("value", "epoch", "seconds", "validation")}
