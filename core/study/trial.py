@@ -285,6 +285,7 @@ class Trial(Port, KnowsAttributes):
         place = self.checkpoint if _is_between(self.checkpoint) else None
         last = Fold(self, known[-1].index, count, best)
         if place is None and not last._at_end:
+            last._continues()
             return last
         if place is not None and (own := _of_this_rank(place)).is_file():
             restore(state_from_json(own.read_bytes()))
@@ -293,7 +294,7 @@ class Trial(Port, KnowsAttributes):
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
         try:
             while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
-                self._fold = fold
+                self._fold, self.over_folds = fold, True
                 yield fold
                 fold._close()
                 fold._mark_end()
@@ -514,7 +515,7 @@ class Fold(Trial):
 
     def starts(
         self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
-    ) -> bool:
+    ) -> None:
         before = self.history.furthest_superseded(self.id)
         known = () if before is None else curves(before.metrics, self.goal.metric)
         reached = max((float(np.max(c.epochs)) for c in known if c.index == self.index), default=0.0)
@@ -532,7 +533,34 @@ class Fold(Trial):
                 "model of folds",
                 once=True,
             )
-        return super().starts(model, position, of, resume)
+        super().starts(model, position, of, resume)
+
+    def begins_loop(self) -> None:
+        if self._left is not None:
+            self._continues()
+
+    def _continues(self) -> None:
+        """Start again from the last checkpoint, if more was reported."""
+        saved = self.history.trial(self.id).checkpoint_epoch
+        self.restart(max(0.0, self._own(saved)) if saved else 0.0)
+
+    def restart(self, position: float = 0.0, advice: str = "") -> None:
+        trial, reached, self._left = self._trial, self.epoch, None
+        if self.ended is not None or self._cut or position >= reached:
+            return
+        if self._done and self.history.trial(self.id).checkpoint_epoch > self._whole(position):
+            trial.epoch, position = self._whole(0.0), 0.0
+            self._save_place()  # the finished folds stay
+        if not self._session.restart(trial, self._whole(position)):
+            return
+        self._first, trial._first, trial._unheard, trial._lap = None, None, None, self._session.monotonic()
+        self._look()
+        start = f"after {self.unit} {position:g}" if position else "from its start"
+        self.warn(
+            f"Fold {self.index} of trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. "
+            f"Its values after that no longer count. {advice}".rstrip(),
+            "restart",
+        )
 
     def _trained_by(self, model: Any) -> int | None:
         """Return the other fold of this trial that trained this model object before, or None."""
@@ -543,11 +571,16 @@ class Fold(Trial):
             return None
         return first if id == self.id and first != self.index else None
 
-    def record(self, report: Report, judge: bool = True) -> Verdict:
+    def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial = self._trial
         trial.patient = self.patient
+        if self.goes_back(report.epoch):
+            self.restart(advice="A training that resumes continues its count after fold.epoch.")
         verdict = trial.record(self._of_trial(report), judge)
+        self._first, self._left = self._first or report.epoch, None
         self._look()
+        if updates is not None:
+            self._doubt_updates(report.epoch, updates)
         if self._at_end:
             self._mark_end()
             return self.verdict or verdict  # a pause is the trial's, between two folds
@@ -632,11 +665,15 @@ class Fold(Trial):
 
     def _mark_end(self) -> None:
         """Save where the trial continues after this fold: no state of a model, but the process's random state."""
-        trial, place = self._trial, capture()
+        trial = self._trial
         if self._cut or (trial.verdict is not None and trial.verdict.action is Action.STOP):
             return
-        if this().alone and place == self._place and trial.checkpoint is None:  # ranks have different states
+        if this().alone and capture() == self._place and trial.checkpoint is None:  # ranks have different states
             return
+        self._save_place()
+
+    def _save_place(self) -> None:
+        trial, place = self._trial, capture()
         try:
             path = trial.save(lambda path: path.write_text(json.dumps(place), encoding="utf-8"), _BETWEEN)
             if follows():

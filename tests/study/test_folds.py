@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from everyone import each_of_one_goal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paused_studies import pausing_study
-from worlds import Clock, Crash, MortalStore, ending, small_study
+from worlds import LAWFUL, Clock, Crash, MortalStore, ending, problem, small_study
 
-from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
+from haltune import Action, Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import InvalidInput
+from haltune.callbacks.reporter import Reporter
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.log.decisions import Verdict, continue_, stop
 from haltune.log.events import Status
 from haltune.log.folds import FoldCurve, curves, estimate
 from haltune.log.records import TrialRecord
-from haltune.policies import RandomSearch
+from haltune.policies import Hyperband, InfiniteHyperband, RandomSearch
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def recorded(configs: int = 60, k: int = 5, epochs: int = 12) -> Any:
 
 def test_the_estimate_ranks_better_than_the_running_mean_is_nearer_and_has_no_bias() -> None:
     found = recorded()
-    configs, k, epochs = found.shape
+    k, epochs = found.shape[1:]
     final = found[:, :, -1].mean(axis=1)
 
     def correlation(values: Any) -> float:
@@ -275,6 +277,7 @@ def test_a_fold_that_ended_early_is_not_trained_again_after_a_pause() -> None:
     assert (record.epoch, record.values[-1], record.status) == (3.5, 1.5, Status.COMPLETED)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators of the dead process
 @given(life=st.integers(2, 30), after=st.booleans(), k=st.integers(1, 3), epochs=st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
 def test_a_search_that_is_killed_anywhere_ends_as_one_that_was_not(life: int, after: bool, k: int, epochs: int) -> None:
@@ -296,7 +299,7 @@ def test_a_search_that_is_killed_anywhere_ends_as_one_that_was_not(life: int, af
     except Crash:
         store.revive()
         clock.now += 1e6  # the lease of the dead process has expired
-        known = [r for r in pausing_log(store)]
+        known = list(pausing_log(store))
         ended = {(id, fold) for id, fold, epoch in known if epoch == epochs}
         log.clear()
         assert ending(program(store, log)) == expected
@@ -324,3 +327,234 @@ def test_a_stop_ends_the_trial_within_any_fold(place: tuple[int, int], epochs: i
                         break
     assert seen[-1] == place
     assert (len(seen), s.trials[0].status) == (epochs, Status.STOPPED)
+
+
+def test_a_pause_between_folds_needs_nothing_of_the_loop() -> None:
+    s = pausing_study(at=(2,), epochs=4, verbose=0)
+    starts = []
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                starts.append((trial.attempt, fold.index))
+                reporter = Reporter(fold)
+                reporter.begin(planned=4)
+                for epoch in fold.epochs():
+                    reporter.report(1.0, epoch)
+                    assert not reporter.pausing
+                reporter.end_of_fit()
+                assert fold.ended is Status.COMPLETED
+                assert trial.ended is None
+            assert trial.ended is (Status.PAUSED if trial.attempt == 1 else Status.COMPLETED)
+    assert starts == [(1, 0), (2, 1)]
+
+
+def test_ctrl_c_at_the_end_of_a_fold_does_not_train_it_again() -> None:
+    s, starts = study(epochs=2), []
+    with pytest.raises(KeyboardInterrupt), s.ask() as trial:
+        for fold in trial.folds(3):
+            for _ in fold.epochs():
+                fold.report(1.0)
+            if fold.index == 1:
+                raise KeyboardInterrupt
+    for trial in s:
+        with trial:
+            for fold in trial.folds(3):
+                starts.append(fold.index)
+                for _ in fold.epochs():
+                    fold.report(1.0)
+    assert starts == [2]
+    assert s.trials[0].epochs.tolist() == [n / 3 for n in range(1, 7)]
+
+
+def test_an_exception_in_a_fold_fails_the_trial() -> None:
+    s = study(epochs=2, trials=2)
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                if (trial.id, fold.index) == (1, 1):
+                    raise ValueError("a bug")
+                for _ in fold.epochs():
+                    fold.report(1.0)
+    assert [t.status.value for t in s.trials] == ["completed", "failed"]
+
+
+@each_of_one_goal
+def test_every_policy_searches_over_folds(name: str) -> None:
+    policy = LAWFUL[name]()
+    if isinstance(policy, InfiniteHyperband):
+        pytest.skip("has no length of a full training, which folds need")
+
+    def value(config: dict[str, Any], fold: int, epoch: float) -> float:
+        return 0.5 + 0.05 * math.log10(config["lr"]) + 0.1 * (1 - 1 / epoch) + 0.01 * fold
+
+    s = small_study(policy, problem=problem(epochs=4), trials=5, verbose=0)
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                for epoch in fold.epochs():
+                    fold.report(value(trial.config, fold.index, epoch), seconds=1.0)
+                    if fold.verdict and fold.verdict.stops:
+                        fold.save(lambda path: path.write_text("state"))
+    assert s.best is not None
+    assert s.best.folds
+    whole = [t for t in s.trials if t.epoch == 4 and not t.partial]
+    for t in whole:
+        assert t.values[-1] == np.mean([value(t.config, i, 4) for i in range(2)])
+    assert whole or name in ("hyperband-samples", "hyperband-seconds")
+
+
+# starting again
+
+
+def test_a_fold_that_starts_again_keeps_the_finished_folds(tmp_path: Path) -> None:
+    trial = asked(epochs=4)
+    folds = trial.folds(2)
+    fold = next(folds)
+    for _ in fold.epochs():
+        fold.report(1.0)
+    fold = next(folds)
+    fold.report(2.0)
+    fold.report(1.9)
+    fold.save(lambda path: path.write_text("state"))
+    with pytest.warns(HaltuneWarning, match="Fold 1 of trial 0 had reported epoch 2, and now trains again from its st"):
+        fold.report(4.0, epoch=1)
+    assert (fold.attempt, fold.epoch, fold.checkpoint) == (2, 1, None)
+    assert [c.values.tolist() for c in curves(trial.metrics, "val_loss")] == [[1.0] * 4, [4.0]]
+    assert trial.epoch == 2.5
+
+
+def test_a_loop_over_folds_that_an_error_left_goes_on_with_the_fold_it_left() -> None:
+    trial = asked(epochs=3)
+    try:
+        for fold in trial.folds(3):
+            for epoch in fold.epochs():
+                fold.report(9.0 if fold.index else 1.0)
+                if (fold.index, epoch) == (1, 2):
+                    raise MemoryError
+    except MemoryError:
+        with pytest.warns(HaltuneWarning, match="Fold 1 .* from its start"):
+            again = trial.folds(3)
+    for fold in again:
+        assert fold.epoch == 0
+        for _ in fold.epochs():
+            fold.report(2.0)
+    assert [c.value for c in curves(trial.metrics, "val_loss")] == [1.0, 2.0, 2.0]
+    assert (trial.epoch, values_of(trial)[-1]) == (3, np.mean([1.0, 2.0, 2.0]))
+
+
+# wrong use
+
+
+class Net:
+    pass
+
+
+def test_the_same_model_object_in_two_folds_is_said() -> None:
+    net, trial = Net(), asked(epochs=1)
+    folds = trial.folds(2)
+    first = next(folds)
+    first.starts(net, 0)
+    first.report(1.0)
+    with pytest.warns(HaltuneWarning, match="Fold 1 of trial 0 trains the same model object as fold 0"):
+        next(folds).starts(net, 0)
+
+
+def test_a_fold_that_continues_the_training_of_another_is_refused() -> None:
+    trial = asked(epochs=2)
+    folds = trial.folds(2)
+    first = next(folds)
+    first.starts(Net(), 0)
+    first.report(1.0)
+    first.report(1.0)
+    with pytest.raises(NotSupported, match="Fold 1 of trial 0 starts afresh, but this fit starts at epoch 2"):
+        next(folds).starts(Net(), 2)
+
+
+def test_another_number_of_folds_is_refused_and_so_is_a_trial_of_its_own_reports() -> None:
+    s = pausing_study(at=(1,), epochs=2, verbose=0)
+    with s.ask() as trial:
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                fold.report(1.0)
+    again = s.ask()
+    assert isinstance(again, Trial)
+    with pytest.raises(InvalidInput, match=r"has started over 2 folds.*trial\.folds\(2\)"):
+        again.folds(3)
+    with pytest.raises(InvalidInput, match="trains over folds"):
+        again.report(0.5, 2)
+    assert next(again.folds(2)).index == 1
+    trial = asked()
+    trial.report(0.5)
+    with pytest.raises(InvalidInput, match="has reported epoch 1 itself"):
+        trial.folds(2)
+
+
+def test_folds_within_folds_twice_and_of_a_trial_that_reports_itself_are_refused() -> None:
+    trial = asked(epochs=1)
+    for fold in trial.folds(2):
+        with pytest.raises(InvalidInput, match="in a loop over its folds already"):
+            trial.folds(2)
+        with pytest.raises(InvalidInput, match="A fold has no folds"):
+            fold.folds(3)
+        with pytest.raises(InvalidInput, match="no block"), fold:
+            pass
+        with pytest.raises(InvalidInput, match="trains over folds"):
+            trial.report(0.4)
+        fold.report(1.0)
+    with pytest.raises(InvalidInput, match=r"are over.*repeats"):
+        trial.folds(2)
+
+
+def test_a_fold_without_a_report_is_an_error() -> None:
+    folds = asked().folds(2)
+    next(folds)
+    with pytest.raises(InvalidInput, match="Fold 0 of trial 0 ended without one report"):
+        next(folds)
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "of", "words"),
+    [
+        ({"goal": Minimize("val_loss", of="best")}, 3, "last", "mean at its end.*of='best'"),
+        ({"goal": Minimize("val_loss", smooth=3)}, 3, "last", "Omit smooth="),
+        ({"epochs": None, "policy": InfiniteHyperband()}, 3, "last", "max_epochs="),
+        ({"constraints": [Constraint("ms", at_most=3.0)]}, 3, "best", "without constraints"),
+        ({}, 0, "last", "the number of folds"), ({}, 2.0, "last", "the number of folds"), ({}, 2, "mean", "of='mean'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_mean_over_folds_is_refused(options: Any, count: Any, of: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        asked(**options).folds(count, of=of)
+
+
+def test_the_state_of_a_fold_without_a_report_is_not_saved() -> None:
+    fold = next(asked().folds(2))
+    with pytest.raises(InvalidInput, match="has no report"):
+        fold.save(lambda path: path.write_text("state"))
+
+
+# other units
+
+
+def test_steps_within_a_fold_are_judged_at_the_same_points_of_all_trials() -> None:
+    posed = Problem(PLANE, Minimize("val_loss"), 40, unit="step", judge_every=10)
+    s = Study(posed, RandomSearch(), seed=0, budget=Budget(trials=1), verbose=0)
+    verdicts = []
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                assert (fold.max_steps, fold.max_epochs) == (40, None)
+                verdicts += [fold.report(1.0, step=step).action for step in fold.steps() if step % 5 == 0]
+    judged = [i for i, action in enumerate(verdicts) if action is not Action.UNJUDGED]
+    assert judged == [3, 7, 11, 15]  # at steps 20 and 40 of each fold: 10 steps of both
+    assert s.trials[0].epochs.tolist()[-1] == 40
+
+
+def test_the_next_rung_is_that_of_the_fold() -> None:
+    s = study(epochs=9, policy=Hyperband(eta=3))
+    trial = s.ask()
+    assert isinstance(trial, Trial)
+    assert trial.pause_at == 1
+    fold = next(trial.folds(3))
+    assert fold.pause_at == 3
+    assert [fold.evaluate_now(epoch) for epoch in (1, 2, 3)] == [False, False, True]
