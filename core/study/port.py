@@ -28,6 +28,7 @@ from haltune._utils.interruption import AroundTrial
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
+from haltune.log.folds import FOLD
 from haltune.log.history import History
 from haltune.log.problem import rounded
 from haltune.store.checkpoints import keepers
@@ -75,6 +76,8 @@ class Port(Attempt):
         self._last_act: Callable[[], object] | None = None
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
+
+    over_folds = False  # True in a loop over trial.folds(k)
 
     @property
     def history(self) -> History:
@@ -224,6 +227,11 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
+        if FOLD not in report.metrics and (self.over_folds or FOLD in self.metrics):
+            raise InvalidInput(
+                f"Trial {self.id} trains over folds, so its value is their mean. Report for fold in trial.folds(k): "
+                "fold.report(value), HaltuneCallback(fold)."
+            )
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
         if report.metrics:
