@@ -145,7 +145,8 @@ def test_a_fork_that_did_not_take_the_trial_over_neither_ends_it_nor_reports(
 LEAVES = """
 import atexit, os, sys
 from haltune import Float, Minimize, Study
-study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), "f.db", max_epochs=3, seed=1, budget="1 trial", verbose=0)
+from haltune.policies import RandomSearch
+study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), "f.db", max_epochs=3, policy=RandomSearch(trials=1), verbose=0)
 for trial in study:
     atexit.register(trial.finish)
     with trial:
