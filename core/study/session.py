@@ -386,9 +386,14 @@ class Session:
         work = partial(start_again, attempt=attempt, position=position)
         return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
 
-    def recall(self, attempt: Attempt) -> None:
-        """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
-        self.change(Replica.sync, attempt=attempt, patient=attempt.patient)
+    def recall(self, attempt: Attempt, of: str | None = None) -> None:
+        """Read the outcome of an interrupted report from the log.
+
+        of: the report, if it failed on all ranks, which then all recall it. None: rank 0 reads alone, and the others
+        receive the outcome with the next report.
+        """
+        topic = None if of is None else f"{attempt._label} recalls {of}"
+        self.change(_synced, topic, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
@@ -594,6 +599,10 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
 
 def _fail(error: BaseException) -> NoReturn:
     raise error
+
+
+def _synced(replica: Replica) -> None:
+    replica.sync()
 
 
 # -- the other events of an attempt ------------------------------------------------------------------------------------
