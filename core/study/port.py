@@ -200,6 +200,10 @@ class Port(Attempt):
                 "trial.adopt()."
             )
 
+    def trained_another(self, model: Any) -> bool:
+        """Return whether a fit of this attempt in this process trained, and last another object than this model."""
+        return self._model is not None and self._model() is not model
+
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._process = os.getpid()
@@ -319,7 +323,7 @@ class Port(Attempt):
         """
         self._session.once(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
@@ -328,8 +332,9 @@ class Port(Attempt):
             write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
                 renames it, records it and deletes older checkpoints of the trial.
             suffix: Ending of the path. Default: ".ckpt".
-            keep: True for the trial's best epoch, with which it counts. This state is kept in addition to the one to
-                resume from; it is `study.best.checkpoint` if no trial is better. Default: False.
+            keep: True for the trial's best epoch, with which it counts, or an earlier epoch whose state this is. It is
+                kept in addition to the state to resume from, as `study.best.checkpoint` if no trial is better.
+                Default: False.
 
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
@@ -351,7 +356,7 @@ class Port(Attempt):
             work = partial(self._save, write, suffix, keep)
             return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> None:
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float) -> None:
         began = self._session.monotonic()
         temporary = self.begin_save(suffix, keep)
         with self._session.ours(self, temporary):
@@ -363,7 +368,7 @@ class Port(Attempt):
                 raise
         self.commit_save(temporary, self._session.monotonic() - began, keep)
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
 
         Args:
@@ -376,7 +381,7 @@ class Port(Attempt):
         self._need_held()
         return self._session.begin_save(self, suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
 
         Args:
