@@ -206,8 +206,8 @@ class Port(Attempt):
 
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
-        self._process = os.getpid()
         self._session.adopt(self)
+        self._process = os.getpid()
         self._lap = self._session.monotonic()
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
