@@ -351,10 +351,12 @@ class Trial(Port, KnowsAttributes):
             self.adopt()
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
+        self._session.enter(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
+        self._session.leave(self)
         forgiven = False
         try:
             forgiven = self._end(error)
