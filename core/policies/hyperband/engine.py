@@ -175,7 +175,10 @@ class Halving(ABC):
             return "its first report shows when trials are compared"
         if rung >= len(bracket.rungs) - 1:
             return "compared with other trials only at the end"
-        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
+        sooner = ""  # until the first report it is not known whether reports come within an epoch
+        if self.unit == "epochs" and problem.unit == "epoch" and problem.every is None and not history.reports:
+            sooner = ", or sooner if it reports within an epoch"
+        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}{sooner}"
 
 
 # -- synchronous -------------------------------------------------------------------------------
