@@ -20,6 +20,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
+from haltune.log.metric_names import direction
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
@@ -532,8 +534,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial.goal).__name__
-                how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
+                goal = self.trial.goal
+                alike = [name for name in sorted(self._seen) if direction(name) == goal.sign]
+                if goal.rank_by is None and (by := next((n for n in alike if n.startswith("eval_")), None)):
+                    how += f", or judge its values in training, {replace(goal, rank_by=by)!r}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         raise missing(self.monitor, self._logged, "in this fit", _EVALUATE, guess=False)  # never the training loss
 

@@ -384,7 +384,7 @@ def export(
         if out is not None and to is ExportFormat.parquet:
             _parquet(rows, out)
             return
-        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows)
+        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, _columns(study.history, of))
         if out is not None:
             keep(text, out)
         elif to is ExportFormat.csv and sys.stdout.isatty():
@@ -444,8 +444,17 @@ def _column(values: list[Any]) -> list[Any]:
     return [None if value is None else kind(value) for value in values]
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+def _columns(history: History, of: Of) -> list[str]:
+    """Return the columns that every export has, also one without rows."""
+    config = [f"config.{name}" for name in history.problem.space.parameters]
+    if of is Of.reports:
+        return ["trial", "attempt", "status", history.problem.unit, "value", "score", "seconds", *config]
+    results = ["outcome", "complete", "attempt", "epoch", "value", "seconds", "reason", "error"]
+    return ["trial", "status", *results, *config]
+
+
+def _csv(rows: list[dict[str, Any]], usual: list[str]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row)) or usual
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(map(_guarded, columns))

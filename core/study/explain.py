@@ -9,7 +9,7 @@ frame        the reports as a table
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -35,11 +35,16 @@ if TYPE_CHECKING:
 # -- a trial's decisions -----------------------------------------------------------------------------------------------
 
 
-def explanation(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:
-    """Return each decision on a trial, as text. over: whether the search is. Raises InvalidInput for no such trial."""
+def explanation(
+    history: History, trial: int, log: Iterable[ev.Event], over: bool = False, lost: Container[int] = ()
+) -> str:
+    """Return each decision on a trial, as text.
+
+    over: whether the search is. lost: trials whose workers are gone. Raises InvalidInput for no such trial.
+    """
     record, problem = history.trial(trial), history.problem
     comparisons = Comparisons(history, over)
-    found = _Lines(comparisons, record)
+    found = _Lines(comparisons, record, lost)
     found.add("ended because", comparisons.now(record))
     smooth = {} if record.smoothed is None else dict(zip(record.epochs, record.smoothed, strict=True))
     for e in log:
@@ -65,11 +70,11 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
     return found.text()
 
 
-def short_explanation(comparisons: Comparisons, trial: int) -> str:
+def short_explanation(comparisons: Comparisons, trial: int, lost: Container[int] = ()) -> str:
     """Return the outcome of a trial and its reason, as text. Raises InvalidInput for an unknown trial."""
     history, record = comparisons.history, comparisons.history.trial(trial)
     problem, values = history.problem, record.counting(history.problem.goal)
-    found = _Lines(comparisons, record)
+    found = _Lines(comparisons, record, lost)
     if len(values):
         found.add(problem.goal.metric, f"{values[-1]:.6g}, after {problem.at(record.epoch)}")
         others = record.results(problem) if problem.measured else {}
@@ -85,9 +90,10 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
 class _Lines:
     """The lines of an explanation: the outcome first, the saved epochs last."""
 
-    def __init__(self, comparisons: Comparisons, record: TrialRecord) -> None:
+    def __init__(self, comparisons: Comparisons, record: TrialRecord, lost: Container[int]) -> None:
         self._comparisons, self._record = comparisons, record
-        self._lines = [f"trial {record.id}: {outcome_of(record, comparisons.history.problem, comparisons.over).words}"]
+        found = outcome_of(record, comparisons.history.problem, comparisons.over, lost)
+        self._lines = [f"trial {record.id}: {found.words}"]
         config = ", ".join(f"{name}={_number_of(value)}" for name, value in record.config.items())
         self.add("configuration", config or "the only one there is")
 

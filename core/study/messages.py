@@ -19,6 +19,8 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from haltune.display import clipped, clock, counted, heard, numeral, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
@@ -54,8 +56,14 @@ def lead_of(history: History) -> str | None:
     """Return the best trial, "best acc 0.91 (trial 3)", or the front; None before a trial has a value."""
     problem = history.problem
     if not problem.further:
-        best = history.best()
-        return f"best {best.metric} {short(best.value)} (trial {best.trial})" if best else None
+        if (best := history.best()) is None:
+            return None
+        complete, goal = history.trial(best.trial).complete, problem.goal
+        if not complete and _seen_better(history, best.value):
+            where = problem.at(best.epoch)
+            return f"trial {best.trial} leads at {where}: {best.metric} {short(best.value)}"
+        worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
+        return f"best {best.metric} {short(best.value)} (trial {best.trial}{', complete' if worse else ''})"
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():
@@ -187,13 +195,14 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     values at earlier epochs.
     """
     goal, complete = history.problem.goal, history.trial(best.trial).complete
+    metric = f"{best.metric} " if best.metric != goal.metric else ""
     if best.trial != t.id:
-        worse = goal.better(t.result(goal), than=best.value)
-        of = f", {'complete' if complete else f'at {history.problem.at(best.epoch)}'}" if worse else ""
-        metric = f"{best.metric} " if best.metric != goal.metric else ""
-        return f"best {metric}{short(best.value)} (trial {best.trial}{of})"
-    earlier = () if complete else t.values  # a trial that paused with a better value was reported as the best then
-    if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
+        if not complete and _seen_better(history, best.value):
+            return f"trial {best.trial} leads at {history.problem.at(best.epoch)} with {metric}{short(best.value)}"
+        worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
+        return f"best {metric}{short(best.value)} (trial {best.trial}{', complete' if worse else ''})"
+    # a trial that paused with a better value was reported as the best then
+    if not _seen_better(history, best.value, besides=t.id if complete else None):
         return "the best so far"
     others = (u for u in history.trials if u.id != t.id and len(u.values))
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
@@ -202,6 +211,19 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
         where = history.problem.at(t.epoch)
         return f"the {first} of {among} at {where}" if among > 1 else f"the only one at {where}"
     return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
+
+
+def _seen_better(history: History, value: float, besides: int | None = None) -> bool:
+    """Return whether a trial has ever reported a better value. besides: one whose own curve does not count."""
+    goal = history.problem.goal
+    for t in history.trials:
+        for run in (t, history.furthest_superseded(t.id)):
+            if run is None or (run is t and t.id == besides):
+                continue
+            heights = goal.sign * run.counting(goal)
+            if (heights[np.isfinite(heights)] > goal.sign * value).any():
+                return True
+    return False
 
 
 def _at_a_terminal() -> bool:

@@ -39,6 +39,7 @@ from haltune.ranks import Part, error_from_json, joined
 from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
+from haltune.store.studies import known
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, shared_error, unlimited
@@ -318,7 +319,11 @@ class Session:
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        return self.change(partial(enqueue, config=config, again=again), "enqueues")
+        added = self.change(partial(enqueue, config=config, again=again), "enqueues")
+        if not added:
+            why = known(self.log.history, config)
+            self.logger.note(f"{why}. To train it once more, call study.enqueue(config, again=True).")
+        return added
 
     def take(
         self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None], make: Callable[[Attempt], A]
@@ -657,10 +662,10 @@ _SILENT = "ended without one report"
 
 def _derived(attempt: Attempt, horizon: int | None) -> Status:
     verdict = attempt.verdict
-    if verdict is None or not verdict.stops:
-        return Status.COMPLETED
-    if verdict.action is Action.PAUSE:  # a loop that ignored the pause may have trained it in full
-        return Status.PAUSED if horizon is None or attempt.epoch < horizon else Status.COMPLETED
+    if verdict is None or not verdict.stops or (horizon is not None and attempt.epoch >= horizon):
+        return Status.COMPLETED  # also if the loop ignored its verdict and trained it in full
+    if verdict.action is Action.PAUSE:
+        return Status.PAUSED
     return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # with a larger budget it resumes
 
 

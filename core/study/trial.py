@@ -201,10 +201,9 @@ class Trial(Port, KnowsAttributes):
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
         if isinstance(epoch, Mapping):
-            raise InvalidInput(
-                "trial.report() got the values second. Pass them first: "
-                "trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)."
-            )
+            names = dict.fromkeys((self.measures.first, *self.measures.goals, *self.measures.limited))
+            values = f"{{{', '.join(f'{name!r}: ...' for name in names)}}}"
+            raise InvalidInput(f"trial.report() got the values second. Pass them first: trial.report({values}, epoch).")
         fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
         if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
             raise InvalidInput(
