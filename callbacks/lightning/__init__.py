@@ -416,6 +416,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.state.fn == "fit" and not (self._fits or trainer.fast_dev_run):
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
             self._changed = checkpoint.get("haltune", [])
+            self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
+            attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
             # they would run again, and then start at epoch 0
             trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
 
@@ -425,8 +427,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
             self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
-            if not self._fits:
-                self._found_before = state_dict.get("found", {})
 
     def _finders(self, trainer: Any) -> list[Any]:
         """Return Lightning's callbacks that find a batch size or a learning rate at the start of each fit."""

@@ -296,7 +296,7 @@ class Found(Net):
 
     def __init__(self):
         super().__init__(lambda net: SGD(net.parameters(), net.lr, 0.9))
-        self.lr, self.batch_size = 0.3, 2
+        self.lr, self.batch_size = 0.01, 2
 
     def train_dataloader(self):
         return DataLoader(rows(), self.batch_size, shuffle=True)
@@ -311,7 +311,10 @@ def freezing():
 def finders():
     from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 
-    return [BatchSizeFinder(max_trials=1, steps_per_trial=1, init_val=2), LearningRateFinder(num_training_steps=9)]
+    return [
+        BatchSizeFinder(max_trials=1, steps_per_trial=1, init_val=3),
+        LearningRateFinder(1e-4, 0.02, num_training_steps=30),
+    ]
 
 
 def of(make):
