@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from haltune.display import clipped, clock, counted, heard, numeral, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
+from haltune.log.folds import plus_minus
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Savings, outcome_of, trained_again
 from haltune.log.policy import Policy, called, in_words
@@ -43,7 +44,8 @@ _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "sto
 
 def values_of(t: TrialRecord, problem: Problem) -> str:
     """Return the present values of a trial: acc 0.91, ms 12."""
-    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
+    deviation = plus_minus(t.folds(problem))
+    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}{deviation}"
     found = t.results(problem) if problem.measured else {}
     # the metric of rank_by may not be measured yet
     others = [n for n in problem.measured if n != problem.goal.rank_by or not math.isnan(found[n])]
@@ -55,7 +57,7 @@ def lead_of(history: History) -> str | None:
     problem = history.problem
     if not problem.further:
         best = history.best()
-        return f"best {best.metric} {short(best.value)} (trial {best.trial})" if best else None
+        return f"best {best.metric} {short(best.value)}{plus_minus(best.folds)} (trial {best.trial})" if best else None
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():

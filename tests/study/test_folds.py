@@ -558,3 +558,22 @@ def test_the_next_rung_is_that_of_the_fold() -> None:
     fold = next(trial.folds(3))
     assert fold.pause_at == 3
     assert [fold.evaluate_now(epoch) for epoch in (1, 2, 3)] == [False, False, True]
+
+
+def test_listings_and_the_page_show_the_folds_that_have_ended_and_their_spread(tmp_path: Path) -> None:
+    s = study(epochs=2, trials=2)
+    for trial in s:
+        with trial:
+            for fold in trial.folds(3):
+                for epoch in fold.epochs():
+                    fold.report(trial.id + 1.0 * fold.index + 2 / epoch)
+                if (trial.id, fold.index) == (1, 1):
+                    break
+    first, second = s.trials
+    assert (first.folds(s.problem), second.folds(s.problem)) == ((1.0, 2.0, 3.0), (2.0, 3.0))
+    assert "1, 2, 3; standard deviation 1" in s.explain(0)
+    assert "(epoch 1 of fold 2: 4)" in s.explain(0)
+    s.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<b>2</b> ± 1 over 3 folds" in page
+    assert "± 0.71 over 2 folds" in page
