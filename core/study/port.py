@@ -76,7 +76,7 @@ class Port(Attempt):
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
-    over_folds = False  # True in a loop over trial.folds(k)
+    _over_folds = False  # True in a loop over trial.folds(k)
 
     @property
     def history(self) -> History:
@@ -201,7 +201,7 @@ class Port(Attempt):
             StoreError: If the log cannot be written; at once if `patient` is False.
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
-        if FOLD not in report.metrics and (self.over_folds or FOLD in self.metrics):
+        if FOLD not in report.metrics and (self._over_folds or FOLD in self.metrics):
             raise InvalidInput(
                 f"Trial {self.id} trains over folds, so its value is their mean. Report for fold in trial.folds(k): "
                 "fold.report(value), HaltuneCallback(fold)."

@@ -294,7 +294,7 @@ class Trial(Port, KnowsAttributes):
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
         try:
             while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
-                self._fold, self.over_folds = fold, True
+                self._fold, self._over_folds = fold, True
                 yield fold
                 fold._close()
                 fold._mark_end()
