@@ -24,7 +24,7 @@ from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import EPOCH, FOLD, FoldCurve, curves, estimate, of_fold, trained
-from haltune.log.problem import ENDLESS, length_argument, position_argument
+from haltune.log.problem import ENDLESS, length_argument, position_argument, rounded
 from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
@@ -157,9 +157,10 @@ class Trial(Port, KnowsAttributes):
             position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
         self._doubt_order(value, position)
         value = number("value", value)
+        position = None if position is None else number(self.unit, position, positive=True)
         if (known := self._recalled(value, position)) is not None:
             return known
-        position = self._next() if position is None else number(self.unit, position, positive=True)
+        position = self._next() if position is None else position
         if self.horizon is not None and position > self.horizon:
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
@@ -346,6 +347,8 @@ class Trial(Port, KnowsAttributes):
         return self._session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     def __enter__(self) -> Self:
+        if not self._held_here:
+            self.adopt()
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         return self
@@ -402,6 +405,7 @@ class Trial(Port, KnowsAttributes):
         Raises:
             StoreError: If the store cannot be reached.
         """
+        self._need_held()
         if os.path.isabs(str(path)) and not os.path.lexists(path):  # other names may be keys of the user's own storage
             self._session.warn(
                 f"checkpointed({str(path)!r}): nothing exists at this path, so a later attempt cannot load it. Call "
@@ -546,6 +550,7 @@ class Fold(Trial):
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         trial, reached, self._left = self._trial, self.epoch, None
+        trial._need_held()
         if self.ended is not None or self._cut or position >= reached:
             return
         if self._done and self.history.trial(self.id).checkpoint_epoch > self._whole(position):
@@ -572,7 +577,7 @@ class Fold(Trial):
         return first if id == self.id and first != self.index else None
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
-        trial = self._trial
+        trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
         if self.goes_back(report.epoch):
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
@@ -616,7 +621,8 @@ class Fold(Trial):
             return None
         self.recall()
         mine = self._curve()
-        same = mine is not None and epoch in (None, self.epoch) and np.array_equal(value, mine.value, equal_nan=True)
+        there = epoch is None or rounded(epoch) == self.epoch
+        same = mine is not None and there and np.array_equal(value, mine.value, equal_nan=True)
         if not same or trial.epoch < unheard[0]:
             return None
         trial._unheard = None
@@ -656,7 +662,7 @@ class Fold(Trial):
         mean = self._of_trial(Report(value, math.inf, 0.0, metrics=metrics))
         if np.array_equal(mean.value, found.values[-1], equal_nan=True):
             return
-        place = math.nextafter(trial.epoch, math.inf)  # a position of its own, at which nothing was trained
+        place = min(trial.epoch * (1.0 + 1e-8), self._length)  # a position of its own, at which nothing was trained
         trial.record(replace(mean, epoch=place, metrics={**mean.metrics, EPOCH: float(self.epoch)}), judge=False)
 
     def _following(self) -> Fold | None:
@@ -715,21 +721,22 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
         self._need_report()
         return self._by_trial(lambda: self._trial.save(write, suffix, keep))
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()
         return self._trial.begin_save(suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         return self._by_trial(lambda: self._trial.commit_save(temporary, seconds, keep))
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         self._by_trial(lambda: self._trial.checkpointed(path, seconds))
 
     def adopt(self) -> None:
+        self._process = os.getpid()
         self._by_trial(self._trial.adopt)
 
     def recall(self) -> None:
