@@ -454,7 +454,7 @@ class Fold(Trial):
         assert self.horizon is not None
         self._length = float(self.horizon)
         self._signals = trial._signals
-        self._over: Status | None = None  # how its loop ended it
+        self._status: Status | None = None  # how its loop ended it
         self._place: Any = None  # the random state that was saved at its end
         self._look()
 
@@ -489,7 +489,7 @@ class Fold(Trial):
         e = max((float(np.max(curve.epochs)) for curve in folds if curve.index == self.index), default=0.0)
         self.epoch, self.attempt, self.checkpoint = epoch_number(e), trial.attempt, trial.checkpoint
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
-        self.verdict, self.ended = trial.verdict, self._over or trial.ended
+        self.verdict, self.ended = trial.verdict, self._status or trial.ended
         if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
         self._lap, self._validation = trial._lap, trial._validation
@@ -700,9 +700,9 @@ class Fold(Trial):
             self._trial.finish(status)
         elif self.ended is None:
             self._close()
-            self._over = Status.COMPLETED
+            self._status = Status.COMPLETED
             if self._cut and self.verdict is not None:
-                self._over = Status.PAUSED if self.verdict.action is Action.PAUSE else Status.STOPPED
+                self._status = Status.PAUSED if self.verdict.action is Action.PAUSE else Status.STOPPED
             elif not self._at_end:
                 self._mark_end()  # before a deferred Ctrl-C
         self._look()

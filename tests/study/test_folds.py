@@ -6,6 +6,7 @@ import json
 import math
 import random
 import statistics
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -577,3 +578,64 @@ def test_listings_and_the_page_show_the_folds_that_have_ended_and_their_spread(t
     page = (tmp_path / "page.html").read_text()
     assert "<b>2</b> ± 1 over 3 folds" in page
     assert "± 0.71 over 2 folds" in page
+
+
+# what ends a fold
+
+
+def test_a_fold_that_ends_by_itself_in_the_epoch_of_a_pause_ends_and_the_trial_goes_on() -> None:
+    s, starts = pausing_study(at=(1,), epochs=4, verbose=0), []
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                starts.append((trial.attempt, fold.index))
+                reporter = Reporter(fold)
+                reporter.begin(planned=4)
+                for epoch in fold.epochs():
+                    reporter.report(1.0 + fold.index, epoch)
+                    if epoch == 2:
+                        reporter.ends_by_itself()  # another callback's early stopping
+                        break
+                reporter.end_of_fit()
+    assert starts == [(1, 0), (1, 1)]
+    (record,) = s.trials
+    assert record.status is Status.COMPLETED
+    assert record.epoch == pytest.approx(2.0)
+    assert (record.values[-1], record.folds(s.problem)) == (1.5, (1.0, 2.0))
+
+
+def test_reports_of_a_fold_that_wait_for_the_store_are_delivered_before_the_next_fold(monkeypatch: Any) -> None:
+    from haltune.errors import StoreError
+
+    trial = asked(epochs=3)
+    store = trial._session.log.store
+    append = store.append
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreError("the server is away")
+
+    for fold in trial.folds(2):
+        reporter = Reporter(fold)
+        reporter.begin(planned=3)
+        for epoch in (1, 2, 3):
+            monkeypatch.setattr(store, "append", away if fold.index == 0 and epoch > 1 else append)
+            with warnings.catch_warnings(action="ignore"):
+                reporter.report(4.0 - epoch + fold.index, epoch)
+        monkeypatch.setattr(store, "append", append)
+        reporter.end_of_fit()
+    assert [c.values.tolist() for c in curves(trial.metrics, "val_loss")] == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.0]]
+    assert (trial.epoch, values_of(trial)[-1]) == (3, 1.5)
+
+
+def test_a_number_returned_after_folds_may_be_their_mean(caplog: Any) -> None:
+    def train(trial: Trial) -> float:
+        values = []
+        for fold in trial.folds(3):
+            values.append(trial.config["x"] + fold.index)
+            fold.report(values[-1])
+        return float(np.mean(values))
+
+    s = study(epochs=1, trials=2)
+    s.optimize(train)
+    assert [t.status.value for t in s.trials] == ["completed"] * 2
+    assert "returned" not in caplog.text
