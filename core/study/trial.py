@@ -695,10 +695,11 @@ class Fold(Trial):
         self._place = place
         self._look()
 
-    def finish(self, status: Status | str | None = None) -> None:
-        if status in ("interrupted", "failed"):
-            self._trial.finish(status)
-        elif self.ended is None:
+    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+        """End this training; the trial, too, if it was interrupted or failed."""
+        if status in (Status.INTERRUPTED, Status.FAILED):
+            self._trial._end_as(status, failure)
+        elif self.ended is None and self._held_here:
             self._close()
             self._status = Status.COMPLETED
             if self._cut and self.verdict is not None:
@@ -750,12 +751,6 @@ class Fold(Trial):
 
     def before_end(self, act: Callable[[], object] | None) -> None:
         self._trial.before_end(act)
-
-    def interrupt(self) -> None:
-        self._by_trial(self._trial.interrupt)
-
-    def fail(self, error: BaseException | Failure) -> None:
-        self._by_trial(lambda: self._trial.fail(error))
 
     def mark_lost(self, reason: str) -> None:
         self._by_trial(lambda: self._trial.mark_lost(reason))
