@@ -691,6 +691,7 @@ class Fold(Trial):
                 f"Trial {self.id}: the end of fold {self.index} could not be saved ({one_line(error)}). If the trial "
                 "resumes, it trains this fold again.",
                 "end of fold",
+                once=True,
             )
         self._place = place
         self._look()

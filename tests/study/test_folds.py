@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from paused_studies import pausing_study
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, problem, small_study
 
-from haltune import Action, Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
+from haltune import Action, Budget, Checkpointing, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.callbacks.reporter import Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
@@ -639,3 +639,18 @@ def test_a_number_returned_after_folds_may_be_their_mean(caplog: Any) -> None:
     s.optimize(train)
     assert [t.status.value for t in s.trials] == ["completed"] * 2
     assert "returned" not in caplog.text
+
+
+def test_the_end_of_a_fold_that_cannot_be_saved_is_said_and_the_trial_goes_on() -> None:
+    posed = Problem(PLANE, Minimize("val_loss"), 1)
+    s = Study(posed, RandomSearch(), seed=0, budget="1 trial", verbose=0, checkpoints=Checkpointing(disk_quota=10))
+    with s.ask() as trial, pytest.warns(HaltuneWarning, match=r"the end of fold 0 could not be saved .*disk_quota"):
+        for fold in trial.folds(2):
+            fold.report(1.0 + fold.index)
+    assert s.trials[0].values.tolist() == [1.0, 1.5]
+
+
+@pytest.mark.parametrize("name", ["cv", "kfold", "fold"])
+def test_other_words_for_folds_lead_to_them(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"for fold in trial\.folds\(5\)"):
+        getattr(asked(), name)
