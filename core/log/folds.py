@@ -18,13 +18,14 @@ FOLD, EPOCH and one per measure, `of_fold`, hold the fold's own curve: the log a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from haltune._utils.arrays import Array
+from haltune.display import short
 
 FOLD, EPOCH = "fold", "fold_epoch"  # metrics of a report: the fold, from 0, and its own epoch
 
@@ -84,4 +85,23 @@ def trained(metrics: Mapping[str, Any]) -> float:
 
 def spread(values: Sequence[float]) -> float | None:
     """Return the sample standard deviation over folds; None for fewer than two."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    with np.errstate(all="ignore"):  # infinite values
+        return float(np.std(values, ddof=1))
+
+
+def plus_minus(values: Sequence[float]) -> str:
+    """Return the spread over folds, to follow their mean: " ± 0.016 over 5 folds"; "" for fewer than two."""
+    return "" if (deviation := spread(values)) is None else f" ± {short(deviation, 2)} over {len(values)} folds"
+
+
+def ends(known: Sequence[FoldCurve], horizon: float | None, completed: bool) -> tuple[float, ...]:
+    """Return the values of the folds of a trial that have ended: all but the last, if it was cut."""
+    cut = known and not completed and (horizon is None or known[-1].epochs[-1] < horizon)
+    return tuple(curve.value for curve in (known[:-1] if cut else known))
+
+
+def places(names: Iterable[str]) -> list[str]:
+    """Return the names of metrics without those of the fold and its epoch, which are no measurements."""
+    return [name for name in names if name not in (FOLD, EPOCH)]

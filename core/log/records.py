@@ -28,7 +28,7 @@ from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
 from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
-from .folds import FOLD, curves, spread
+from .folds import FOLD, curves, ends, plus_minus, spread
 from .problem import MOST_EPOCHS, Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
@@ -126,6 +126,11 @@ class TrialRecord(KnowsAttributes):
         value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
         return value if math.isfinite(value) else math.nan
 
+    def folds(self, problem: Problem) -> tuple[float, ...]:
+        """Return the values of its folds that have ended, of which its result is the mean; empty without folds."""
+        known = curves(self.metrics, problem.goal.metric)
+        return ends(known, problem.max_epochs, self.status is Status.COMPLETED)
+
     def target(self, goal: Goal) -> float:
         """Return sign * its result, for models; NaN if it is not finite."""
         return goal.sign * float(measured(self.result(goal)))
@@ -179,9 +184,8 @@ class Best(KnowsAttributes):
         return load(self, make_model, **options)
 
     def _repr_html_(self) -> str:
-        deviation = "" if self.std is None else f" ± {short(self.std, 2)} over {len(self.folds)} folds"
         at = f"trial {self.trial}, {self.unit} {numeral(self.epoch)}"
-        found = f"Best {self.metric} {short(self.value, 6)}{deviation} ({at})"
+        found = f"Best {self.metric} {short(self.value, 6)}{plus_minus(self.folds)} ({at})"
         config = [(name, short(value, 6)) for name, value in self.config.items()]
         return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
 
@@ -292,8 +296,9 @@ class TrialBuilder:
             i, value, metric = -1, goal.sign * ranked, goal.rank_by
         found = Best(self.id, dict(self.config), value, self.epochs[i], unit=self.problem.unit, metric=metric)
         if FOLD in self.metrics:  # no file has the mean over folds
-            ends = curves(self.metrics, metric, sparse=metric != goal.metric)
-            return replace(found, folds=tuple(curve.value for curve in ends))
+            known = curves(self.metrics, metric, sparse=metric != goal.metric)
+            completed = self.status is Status.COMPLETED
+            return replace(found, folds=ends(known, self.problem.max_epochs, completed))
         if self.kept is not None and self.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
         if self.checkpoint is None:

@@ -78,7 +78,7 @@ class Port(Attempt):
         self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
-    over_folds = False  # True in a loop over trial.folds(k)
+    _over_folds = False  # True in a loop over trial.folds(k)
 
     @property
     def history(self) -> History:
@@ -228,7 +228,7 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
-        if FOLD not in report.metrics and (self.over_folds or FOLD in self.metrics):
+        if FOLD not in report.metrics and (self._over_folds or FOLD in self.metrics):
             raise InvalidInput(
                 f"Trial {self.id} trains over folds, so its value is their mean. Report for fold in trial.folds(k): "
                 "fold.report(value), HaltuneCallback(fold)."

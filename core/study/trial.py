@@ -24,7 +24,7 @@ from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import EPOCH, FOLD, FoldCurve, curves, estimate, of_fold, trained
-from haltune.log.problem import ENDLESS, length_argument, position_argument
+from haltune.log.problem import ENDLESS, length_argument, position_argument, rounded
 from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
@@ -294,7 +294,7 @@ class Trial(Port, KnowsAttributes):
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
         try:
             while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
-                self._fold, self.over_folds = fold, True
+                self._fold, self._over_folds = fold, True
                 yield fold
                 fold._close()
                 fold._mark_end()
@@ -455,7 +455,7 @@ class Fold(Trial):
         assert self.horizon is not None
         self._length = float(self.horizon)
         self._signals = trial._signals
-        self._over: Status | None = None  # how its loop ended it
+        self._status: Status | None = None  # how its loop ended it
         self._place: Any = None  # the random state that was saved at its end
         self._look()
 
@@ -490,7 +490,7 @@ class Fold(Trial):
         e = max((float(np.max(curve.epochs)) for curve in folds if curve.index == self.index), default=0.0)
         self.epoch, self.attempt, self.checkpoint = epoch_number(e), trial.attempt, trial.checkpoint
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
-        self.verdict, self.ended = trial.verdict, self._over or trial.ended
+        self.verdict, self.ended = trial.verdict, self._status or trial.ended
         if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:
             self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
         self._lap, self._validation = trial._lap, trial._validation
@@ -551,6 +551,7 @@ class Fold(Trial):
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         trial, reached, self._left = self._trial, self.epoch, None
+        trial._need_held()
         if self.ended is not None or self._cut or position >= reached:
             return
         if self._done and self.history.trial(self.id).checkpoint_epoch > self._whole(position):
@@ -577,7 +578,7 @@ class Fold(Trial):
         return first if id == self.id and first != self.index else None
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
-        trial = self._trial
+        trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
         if self.goes_back(report.epoch):
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
@@ -621,7 +622,8 @@ class Fold(Trial):
             return None
         self.recall()
         mine = self._curve()
-        same = mine is not None and epoch in (None, self.epoch) and np.array_equal(value, mine.value, equal_nan=True)
+        there = epoch is None or rounded(epoch) == self.epoch
+        same = mine is not None and there and np.array_equal(value, mine.value, equal_nan=True)
         if not same or trial.epoch < unheard[0]:
             return None
         trial._unheard = None
@@ -661,7 +663,7 @@ class Fold(Trial):
         mean = self._of_trial(Report(value, math.inf, 0.0, metrics=metrics))
         if np.array_equal(mean.value, found.values[-1], equal_nan=True):
             return
-        place = math.nextafter(trial.epoch, math.inf)  # a position of its own, at which nothing was trained
+        place = min(trial.epoch * (1.0 + 1e-8), self._length)  # a position of its own, at which nothing was trained
         trial.record(replace(mean, epoch=place, metrics={**mean.metrics, EPOCH: float(self.epoch)}), judge=False)
 
     def _following(self) -> Fold | None:
@@ -690,18 +692,20 @@ class Fold(Trial):
                 f"Trial {self.id}: the end of fold {self.index} could not be saved ({one_line(error)}). If the trial "
                 "resumes, it trains this fold again.",
                 "end of fold",
+                once=True,
             )
         self._place = place
         self._look()
 
-    def finish(self, status: Status | str | None = None) -> None:
-        if status in ("interrupted", "failed"):
-            self._trial.finish(status)
-        elif self.ended is None:
+    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+        """End this training; the trial, too, if it was interrupted or failed."""
+        if status in (Status.INTERRUPTED, Status.FAILED):
+            self._trial._end_as(status, failure)
+        elif self.ended is None and self._held_here:
             self._close()
-            self._over = Status.COMPLETED
+            self._status = Status.COMPLETED
             if self._cut and self.verdict is not None:
-                self._over = Status.PAUSED if self.verdict.action is Action.PAUSE else Status.STOPPED
+                self._status = Status.PAUSED if self.verdict.action is Action.PAUSE else Status.STOPPED
             elif not self._at_end:
                 self._mark_end()  # before a deferred Ctrl-C
         self._look()
@@ -720,21 +724,22 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
         self._need_report()
         return self._by_trial(lambda: self._trial.save(write, suffix, keep))
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()
         return self._trial.begin_save(suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         return self._by_trial(lambda: self._trial.commit_save(temporary, seconds, keep))
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         self._by_trial(lambda: self._trial.checkpointed(path, seconds))
 
     def adopt(self) -> None:
+        self._process = os.getpid()
         self._by_trial(self._trial.adopt)
 
     def recall(self) -> None:
@@ -748,12 +753,6 @@ class Fold(Trial):
 
     def before_end(self, act: Callable[[], object] | None) -> None:
         self._trial.before_end(act)
-
-    def interrupt(self) -> None:
-        self._by_trial(self._trial.interrupt)
-
-    def fail(self, error: BaseException | Failure) -> None:
-        self._by_trial(lambda: self._trial.fail(error))
 
     def mark_lost(self, reason: str) -> None:
         self._by_trial(lambda: self._trial.mark_lost(reason))

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import statistics
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from paused_studies import pausing_study
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, problem, small_study
 
-from haltune import Action, Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
+from haltune import Action, Budget, Checkpointing, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.callbacks.reporter import Reporter
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
@@ -116,7 +117,7 @@ def test_the_last_value_is_the_mean_of_the_last_values_wherever_folds_end(
             fold.report(folds[fold.index][epoch - 1], epoch)
     last = [values[n - 1] for values, n in zip(folds, lengths, strict=False)]
     assert values_of(trial)[-1] == pytest.approx(np.mean(last), rel=1e-12, abs=1e-9)
-    assert trial.epoch == pytest.approx(sum(lengths[: len(folds)]) / len(folds), rel=1e-12)
+    assert trial.epoch == pytest.approx(sum(lengths[: len(folds)]) / len(folds), rel=1e-7)
     known = curves(trial.metrics, "val_loss")
     assert [curve.value for curve in known] == last
 
@@ -558,3 +559,98 @@ def test_the_next_rung_is_that_of_the_fold() -> None:
     fold = next(trial.folds(3))
     assert fold.pause_at == 3
     assert [fold.evaluate_now(epoch) for epoch in (1, 2, 3)] == [False, False, True]
+
+
+def test_listings_and_the_page_show_the_folds_that_have_ended_and_their_spread(tmp_path: Path) -> None:
+    s = study(epochs=2, trials=2)
+    for trial in s:
+        with trial:
+            for fold in trial.folds(3):
+                for epoch in fold.epochs():
+                    fold.report(trial.id + 1.0 * fold.index + 2 / epoch)
+                if (trial.id, fold.index) == (1, 1):
+                    break
+    first, second = s.trials
+    assert (first.folds(s.problem), second.folds(s.problem)) == ((1.0, 2.0, 3.0), (2.0, 3.0))
+    assert "1, 2, 3; standard deviation 1" in s.explain(0)
+    assert "(epoch 1 of fold 2: 4)" in s.explain(0)
+    s.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<b>2</b> ± 1 over 3 folds" in page
+    assert "± 0.71 over 2 folds" in page
+
+
+# what ends a fold
+
+
+def test_a_fold_that_ends_by_itself_in_the_epoch_of_a_pause_ends_and_the_trial_goes_on() -> None:
+    s, starts = pausing_study(at=(1,), epochs=4, verbose=0), []
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                starts.append((trial.attempt, fold.index))
+                reporter = Reporter(fold)
+                reporter.begin(planned=4)
+                for epoch in fold.epochs():
+                    reporter.report(1.0 + fold.index, epoch)
+                    if epoch == 2:
+                        reporter.ends_by_itself()  # another callback's early stopping
+                        break
+                reporter.end_of_fit()
+    assert starts == [(1, 0), (1, 1)]
+    (record,) = s.trials
+    assert record.status is Status.COMPLETED
+    assert record.epoch == pytest.approx(2.0)
+    assert (record.values[-1], record.folds(s.problem)) == (1.5, (1.0, 2.0))
+
+
+def test_reports_of_a_fold_that_wait_for_the_store_are_delivered_before_the_next_fold(monkeypatch: Any) -> None:
+    from haltune.errors import StoreError
+
+    trial = asked(epochs=3)
+    store = trial._session.log.store
+    append = store.append
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreError("the server is away")
+
+    for fold in trial.folds(2):
+        reporter = Reporter(fold)
+        reporter.begin(planned=3)
+        for epoch in (1, 2, 3):
+            monkeypatch.setattr(store, "append", away if fold.index == 0 and epoch > 1 else append)
+            with warnings.catch_warnings(action="ignore"):
+                reporter.report(4.0 - epoch + fold.index, epoch)
+        monkeypatch.setattr(store, "append", append)
+        reporter.end_of_fit()
+    assert [c.values.tolist() for c in curves(trial.metrics, "val_loss")] == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.0]]
+    assert (trial.epoch, values_of(trial)[-1]) == (3, 1.5)
+
+
+def test_a_number_returned_after_folds_may_be_their_mean(caplog: Any) -> None:
+    def train(trial: Trial) -> float:
+        values = []
+        for fold in trial.folds(3):
+            values.append(trial.config["x"] + fold.index)
+            fold.report(values[-1])
+        return float(np.mean(values))
+
+    s = study(epochs=1, trials=2)
+    s.optimize(train)
+    assert [t.status.value for t in s.trials] == ["completed"] * 2
+    assert "returned" not in caplog.text
+
+
+def test_the_end_of_a_fold_that_cannot_be_saved_is_said_and_the_trial_goes_on() -> None:
+    posed = Problem(PLANE, Minimize("val_loss"), 1)
+    s = Study(posed, RandomSearch(), seed=0, budget="1 trial", verbose=0, checkpoints=Checkpointing(disk_quota=10))
+    with s.ask() as trial, pytest.warns(HaltuneWarning, match=r"the end of fold 0 could not be saved .*disk_quota"):
+        for fold in trial.folds(2):
+            fold.report(1.0 + fold.index)
+    assert s.trials[0].values.tolist() == [1.0, 1.5]
+
+
+@pytest.mark.parametrize("name", ["cv", "kfold", "fold"])
+def test_other_words_for_folds_lead_to_them(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"for fold in trial\.folds\(5\)"):
+        getattr(asked(), name)

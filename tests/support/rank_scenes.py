@@ -23,6 +23,7 @@ from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
 from haltune.policies import Start
+from haltune.study import Fold
 
 RANK = int(os.environ.get("RANK", 0))
 Seen = Iterator[tuple[Any, ...]]
@@ -267,6 +268,14 @@ def train_elsewhere(trial: Trial) -> None:
     trial.report(STOP, seconds=1.0)
     trial.save(lambda path: path.write_text("state"))
     trial.finish()
+
+
+def train_fold_elsewhere(fold: Fold) -> None:
+    """Train a fold as rank 0 of a fit in a spawned or forked process."""
+    fold.adopt()
+    fold.report(0.5, seconds=1.0)
+    fold.report(0.6 + fold.index / 10, seconds=1.0)
+    fold.finish()
 
 
 def the_users_own_first() -> Seen:
