@@ -92,6 +92,21 @@ class TrainingLoop:
         """True if the loop should end."""
         return self._reporter.stopping
 
+    @property
+    def suffix(self) -> str:
+        """The ending of the paths of its states."""
+        return self._suffix
+
+    @property
+    def saves(self) -> bool:
+        """True if it has a function that saves."""
+        return self._save is not None
+
+    def write(self, path: Path) -> None:
+        """Write the present state to a path, as at a pause but without the random state."""
+        if self._save is not None:
+            self._save(path)
+
     def __iter__(self) -> Iterator[int]:
         """Yield epochs (or steps, if the study counts steps), from 1 or from the first after the checkpoint.
 
@@ -99,6 +114,7 @@ class TrainingLoop:
         """
         if self._together:
             _need_group()
+        self.trial.begins_loop()
         self._reporter.begin()
         self._restore()
         self.trial.before_end(None)  # of an earlier loop
@@ -122,12 +138,16 @@ class TrainingLoop:
             if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
                 return
             self._epoch, self._position = epoch, None
+            self.trial.begins_epoch(epoch)
             try:
                 yield epoch
             except GeneratorExit:
                 if not interruption.waits and self.trial.ended is None:
                     self._leave(epoch)
                 raise
+            self.trial.begins_epoch(None)
+            if not self._reported:
+                self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:

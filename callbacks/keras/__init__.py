@@ -231,9 +231,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         elif reporter.silent and (self._validated or not self.monitor.startswith("val_")):
             # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt
             raise self._missing("in the first epoch that should log it")
+        reporter.trained = min(trained, self.trial.horizon or trained)
         reporter.heed(trained)
         self._heed_others()
-        if self.trial.epoch == min(trained, self.trial.horizon or trained):
+        if self.trial.epoch == reporter.trained:
             if reporter.keeps_epoch:
                 self._save(reporter.keep, saving.kept_suffix(self.trial, self.model))
             if reporter.saves:

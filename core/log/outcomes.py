@@ -149,9 +149,10 @@ class Savings:
 # -- the rank of a trial at its rung -----------------------------------------------------------------------------------
 #
 # The rank is among all trials of the log at the same rung, so it changes when later trials arrive. At a rung a trial
-# counts with its first report there or beyond; if it ended by itself before the rung, with its last report. The order
-# is by violation of the constraints, then value, then number; a value that is not finite comes last. With several goals
-# there is no rank: a trial is on the Pareto front of its rung, or others dominate it.
+# counts with its first report there or beyond; if it ended by itself before, with its last report: at every rung where
+# trials are compared as they arrive, otherwise at the one it trained towards. The order is by violation of the
+# constraints, then value, then number; a value that is not finite comes last. With several goals there is no rank: a
+# trial is on the Pareto front of its rung, or others dominate it.
 
 
 @dataclass(frozen=True)
@@ -319,7 +320,8 @@ def _arrival(t: TrialRecord, rung: _Rung, early: float) -> int | None:
     if at < len(t.epochs):
         return at if at >= 0 else None
     on_its_way = t.tags["rung"] == rung.stage if rung.unit == "seconds" else t.pause_at == rung.level
-    return at - 1 if at and t.status is Status.COMPLETED and on_its_way else None
+    counts = on_its_way or rung.group[0] == "first"
+    return at - 1 if at and t.status is Status.COMPLETED and counts else None
 
 
 def _costs(t: TrialRecord, at: int, problem: Problem) -> Array:

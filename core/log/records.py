@@ -28,7 +28,7 @@ from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
 from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
-from .problem import Goal, Problem, latest, smoothed, violation
+from .problem import MOST_EPOCHS, Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
 Locate = Callable[[str], str | None]  # from a path in the log to one that users can open
@@ -79,7 +79,7 @@ class TrialRecord(KnowsAttributes):
     @cached_property
     def epoch_seconds(self) -> Array:
         """(n,) seconds per epoch: a report may cover several epochs or a part of one."""
-        return self.seconds / np.diff(self.epochs, prepend=0.0)
+        return self.seconds / np.maximum(np.diff(self.epochs, prepend=0.0), 1.0 / MOST_EPOCHS)
 
     @cached_property
     def epoch(self) -> float:

@@ -198,6 +198,13 @@ class Checkpoints:
         """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""
         return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
 
+    def owner(self, path: StrPath) -> int | None:
+        """Return the trial whose folder a path lies in, or None."""
+        where, folder = os.path.realpath(path), os.path.realpath(self.folder)
+        inside = os.path.relpath(where, folder).split(os.sep)
+        found = _FOLDER.fullmatch(inside[0])
+        return int(found[1]) if found and len(inside) > 1 else None
+
     def _is_ours(self, path: str) -> bool:
         where = self.folder / path
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()

@@ -23,7 +23,7 @@ from haltune.errors import InvalidInput, StoreError, StoreReadOnly
 from haltune.log.events import Event
 
 from . import rows, sql
-from .base import Conflict, Lease, Release
+from .base import Conflict, Lease, Release, check_new
 
 T = TypeVar("T")
 _READS = 10  # tries to read a file while it is written
@@ -94,6 +94,8 @@ class SqliteStore(sql.SqlStore):
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
+        check_new(events, lease)
+
         def work(c: sa.Connection) -> tuple[int, sql.Mark]:
             study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
             if known is None:

@@ -135,6 +135,13 @@ class Attempt:
                 case Checkpointed() as e if not self._over:
                     self.checkpoint = locate(e.path)
 
+    def _restart(self, record: TrialRecord, heard: int) -> None:
+        """Become the attempt that the log has started after this one. heard: see `_of`."""
+        new = Attempt._of(record, heard)
+        self.attempt, self.pause_at, self.checkpoint, self.epoch = new.attempt, new.pause_at, new.checkpoint, new.epoch
+        self.verdict, self._over, self._heard, self._events = None, False, heard, []
+        vars(self).pop("_label", None)
+
 
 A = TypeVar("A", bound=Attempt)
 

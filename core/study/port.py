@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,12 +29,14 @@ from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.history import History
+from haltune.log.problem import rounded
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .session import Session
 
+_FOLDS = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
@@ -57,13 +61,17 @@ class Port(Attempt):
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         super().__init__(**vars(attempt))
-        self._session = session
+        self._session, self._process = session, os.getpid()
         problem = session.log.problem
         self.unit = problem.unit
         self.horizon: int | None = problem.max_epochs
         self.goal, self.measures = problem.goal, problem.measures
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
+        self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
+        self._first: float | None = None  # position of the first report of this attempt
+        self._left: float | None = None  # the epoch that a loop has begun and not reported
+        self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
         self._last_act: Callable[[], object] | None = None
         self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
@@ -82,17 +90,16 @@ class Port(Attempt):
 
     def starts(
         self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
-    ) -> bool:
+    ) -> None:
         """State what a fit trains, and from where. Warns if it is not this trial's state.
+
+        If another model starts before what was reported, the curve starts again; see `restart`.
 
         Args:
             model: The object that it trains. Default: None, not known.
             position: Where it starts, in the study's unit. Default: None, not known.
             of: The trial whose state it loaded. Default: None, no state, or not known.
             resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
-
-        Returns:
-            True if the fit trains again what was reported before.
 
         Raises:
             NotSupported: If the state is another trial's.
@@ -102,13 +109,17 @@ class Port(Attempt):
                 f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
                 f"another configuration. {resume}, and let each trial save to a folder of its own."
             )
-        again = self.ended is None and position is not None and position < int(self.epoch)
-        if again:
-            self.warn(
-                f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit starts at "
-                f"{self.unit} {position:g} and trains them again. {resume}.",
-                "repeat",
-            )
+        known, self._pace = self._model, [] if position is None else [(position, 0.0)]
+        self._model = None if model is None else weak(model)
+        if position is not None and position < int(self.epoch):
+            if model is not None and known is not None and known() is model:
+                self.warn(
+                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
+                    f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
+                    "repeat",
+                )
+            else:
+                self.restart(position, f"If it was to continue: {resume}. {_FOLDS}")
         if model is not None and (first := self.trained_before(model)) is not None:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
@@ -116,38 +127,114 @@ class Port(Attempt):
                 "model",
                 once=True,
             )
-        return again
+
+    def begins_loop(self) -> None:
+        """State that a loop over the epochs begins. If the one before was left within an epoch, the curve starts again.
+
+        An error left it, the user's code handled the error, and trains again.
+        """
+        if self._left is not None:
+            record = self.history.trial(self.id)
+            self.restart(record.checkpoint_epoch if record.checkpoint else 0.0)
+
+    def begins_epoch(self, epoch: float | None) -> None:
+        """State that a loop is within an epoch, until it is reported; None: it is not."""
+        self._left = epoch
+
+    def goes_back(self, epoch: float) -> bool:
+        """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
+        return epoch < self.epoch and (self._first is None or epoch <= self._first)
+
+    def restart(self, position: float = 0.0, advice: str = "") -> None:
+        """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
+
+        What this attempt reported after it belongs to a training that was given up, and no longer counts. Does nothing
+        after a STOP or PAUSE, or if nothing after `position` was reported.
+
+        Args:
+            position: Where it starts, in the study's unit. Default: 0.
+            advice: What to do if this is not meant, the last sentences of the warning. Default: "".
+        """
+        self._need_held()
+        reached, self._left = self.epoch, None
+        if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
+            return
+        if not self._session.restart(self, position):
+            return
+        self._first, self._unheard, self._lap = None, None, self._session.monotonic()
+        start = f"after {self.unit} {position:g}" if position else "from its start"
+        self.warn(
+            f"Trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. Its values "
+            f"after that no longer count. {advice}".rstrip(),
+            "restart",
+        )
+
+    def owner(self, path: str | os.PathLike[str]) -> int | None:
+        """Return the trial of this study that a checkpoint of haltune is of, by its path; None for other paths."""
+        return self._session.checkpoints.owner(path)
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""
-        first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
+        try:
+            first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
+        except TypeError:  # it cannot be referred to weakly, or hashed
+            return None
         return first if first != self.id else None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._process = os.getpid()  # multiprocessing passed it to a process that it started, to train there
+
+    @property
+    def _held_here(self) -> bool:
+        """True in the process that asked for the trial, adopted it or entered it; False in any other fork of it."""
+        return os.getpid() == self._process
+
+    def _need_held(self) -> None:
+        """Raises NotSupported in a process that was forked from the one that trains."""
+        if not self._held_here:
+            raise NotSupported(
+                f"Trial {self.id} is trained by process {self._process}, and process {os.getpid()} was forked from it, "
+                "so it cannot report or save. To train the trial here, use `with trial:` in this process, or call "
+                "trial.adopt()."
+            )
+
+    def trained_another(self, model: Any) -> bool:
+        """Return whether a fit of this attempt in this process trained, and last another object than this model."""
+        return self._model is not None and self._model() is not model
 
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
+        self._process = os.getpid()
         self._session.adopt(self)
         self._lap = self._session.monotonic()
 
-    def record(self, report: Report, judge: bool = True) -> Verdict:
+    def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         """Append a report, and return the verdict on it; after a STOP or PAUSE the verdict does not change.
 
         Args:
             report: The values, the position and the seconds; its position is above `epoch`.
             judge: False stores a report that is delivered late, without a decision of the policy. Default: True.
+            updates: Updates that this fit has made so far, by the optimizer's, the learner's or the library's own
+                counter. If they do not keep pace with the positions, the trial warns. Default: None, not known.
 
         Raises:
             InvalidInput: If a goal's metric is missing, or a metric is not a number.
             StoreError: If the log cannot be written; at once if `patient` is False.
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
+        self._need_held()
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
         if report.metrics:
             further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
+        report = replace(report, epoch=rounded(report.epoch))
         self._unheard = report.epoch, report.value
         session = self._session
+        if self.goes_back(report.epoch):
+            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
         work = partial(
             record, budget=session.budget, attempt=self, report=report, judged=judge, clock=session.monotonic
         )  # fmt: skip
@@ -158,7 +245,36 @@ class Port(Attempt):
             session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
+        self._first, self._left = self._first or report.epoch, None
+        if updates is not None:
+            self._doubt_updates(report.epoch, updates)
         return verdict
+
+    def _doubt_updates(self, epoch: float, updates: float) -> None:
+        """Warn at the first reports of a fit whose updates do not keep pace with its positions."""
+        pace = self._pace
+        if pace is None or (pace and epoch <= pace[-1][0]):
+            return
+        pace.append((epoch, updates))
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(pace)]
+        if len(steps) > 1 or (steps and steps[0][1] <= 0):
+            self._pace = None
+        if not steps:
+            return
+        since = f"from {self.unit} {pace[-2][0]:g} to {epoch:g}"
+        expected = steps[0][1] * steps[-1][0] / steps[0][0]
+        if (made := steps[-1][1]) <= 0:
+            self.warn(
+                f"Trial {self.id} reported {self.unit} {epoch:g}, but its training made no update {since}, so nothing "
+                "was trained in between. Report after the updates.",
+                "updates",
+            )
+        elif abs(made - expected) > max(2.0, 0.5 * min(made, expected)):
+            self.warn(
+                f"Trial {self.id} made {made:g} updates {since}, where {expected:g} would be as many for each "
+                f"{self.unit} as before. haltune compares trials by {self.unit}s, so each must train as much.",
+                "updates",
+            )
 
     def recall(self) -> None:
         """Read the reports of other processes of this training from the log."""
@@ -169,7 +285,7 @@ class Port(Attempt):
         if (unheard := self._unheard) is None:
             return None
         self.recall()
-        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
+        same = (epoch is None or rounded(epoch) == unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
         self._unheard = None
@@ -177,7 +293,8 @@ class Port(Attempt):
 
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
-        self._session.renew(self)
+        if self._held_here:
+            self._session.renew(self)
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -201,7 +318,7 @@ class Port(Attempt):
         """
         self._session.once(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
@@ -210,8 +327,9 @@ class Port(Attempt):
             write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
                 renames it, records it and deletes older checkpoints of the trial.
             suffix: Ending of the path. Default: ".ckpt".
-            keep: True for the trial's best epoch, with which it counts. This state is kept in addition to the one to
-                resume from; it is `study.best.checkpoint` if no trial is better. Default: False.
+            keep: True for the trial's best epoch, with which it counts, or an earlier epoch whose state this is. It is
+                kept in addition to the state to resume from, as `study.best.checkpoint` if no trial is better.
+                Default: False.
 
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
@@ -233,7 +351,7 @@ class Port(Attempt):
             work = partial(self._save, write, suffix, keep)
             return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> None:
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float) -> None:
         began = self._session.monotonic()
         temporary = self.begin_save(suffix, keep)
         with self._session.ours(self, temporary):
@@ -245,7 +363,7 @@ class Port(Attempt):
                 raise
         self.commit_save(temporary, self._session.monotonic() - began, keep)
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
 
         Args:
@@ -255,9 +373,10 @@ class Port(Attempt):
         Raises:
             OSError: If the folder cannot be made.
         """
+        self._need_held()
         return self._session.begin_save(self, suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
 
         Args:
@@ -270,6 +389,7 @@ class Port(Attempt):
             LeaseLost: If another worker holds the trial now, or it has ended.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
+        self._need_held()
         path = self._session.commit_save(self, temporary, seconds, keep)
         self._lap = self._session.monotonic()
         return path
@@ -338,9 +458,9 @@ class Port(Attempt):
                 "verdict."
             )
         act, self._last_act = self._last_act, None
-        if act is not None and self.ended is None:
+        if act is not None and self.ended is None and self._held_here:
             act()
-        self._session.end(self, None if status is None else Status(status))
+        self._end_as(None if status is None else Status(status))
 
     def interrupt(self) -> None:
         """Give the trial back unfinished; it is offered again and resumes from its last checkpoint.
@@ -356,7 +476,7 @@ class Port(Attempt):
             >>> study.ask().attempt
             2
         """
-        self._session.end(self, Status.INTERRUPTED)
+        self._end_as(Status.INTERRUPTED)
 
     def fail(self, error: BaseException | Failure) -> None:
         """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
@@ -378,7 +498,12 @@ class Port(Attempt):
         if isinstance(error, StoreError):
             self.interrupt()
         else:
-            self._session.end(self, Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
+            self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
+
+    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+        """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
+        if self._held_here:
+            self._session.end(self, status, failure)
 
     def mark_lost(self, reason: str) -> None:
         """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""
@@ -402,6 +527,14 @@ class Port(Attempt):
     def hint(self, text: str, about: str) -> None:
         """Log a hint, once in a study for each matter `about`."""
         self._session.hint(text, about)
+
+
+def weak(model: Any) -> Callable[[], Any]:
+    """Return a function that returns the model while it lives."""
+    try:
+        return weakref.ref(model)
+    except TypeError:
+        return lambda: None
 
 
 def check_write(write: Any) -> None:

@@ -25,7 +25,7 @@ from haltune.log.spending import Outcome
 from haltune.store.base import CLAIM, Conflict, Lease
 from haltune.store.studies import enqueued
 
-from .attempt import Decides, Log, MonotonicClock
+from .attempt import Attempt, Decides, Log, MonotonicClock
 from .replica import PRICE, Replica
 
 WORTH = 0.05  # seconds; if the last decision took less, a claim costs more than to decide twice
@@ -241,13 +241,21 @@ def _start(replica: Replica, history: History, move: Start, deciding: float) -> 
     return id, lease.attempt
 
 
-def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) -> Taken:
+def _resume(
+    replica: Replica,
+    move: Resume,
+    deciding: float,
+    by_policy: bool,
+    after: tuple[ev.Ended, ...] = (),
+    anew: bool = False,
+) -> Taken:
+    """Append a new attempt. after: the end of the present one, in the same append. anew: it starts from scratch."""
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"The policy resumes trial {r.id}, which is {r.status}, not paused.")
-    gone = r.checkpoint
-    anew = replica.checkpoints.missing(gone)
-    if anew:  # unless another worker has continued the trial and replaced this checkpoint
+    gone = None if anew else r.checkpoint
+    missing = replica.checkpoints.missing(gone)
+    if missing:  # unless another worker has continued the trial and replaced this checkpoint
         position = replica.history.position
         if replica.sync().position != position:
             raise Conflict
@@ -256,11 +264,11 @@ def _resume(replica: Replica, move: Resume, deciding: float, by_policy: bool) ->
         at=lease.renewed, trial=r.id, attempt=r.attempt + 1,
         pause_at=_float(replica.problem.max_epochs if move.pause_at is None else move.pause_at),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
-        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy, anew=anew,
-        price=replica.price,
+        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
+        anew=anew or missing, price=replica.price,
     )  # fmt: skip
-    replica.append(event, None, lease)
-    if anew:
+    replica.append([*after, event], None, lease)
+    if missing:
         replica.warn_once(
             f"The checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, does not exist any more. The "
             "trial starts from scratch. Let all workers share the folder: Study(..., checkpoints=folder)."
@@ -280,6 +288,24 @@ def _offer_again(replica: Replica, id: int) -> Taken:
     why = wishes.get(outcome_of(r, replica.problem).kind, "was interrupted")
     reason = f"attempt {r.attempt} {why}: continues from {where}"
     return _resume(replica, Resume(id, r.pause_at, r.resource, r.tags, reason), 0.0, by_policy=False)
+
+
+def start_again(replica: Replica, attempt: Attempt, position: float) -> bool:
+    """Append that an attempt was given up, and a new one that trains from `position`; False if it is not held.
+
+    It starts from the last checkpoint, or from scratch if `position` is before it. What the former attempt reported
+    after its start no longer counts.
+    """
+    replica.log_sleep(attempt.id, attempt.attempt)
+    r = replica.synced(attempt.id)
+    if (r.attempt, r.status) != (attempt.attempt, Status.RUNNING):
+        return False
+    end = ev.Ended(at=replica.now(), trial=r.id, attempt=r.attempt, status=Status.INTERRUPTED)
+    reason = f"attempt {r.attempt} trains again from {replica.problem.at(position)}"
+    move = Resume(r.id, r.pause_at, r.resource, r.tags, reason)
+    replica.handed_out.add((r.id, r.attempt + 1))
+    _resume(replica, move, 0.0, by_policy=False, after=(end,), anew=position < r.checkpoint_epoch)
+    return True
 
 
 def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:

@@ -40,7 +40,7 @@ from haltune.store.open import open_store
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, shared_error, unlimited
-from .proposing import Elsewhere, answer, enqueue
+from .proposing import Elsewhere, answer, enqueue, start_again
 from .replica import Copy, Heard, Replica
 
 P = ParamSpec("P")
@@ -314,7 +314,10 @@ class Session:
         def is_over(answer: dict[str, Any] | None) -> bool:
             if answer is None or "trial" not in answer:
                 return "finish" not in (answer or {})
-            return self._rank.was_before(f"{label(*answer['trial'])} ends")
+            id, attempt = answer["trial"]
+            while self._rank.was_before(f"{label(id, attempt)} starts again"):
+                attempt += 1
+            return self._rank.was_before(f"{label(id, attempt)} ends")
 
         self._rank.skip("ask", is_over)
 
@@ -337,11 +340,23 @@ class Session:
 
     # within a trial
 
+    def restart(self, attempt: Attempt, position: float) -> bool:
+        """Give up an attempt and become the next one at its trial; see Port.restart. Return False if it is not held."""
+
+        def read(held: bool) -> bool:
+            if held:
+                attempt._restart(self.log.history.trial(attempt.id), self.log.history.position)
+                self.log.trains(attempt)
+            return held
+
+        work = partial(start_again, attempt=attempt, position=position)
+        return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
+
     def recall(self, attempt: Attempt) -> None:
         """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
         self.change(Replica.sync, attempt=attempt, patient=attempt.patient)
 
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool = False) -> bool:
+    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
 
         keep: True for the checkpoint of the best epoch, which is not one to continue from.
@@ -352,16 +367,16 @@ class Session:
             attempt.checkpoint = path
         return held is not False
 
-    def begin_save(self, attempt: Attempt, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, attempt: Attempt, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path for `commit_save`, the same on all ranks. Raises OSError.
 
         keep: True for the state after the trial's best epoch, which is not one to continue from.
         """
         a = attempt
-        work = partial(self.checkpoints.temporary, a.id, a.attempt, a.epoch, suffix, keep, a.unit)
+        work = partial(self.checkpoints.temporary, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
         return self.once(attempt, "starts to be saved", lambda: str(work()), Path)
 
-    def commit_save(self, attempt: Attempt, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, attempt: Attempt, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint; return its path. Raises as Trial.save does.
 
         seconds: time that writing took.
@@ -369,12 +384,12 @@ class Session:
         work = partial(self._publish, attempt, temporary, seconds, keep)
         return self.once(attempt, "commits", work, lambda _: self.saved(attempt, keep))
 
-    def saved(self, attempt: Attempt, keep: bool) -> str:
+    def saved(self, attempt: Attempt, keep: bool | float) -> str:
         """Return the path of the last checkpoint in the log. keep: of the best epoch's."""
         r = self.log.history.trial(attempt.id)
         return str(r.kept if keep else r.checkpoint)
 
-    def _publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool) -> None:
+    def _publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float) -> None:
         checkpoints = self.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
@@ -550,10 +565,10 @@ def _fail(error: BaseException) -> NoReturn:
 # -- the other events of an attempt ------------------------------------------------------------------------------------
 
 
-def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool) -> bool:
+def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float) -> bool:
     replica.log_sleep(attempt.id, attempt.attempt)
     event = (ev.Kept if keep else ev.Checkpointed)(
-        at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=float(attempt.epoch), path=path,
+        at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
@@ -562,6 +577,11 @@ def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float,
         isinstance(e, ev.Checkpointed | ev.Kept) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
         for e in replica.store.read(replica.name)
     )
+
+
+def _saved_epoch(attempt: Attempt, keep: bool | float) -> float:
+    """Return the epoch whose state is saved. keep: see Trial.save."""
+    return float(attempt.epoch if isinstance(keep, bool) else keep)
 
 
 def _lost(attempt: Attempt) -> LeaseLost:

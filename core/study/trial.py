@@ -141,9 +141,10 @@ class Trial(Port, KnowsAttributes):
             position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
         self._doubt_order(value, position)
         value = number("value", value)
+        position = None if position is None else number(self.unit, position, positive=True)
         if (known := self._recalled(value, position)) is not None:
             return known
-        position = self._next() if position is None else number(self.unit, position, positive=True)
+        position = self._next() if position is None else position
         if self.horizon is not None and position > self.horizon:
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
@@ -201,7 +202,8 @@ class Trial(Port, KnowsAttributes):
 
         Within `with trial:` a SIGTERM or SIGUSR1 that arrives during an epoch is raised at its end, as SystemExit.
         In a study that counts steps or your own unit, it yields those. In a study that counts tokens, it yields the
-        steps of this attempt, from 1. Report whenever you have validated.
+        steps of this attempt, from 1. Report whenever you have validated. If an exception ends the loop within an epoch
+        and you start it again (a smaller batch after out of memory), the trial's curve starts again too.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -210,6 +212,7 @@ class Trial(Port, KnowsAttributes):
             >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
             ['continue', 'continue']
         """
+        self.begins_loop()
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
@@ -219,7 +222,9 @@ class Trial(Port, KnowsAttributes):
                     return  # an outer trial continues to the end of its own epoch
                 epoch += 1
                 self._signals.counts = True
+                self.begins_epoch(epoch)
                 yield epoch
+                self.begins_epoch(None)
         finally:
             self._signals.counts = False
 
@@ -266,6 +271,8 @@ class Trial(Port, KnowsAttributes):
         return self._session.monotonic() - self._lap >= validation * (1.0 / share - 1.0)
 
     def __enter__(self) -> Self:
+        if not self._held_here:
+            self.adopt()
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         return self
@@ -322,6 +329,7 @@ class Trial(Port, KnowsAttributes):
         Raises:
             StoreError: If the store cannot be reached.
         """
+        self._need_held()
         if os.path.isabs(str(path)) and not os.path.lexists(path):  # other names may be keys of the user's own storage
             self._session.warn(
                 f"checkpointed({str(path)!r}): nothing exists at this path, so a later attempt cannot load it. Call "

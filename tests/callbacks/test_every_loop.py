@@ -162,11 +162,11 @@ def test_after_the_training_the_callback_holds_no_model_and_copies_and_pickles(l
         lib.train(pickle.loads(pickle.dumps(callback)))
 
 
-def test_a_training_started_again_is_ignored_with_a_warning_that_says_how_to_continue(lib):
+def test_a_training_started_again_starts_the_curve_again_with_a_warning_that_says_how_to_continue(lib):
     trial = FakeTrial(max_epochs=3, epoch=2.0)
     with pytest.warns(HaltuneWarning, match=lib.hint):
         lib.train(lib.told(trial), rounds=3)
-    assert trial.epochs == [3]
+    assert (trial.attempt, trial.epochs) == (2, [1, 2, 3])
 
 
 def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_else(lib):

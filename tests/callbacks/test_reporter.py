@@ -67,15 +67,21 @@ def test_a_training_that_ends_by_itself_where_it_would_pause_is_completed_and_on
 
 def test_a_repeated_epoch_is_ignored_with_one_warning_that_names_the_way_on():
     r = told(resume_hint="Use initial_epoch")
+    r.report(0.5, 1)
     r.report(0.5, 2)
-    with pytest.warns(HaltuneWarning, match=r"reported epoch 2, so epoch 1 .*initial_epoch") as caught:
-        [r.report(0.6, n) for n in (1, 2, 2.5)]
-    assert (len(caught), r.trial.epochs) == (1, [2.0, 2.5])
-    r = reporter(FakeTrial(max_epochs=9, epoch=5.0))  # resumed
-    with pytest.warns(HaltuneWarning, match="already reported epoch 5"):
-        r.report(0.5, 1)
-    r.report(0.5, 6)
-    assert r.trial.epochs == [6.0]
+    with pytest.warns(HaltuneWarning, match=r"reported epoch 2, so epoch 1.5 .*initial_epoch") as caught:
+        [r.report(0.6, n) for n in (1.5, 2, 2.5)]
+    assert (len(caught), r.trial.epochs) == (1, [1.0, 2.0, 2.5])
+
+
+@pytest.mark.parametrize("resumed", [0.0, 5.0])
+def test_a_loop_that_counts_from_its_start_again_starts_the_curve_again(resumed):
+    r = reporter(FakeTrial(max_epochs=9, epoch=resumed))
+    if not resumed:
+        [r.report(0.5, n) for n in (1, 2, 3)]
+    with pytest.warns(HaltuneWarning, match="trains again from 0"):
+        [r.report(0.6, n) for n in (1, 2)]
+    assert (r.trial.attempt, r.trial.epochs, r.trial.values) == (2, [1.0, 2.0], [0.6, 0.6])
 
 
 # the value
@@ -88,7 +94,11 @@ def test_one_number_is_forwarded_finite_or_not(value):
     np.testing.assert_equal(r.trial.values, [float(np.squeeze(value))])
 
 
-@pytest.mark.parametrize(("value", "sentence"), [(np.zeros(3), r"'val_loss'.*shape \(3,\)"), ("high", "not a number")])
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [(np.zeros(3), r"'val_loss'.*shape \(3,\)"), ("high", "not a number"), (np.complex64(1), "a complex number"),
+     (np.ma.masked, "a masked element")],
+)  # fmt: skip
 def test_what_is_not_one_number_is_refused(value, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         told().report(value, 1)

@@ -126,6 +126,11 @@ def test_all_ranks_see_the_same(scenes: Scenes, scene: str) -> None:
     assert first[scene] == second[scene]
 
 
+def test_a_training_that_starts_again_is_a_new_attempt_on_every_rank(scenes: Scenes) -> None:
+    first = [[0, 1, 1], [0, 1, 2], [0, 2, 1], [0, 2, 2], [0, 3, 1, "completed"]]
+    assert scenes[1]["a_training_that_starts_again"][:5] == first
+
+
 def test_a_loop_that_all_ranks_leave_is_kept_and_one_that_rank_0_fails_in_is_not(scenes: Scenes) -> None:
     *trials, best = scenes[0]["a_loop_left_by_break"]
     assert trials == [[0, "completed", True], [1, "completed", True], [2, "completed", True], [3, "failed", False]]

@@ -101,19 +101,19 @@ def test_a_trial_lost_too_often_has_failed() -> None:
     assert [e.status for e in world.events(Expired)] == [Status.INTERRUPTED] * 2 + [Status.FAILED]
 
 
-def test_a_training_that_starts_over_is_asked_to_count_on_from_its_checkpoint(world: World) -> None:
+def test_a_training_that_starts_over_starts_its_curve_again_and_is_asked_to_count_on(world: World) -> None:
     lost = world.ask()
     lost.report(0.1)
     lost.report(0.2)
     lost.checkpointed("two.ckpt")
     lost.interrupt()
     found = world.ask()
-    with pytest.warns(HaltuneWarning, match="must continue its count") as w:
+    with pytest.warns(HaltuneWarning, match="continues its count after trial.epoch") as w:
         found.report(0.11, epoch=1)
         found.report(0.21, epoch=2)
     assert len(w) == 1
     found.report(0.31, epoch=3)
-    assert world.curve() == [0.1, 0.2, 0.31]
+    assert world.curve() == [0.11, 0.21, 0.31]
 
 
 def test_a_worker_that_slept_after_it_appended_does_not_train_the_attempt_of_another(world: World) -> None:

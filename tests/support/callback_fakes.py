@@ -47,10 +47,30 @@ class FakeTrial(Port):
         return History(Problem(Space({"lr": Constant(0.1)}), self.goal, self.horizon))
 
     def starts(self, model=None, position=None, of=None, resume=""):
-        return False
+        if position is not None and position < self.epoch:
+            self.restart(position, resume)
+
+    def begins_loop(self):
+        pass
+
+    def begins_epoch(self, epoch):
+        pass
+
+    def goes_back(self, epoch):
+        return epoch < self.epoch and (not self.reports or epoch <= self.reports[0]["epoch"])
+
+    def restart(self, position=0.0, advice=""):
+        self.warn(f"trains again from {position:g}. {advice}", "restart")
+        self.attempt, self.epoch, self.reports = self.attempt + 1, position, []
+
+    def owner(self, path):
+        return None
 
     def trained_before(self, model):
         return None
+
+    def trained_another(self, model):
+        return False
 
     def adopt(self):
         self.homes += 1
@@ -64,7 +84,7 @@ class FakeTrial(Port):
     def leave_signal(self, number):
         pass
 
-    def record(self, report, judge=True):
+    def record(self, report, judge=True, updates=None):
         if self.broken is not None:
             raise self.broken
         call = {name: getattr(report, name) for name in ("value", "epoch", "seconds", "validation")}

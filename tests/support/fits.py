@@ -517,8 +517,8 @@ class Lightning(Fit):
         super().__init__()
 
     def lost(self, case):
-        """Its means over an epoch so far, and what was logged at its start."""
-        return {"train_loss", "train_loss_epoch", "drawn"} if case.within else set()
+        """Its means over an epoch so far."""
+        return {"train_loss", "train_loss_epoch"} if case.within else set()
 
     @classmethod
     def cases(cls):

@@ -11,6 +11,7 @@ import random
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,23 @@ def a_training_loop() -> Seen:
         yield trial.id, trial.attempt, trial.epoch, trial.ended, trial.checkpoint
 
 
+def a_training_that_starts_again() -> Seen:
+    """By an error in its second loop, then by its own count, on both ranks."""
+    for trial in a_study(2):
+        with trial, warnings.catch_warnings(action="ignore"):
+            for smaller in (False, True):
+                with suppress(MemoryError):
+                    for epoch in trial.epochs():
+                        if epoch == 3 and not smaller:
+                            raise MemoryError
+                        trial.report(0.5)
+                        yield trial.id, trial.attempt, trial.epoch
+                        if smaller and epoch == 2:
+                            break
+            trial.report(0.9, 1)
+        yield trial.id, trial.attempt, trial.epoch, trial.ended
+
+
 def a_loop_left_by_break() -> Seen:
     """Leave by each rank's own early stopping, and at the end by an error of only rank 0, without a save."""
     study = a_study(4, checkpoints=Checkpointing(keep=9))
@@ -257,8 +275,8 @@ def a_wider_space() -> Seen:
 SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
-    several_studies_and_a_wait, a_training_loop, a_loop_left_by_break, a_resumed_loop_draws_on,
-    the_users_own_first, a_wider_space,
+    several_studies_and_a_wait, a_training_loop, a_training_that_starts_again, a_loop_left_by_break,
+    a_resumed_loop_draws_on, the_users_own_first, a_wider_space,
 ]  # fmt: skip
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ One engine folds the log and decides for all policies of this folder, in two mod
 - `Asynchronous`: a trial continues as soon as it is among the top 1 / eta of those that arrived at its rung (Li et al.
   2020, ASHA). In the promotion form it pauses until then; in the stopping form it is judged once, on arrival.
 
-A trial that failed, was stopped or has a value that is not finite arrives as the worst and never continues. New
+A trial that failed, was stopped or has a value that is not finite arrives as the worst and never continues. A trial
+whose training ended by itself is complete: it enters later rungs with its final value, without training. New
 configurations come from a `Sampler`.
 """
 
@@ -429,8 +430,10 @@ class Synchronous(Halving):
         assert bracket is not None
         if not self.resumes and e.trial in bracket.past:
             return  # a new trial continues for it
-        if e.status is Status.COMPLETED:  # its value counts here and, if the bracket carries it, at the rungs to come
-            entry.whole = bracket.carries
+        if (
+            e.status is Status.COMPLETED
+        ):  # its value counts here and, unless it was a part of a training, at later rungs
+            entry.whole = bracket.carries or self.counted
             bracket.enter(e.trial, entry)
             if entry.result is None:
                 bracket.arrive(e.trial, entry.value)
@@ -744,16 +747,23 @@ class Asynchronous(Halving):
             insort(self.rung(entry).waiting, entry.key(e.trial))
 
     def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:
-        """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
+        """Let a trial that is over arrive at its rung, a complete one at all later ones too; others are only counted.
+
+        At a rung that it passed after its verdict its value is not known, so there it does not count.
+        """
         assert isinstance(entry, LadderEntry)
         if e.status not in OVER:
             return
-        if entry.result is not None:
+        whole = e.status is Status.COMPLETED and entry.value > OUT
+        if entry.result is None:
+            entry.result = entry.value if whole else OUT
+            self.rung(entry).arrive(entry.key(e.trial) if whole else None)
+        else:
             self.rung(entry).leave(entry.key(e.trial))
-            return
-        counts = e.status is Status.COMPLETED and entry.value > OUT
-        entry.result = entry.value if counts else OUT
-        self.rung(entry).arrive(entry.key(e.trial) if counts else None)
+        while whole and not entry.last:
+            entry.rung, entry.result = entry.rung + 1, entry.value
+            if entry.last or entry.needed > entry.had:
+                self.rung(entry).arrive(entry.key(e.trial))
 
 
 def _first_paused(rung: RungState, top: int, history: History) -> int | None:

@@ -183,9 +183,8 @@ class MultiFidelity(Policy[LadderState]):
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
         # an early value may exceed the last one, which counts
-        rows = CurveRows(
-            problem.goal, self.rungs(problem.max_epochs)[0], 0 if problem.goal.of == "best" else problem.max_epochs
-        )
+        end = 0 if problem.goal.of == "best" else problem.max_epochs
+        rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
         return LadderState(ladder, rows, model, lessons or None, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:

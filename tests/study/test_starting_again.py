@@ -1,0 +1,164 @@
+"""A training that starts again within its trial: the curve starts again, and what was given up no longer counts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clocked import World
+from whims import PAUSE, STOP
+
+from haltune import HaltuneWarning, Trial
+from haltune.callbacks.loop import TrainingLoop
+from haltune.log.events import Ended, Resumed
+from haltune.study.attempt import Report
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def own_count(trial: Trial) -> Iterator[Callable[[float], Any]]:
+    for epoch in range(1, 10):
+        yield lambda value, epoch=epoch: trial.report(value, epoch)
+
+
+def epochs(trial: Trial) -> Iterator[Callable[[float], Any]]:
+    for epoch in trial.epochs():
+        yield lambda value, epoch=epoch: trial.report(value, epoch)
+
+
+def training_loop(trial: Trial) -> Iterator[Callable[[float], Any]]:
+    for _ in (loop := TrainingLoop(trial)):
+        yield loop.report
+
+
+def with_smaller_batches(trial: Trial, loop: Callable[[Trial], Iterator[Callable[[float], Any]]]) -> None:
+    """Train two epochs, run out of memory in the third, and train three again."""
+    for try_, value in enumerate((0.6, 0.2)):
+        reports = loop(trial)
+        for epoch, report in enumerate(reports, 1):
+            if not try_ and epoch == 3:
+                reports.close()  # as an exception does
+                break
+            report(value / epoch)
+            if try_ and epoch == 3:
+                break
+
+
+@pytest.mark.parametrize("loop", [own_count, epochs, training_loop])
+def test_a_retry_after_an_error_starts_the_curve_again(world: World, loop: Any) -> None:
+    with world.ask() as trial, pytest.warns(HaltuneWarning, match="had reported epoch 2, and now trains again from"):
+        with_smaller_batches(trial, loop)
+    record = world.study.trials[0]
+    assert (list(record.epochs), list(record.values)) == ([1, 2, 3], [0.2, 0.2 / 2, 0.2 / 3])
+    assert (record.attempt, record.status.value) == (2, "completed")
+    assert world.study.spent.epochs == 5  # what was given up was trained too
+    assert world.another().trials[0].values.tolist() == record.values.tolist()
+
+
+def test_a_second_phase_after_a_reported_epoch_continues_the_curve(world: World) -> None:
+    with world.ask() as trial, warnings.catch_warnings(action="error"):
+        for last in (2, 4):
+            for epoch in trial.epochs():
+                trial.report(0.1 * epoch)
+                if epoch == last:
+                    break
+    assert (trial.attempt, list(world.study.trials[0].epochs)) == (1, [1, 2, 3, 4])
+
+
+def test_a_resumed_trial_that_fails_in_a_loop_starts_again_from_its_checkpoint(world: World, tmp_path: Path) -> None:
+    trial = world.ask()
+    for value in (0.5, PAUSE):
+        trial.report(value)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    trial = world.ask()
+    checkpoint = trial.checkpoint
+    with pytest.warns(HaltuneWarning, match="trains again after epoch 2"):
+        for value in (0.3, 0.2):
+            for epoch in trial.epochs():
+                if epoch == 4 and value == 0.3:
+                    break
+                trial.report(value)
+    assert trial.checkpoint == checkpoint
+    assert world.curve()[:3] == [0.5, PAUSE, 0.2]
+
+
+def test_a_checkpoint_names_its_trial_by_its_path(world: World, tmp_path: Path) -> None:
+    first, second = world.ask(), world.ask()
+    first.report(0.5)
+    path = first.save(lambda path: path.write_text("state"))
+    assert (second.owner(path), second.owner(tmp_path / "mine.ckpt"), second.owner(".")) == (0, None, None)
+
+
+def test_a_resumed_loop_that_counts_from_one_starts_from_scratch(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    trial.report(PAUSE)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    trial = world.ask()
+    with pytest.warns(HaltuneWarning, match=r"continues its count after trial\.epoch"):
+        trial.report(0.4, 1)
+    assert (trial.attempt, trial.epoch, trial.checkpoint, world.curve()) == (3, 1, None, [0.4])
+
+
+@pytest.mark.parametrize("model", [object, type("Net", (), {})])
+def test_a_fit_of_another_model_starts_again_and_one_of_the_same_model_does_not(world: World, model: Any) -> None:
+    trial, net = world.ask(), model()
+    trial.starts(net, 0)
+    trial.record(Report(0.5, 1.0, 1.0))
+    with pytest.warns(HaltuneWarning, match="Use initial_epoch"):
+        trial.starts(net, 0, resume="Use initial_epoch")
+    again = model is object  # it cannot be referred to weakly, so it counts as another
+    assert trial.attempt == 1 + again
+    with warnings.catch_warnings(action="ignore"):
+        trial.record(Report(0.4, 1.0, 1.0))
+        trial.starts(model(), 0)
+    assert (trial.attempt, trial.epoch) == (2 + again, 0)
+
+
+def test_after_a_stop_nothing_starts_again(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    trial.report(STOP)
+    trial.restart()
+    assert (trial.attempt, list(trial.epochs())) == (1, [])
+    trial.finish()
+    assert [e.status.value for e in world.events(Ended)] == ["stopped"]
+    assert not world.events(Resumed)
+
+
+def test_a_trial_that_another_worker_holds_does_not_start_again(world: World) -> None:
+    trial = world.ask()
+    trial.report(0.5)
+    other = world.another()
+    world.clock.now += 1e6
+    taken = world.ask(other)
+    assert (taken.id, taken.attempt) == (0, 2)
+    trial.restart()
+    assert (trial.attempt, world.study.trials[0].attempt) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("updates", "words"),
+    [
+        ([0, 40], "made no update from epoch 0 to 1"), ([20, 20, 40], "made no update from epoch 1 to 2"),
+        ([10, 50, 90], "made 40 updates from epoch 1 to 2, where 10"), ([20, 40, 41, 42], None), ([1, 3, 4], None),
+    ],
+)  # fmt: skip
+def test_updates_that_do_not_keep_pace_with_the_epochs_are_said_at_the_second_report(
+    world: World, updates: list[float], words: str | None
+) -> None:
+    trial = world.ask()
+    trial.starts(position=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for epoch, made in enumerate(updates, 1):
+            trial.record(Report(0.5, float(epoch), 1.0), updates=made)
+    assert [words in str(w.message) for w in caught] == ([] if words is None else [True])
