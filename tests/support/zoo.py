@@ -78,7 +78,7 @@ class Declaration:
     pauses: Sequence[float] = (1, 2)  # positions; where a validation follows, the first one counts
     updates: float | Callable[[float], float] = 1  # of one unit, or until a position
     counts: str = "torch"  # what makes updates: see counting; "": only `trained` of the program counts
-    aside: int = 0  # updates of a fit before its training, as of a finder
+    aside: int = 0  # updates of a first fit before its training, as of a finder
     refuses: str = ""  # pattern of the error, before an update
     declines: str = ""  # pattern of the warning that nothing pauses
     says: Sequence[str] = ()  # patterns of other warnings and hints, each of which comes
@@ -417,12 +417,12 @@ def counted(runs: Runs) -> None:
             continue
         for (trial, attempt), reports in ran.watch.reported.items():
             begin = until(ran.watch.begins[trial, attempt])
-            counts = [(position, made - aside) for position, made in reports]
+            counts = [(position, made - aside * (attempt == 1)) for position, made in reports]
             planned = [(position, round(until(position) - begin, 6)) for position, _ in reports]
             assert counts == planned, f"(position, updates) of trial {trial}, attempt {attempt}: {counts} for {planned}"
         for t in ran.sound().trials:
             last = ran.watch.reported[t.id, t.attempt][-1][1] if (t.id, t.attempt) in ran.watch.reported else 0
-            made, end = ran.watch.made[t.id, t.attempt], aside + until(ran.declared.max_epochs)
+            made, end = ran.watch.made[t.id, t.attempt], aside * (t.attempt == 1) + until(ran.declared.max_epochs)
             end -= until(ran.watch.begins[t.id, t.attempt])
             assert made in (last, end), f"trial {t.id} makes {made} updates, and its last report is after {last}"
 

@@ -46,5 +46,5 @@ zoo = dict(
     trials=[{"learning_rate": 0.003}, {"learning_rate": 0.01}],
     pauses=[1, 3],
     updates=4,
-    says=["before the end of its learning-rate schedule"],
+    says=["before the end of its learning-rate schedule", "load_best_model_at_end=True keeps the best"],
 )

@@ -28,13 +28,12 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["lightgbm"],
-    wrong={
-        "resumed": "The random state of LightGBM is not saved, and nothing says so.",
-    },
     space={"learning_rate": Float(0.01, 1.0, log=True)},
     goal=Minimize("binary_logloss"),
     max_epochs=8,
     trials=[{"learning_rate": 0.3}, {"learning_rate": 0.1}],
     pauses=[2, 5],
     counts="lightgbm:Booster.update",
+    declines="random numbers of bagging_fraction",
+    says=["early stopping keeps the model of its best round"],
 )

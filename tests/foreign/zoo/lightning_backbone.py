@@ -55,9 +55,6 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "lightning"],
-    wrong={
-        "resumed": "A trial that pauses after the unfreezing resumes frozen.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=5,

@@ -64,7 +64,6 @@ zoo = dict(
     wrong={
         "counted": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
         "resumed": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-        "said": "The warning advises ckpt_path=trial.checkpoint to a program that has it.",
     },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),

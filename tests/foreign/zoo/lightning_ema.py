@@ -51,9 +51,6 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "lightning"],
-    wrong={
-        "kept": "The best epoch's file has the weights, and its value is of their average.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

@@ -50,9 +50,6 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "lightning"],
-    wrong={
-        "refused": "Trial 1 continues the training of trial 0, and ends without a report.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=3,

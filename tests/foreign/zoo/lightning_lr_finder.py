@@ -52,9 +52,7 @@ zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
     wrong={
-        "counted": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
         "resumed": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-        "said": "The warning advises ckpt_path=trial.checkpoint to a program that has it.",
     },
     space={"width": Int(2, 64)},
     goal=Minimize("val_loss"),

@@ -59,16 +59,11 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "lightning"],
-    wrong={
-        "counted": "A fit that resumes within an epoch does not call on_train_epoch_start, so the list is missing.",
-        "resumed": "A fit that resumes within an epoch does not call on_train_epoch_start, so the list is missing.",
-        "kept": "A fit that resumes within an epoch does not call on_train_epoch_start, so the list is missing.",
-        "said": "A fit that resumes within an epoch does not call on_train_epoch_start, so the list is missing.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=3,
     trials=[{"lr": 0.05}, {"lr": 0.02}],
     pauses=[0.5, 1.5],
     updates=4,
+    says=["Net.on_train_epoch_start prepares an epoch"],
 )

@@ -61,7 +61,7 @@ zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
     wrong={
-        "kept": "The best epoch's file has the weights, and its value is of their average.",
+        "said": "The advice is to write the average into the checkpoint, which WeightAveraging does.",
     },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
@@ -69,4 +69,5 @@ zoo = dict(
     trials=[{"lr": 0.05}, {"lr": 0.2}],
     pauses=[1, 3],
     updates=4,
+    keeps=False,
 )

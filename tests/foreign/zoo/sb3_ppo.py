@@ -40,11 +40,6 @@ def learnt(steps):  # updates until then: two passes over the two batches of eac
 zoo = dict(
     needs=["torch", "stable_baselines3", "gymnasium"],
     slow=True,
-    wrong={
-        "counted": "A trial that pauses within a rollout loses the steps it has not learnt from.",
-        "resumed": "A trial that pauses within a rollout loses the steps it has not learnt from.",
-        "kept": "The file has an update after the last evaluation.",
-    },
     space={"learning_rate": Float(1e-5, 1e-1, log=True)},
     goal=Maximize("mean_reward"),
     max_epochs=512,

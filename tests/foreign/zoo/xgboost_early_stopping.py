@@ -29,8 +29,7 @@ zoo = dict(
     needs=["xgboost"],
     slow=True,
     wrong={
-        "resumed": "early_stopping_rounds counts again from 0 in a resumed trial.",
-        "kept": "The file of the best epoch has all rounds.",
+        "resumed": "A trial that pauses in the round of its early stopping trains one more.",
     },
     space={"eta": Float(0.01, 1.0, log=True)},
     goal=Minimize("valid-rmse"),
@@ -38,4 +37,5 @@ zoo = dict(
     trials=[{"eta": 0.5}, {"eta": 0.2}],
     pauses=[1, 4],
     counts="xgboost:Booster.update",
+    says=["early stopping keeps the model of its best round"],
 )

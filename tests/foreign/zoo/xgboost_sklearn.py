@@ -28,9 +28,6 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["xgboost", "sklearn"],
-    wrong={
-        "kept": "The file of the best epoch has all rounds.",
-    },
     space={"learning_rate": Float(0.01, 1.0, log=True)},
     goal=Maximize("validation_0-auc"),
     max_epochs=8,
