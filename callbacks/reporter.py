@@ -622,7 +622,7 @@ def scalar(value: Any, name: str) -> float:
     Raises InvalidInput if it is a vector, with its shape, or if it is not a number.
     """
     if why := no_real_number(value):
-        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number, such as its size.")
+        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number.")
     shape = tuple(getattr(value, "shape", ()))
     if not shape and isinstance(value, (list, tuple)):
         shape = (len(value),)

@@ -184,6 +184,14 @@ def test_a_training_loop_declines_a_pause_and_takes_the_next_on_all_ranks(scenes
     assert lines == [[0, 1, 3, "paused"], [0, 2, 4, "stopped"], [1, 1, 1, "stopped"]]
 
 
+def test_folds_pause_within_and_between_on_all_ranks(scenes: Scenes) -> None:
+    same, *seen, (_, values) = scenes[1]["folds"]
+    assert same == [4, True]
+    starts = [[1, 0, 0, True], ["paused", 0.5], [2, 0, 1, False], ["paused", 1], [3, 1, 0, True], ["completed", 2]]
+    assert seen == starts
+    assert values == [0.75, 0.5]
+
+
 def test_a_rank_left_alone_says_what_it_waits_for(ranks: Ranks) -> None:
     _, second = ranks("""
 from haltune.errors import RankLost
