@@ -1,7 +1,7 @@
 """What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of haltune's next to it.
 
-`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint: the
-model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states with
+`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint:
+the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states with
 which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so that
 the pause is declined.
 """
@@ -147,8 +147,8 @@ class Unsaved(Portable):
             if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
                 kind, _, attribute = name.partition(".")[2].partition(".")
                 return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts of "
-                    "callbacks"
+                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts "
+                    "of callbacks"
                 )
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)

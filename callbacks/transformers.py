@@ -349,7 +349,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool]:
-        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint of this step."""
+        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint."""
         assert self._unreported is not None
 
         def need() -> int:
@@ -472,8 +472,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
             raise InvalidInput(
-                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and this "
-                f"training has {delay:g}, so {self.monitor!r} is never logged. Reduce TrainingArguments(eval_delay=)."
+                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and "
+                f"this training has {delay:g}, so {self.monitor!r} is never logged. Reduce TrainingArguments(eval_delay=)."
             )
         logged = {"loss", "grad_norm", "learning_rate", "num_input_tokens_seen"}
         of_transformers = type(trainer).__module__ == "transformers.trainer"
@@ -504,8 +504,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"write {better} in the study"
             )
         self._reporter.advise(
-            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or leave "
-            "load_best_model_at_end out.",
+            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or "
+            "leave load_best_model_at_end out.",
             "best",
         )
 

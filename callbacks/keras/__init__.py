@@ -359,8 +359,8 @@ def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the metrics of a model with their names in its logs.
 
     Keras has no public list of the names that the metrics of compile(metrics=, weighted_metrics=) have in the logs of
-    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial. A weighted
-    metric with the name of another metric is logged as "weighted_" and this name.
+    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial. A
+    weighted metric with the name of another metric is logged as "weighted_" and this name.
     """
     for metric in model.metrics:
         plain, weighted = (getattr(metric, f"_flat_{kind}metrics", ()) for kind in ("", "weighted_"))
