@@ -1,9 +1,9 @@
 """What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of haltune's next to it.
 
 `Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint:
-the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states with
-which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so that
-the pause is declined.
+the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states
+with which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so
+that the pause is declined.
 """
 
 from __future__ import annotations

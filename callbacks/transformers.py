@@ -473,7 +473,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
             raise InvalidInput(
                 f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and "
-                f"this training has {delay:g}, so {self.monitor!r} is never logged. Reduce TrainingArguments(eval_delay=)."
+                f"this training has {delay:g}, so {self.monitor!r} is never logged. Reduce eval_delay=."
             )
         logged = {"loss", "grad_norm", "learning_rate", "num_input_tokens_seen"}
         of_transformers = type(trainer).__module__ == "transformers.trainer"
