@@ -431,6 +431,12 @@ def position_argument(unit: str) -> str:
 _UNIT = re.compile(r"[^\W\d_](?:[\w -]{0,38}\w)?")  # one or more words: epoch, step, game played
 
 
+def rounded(position: float) -> float:
+    """Return a position without the rounding error of a sum of batches: the nearest whole number, if it is that."""
+    near = round(position)
+    return float(near) if near and abs(position - near) <= 1e-9 * near else position
+
+
 @dataclass(frozen=True)
 class Grid:
     """The points at which the study asks its policy; see haltune.log.points."""
@@ -450,9 +456,7 @@ class Grid:
     def points(self, position: float) -> float:
         if self.horizon is not None and position >= self.horizon * (1.0 - 1e-9):
             return float(self.last or 1)
-        exact = position / self.every
-        near = round(exact)
-        return float(near) if near and abs(exact - near) <= 1e-9 * near else exact
+        return rounded(position / self.every)
 
     def position(self, points: float) -> float:
         if self.horizon is not None and points >= (self.last or 1):
@@ -544,6 +548,8 @@ class Problem(KnowsArguments):
         if every is not None and (not _is_number(every) or not 0 < every <= (full or math.inf) or every == math.inf):
             most = "" if full is None else f", at most {full}, a full training"
             raise InvalidInput(f"judge_every={every!r}: use a number of {self.units} above 0{most}")
+        if self.grid is None and (every := self.every) is not None and (full or 1) / every > MOST_EPOCHS:
+            raise InvalidInput(f"judge_every={every!r}: a full training would have more than 10**12 judged reports")
         object.__setattr__(self, "start", self._checked_start())
 
     if TYPE_CHECKING:  # the argument may be a list; the attribute is its first entry

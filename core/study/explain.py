@@ -23,10 +23,11 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Status, trial_of
+from haltune.log.folds import EPOCH, FOLD, of_fold, spread
 from haltune.log.history import History
 from haltune.log.metric_names import limit
 from haltune.log.outcomes import Comparisons, outcome_of, saved_epochs
-from haltune.log.problem import Goal
+from haltune.log.problem import Goal, Problem
 from haltune.log.records import Best, TrialRecord
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def explanation(
     comparisons = Comparisons(history, over)
     found = _Lines(comparisons, record, lost)
     found.add("ended because", comparisons.now(record))
+    found.add("folds", _folds(record, problem))
     smooth = {} if record.smoothed is None else dict(zip(record.epochs, record.smoothed, strict=True))
     for e in log:
         if trial_of(e) != trial:
@@ -58,6 +60,9 @@ def explanation(
             others = [f"{n} {e.metrics[n]:.6g}" for n in problem.measured if n in e.metrics]
             seen = smooth.get(e.epoch, math.nan) if e.attempt == record.attempt else math.nan
             first = f"{e.value:.6g}" + (f" (smoothed {seen:.6g})" if math.isfinite(seen) else "")
+            if FOLD in e.metrics:
+                at = f"{problem.unit} {numeral(e.metrics[EPOCH])} of fold {e.metrics[FOLD]:.0f}"
+                first += f" ({at}: {e.metrics[of_fold(problem.goal.metric)]:.6g})"
             values, v = ", ".join([first, *others]), e.verdict
             found.add(problem.at(e.epoch), f"{values} -> {v.action}: {v.reason}", v.evidence)
         elif isinstance(e, ev.Ended):
@@ -77,6 +82,7 @@ def short_explanation(comparisons: Comparisons, trial: int, lost: Container[int]
     found = _Lines(comparisons, record, lost)
     if len(values):
         found.add(problem.goal.metric, f"{values[-1]:.6g}, after {problem.at(record.epoch)}")
+        found.add("folds", _folds(record, problem))
         others = record.results(problem) if problem.measured else {}
         for name in problem.measured:
             found.add(name, f"{others[name]:.6g}")
@@ -85,6 +91,13 @@ def short_explanation(comparisons: Comparisons, trial: int, lost: Container[int]
     for title, reason in comparisons.because(record):
         found.add(title, reason)
     return found.text()
+
+
+def _folds(record: TrialRecord, problem: Problem) -> str:
+    """Return the last value of each fold, and their spread."""
+    values = record.folds(problem)
+    deviation = spread(values)
+    return ", ".join(short(v) for v in values) + (f"; standard deviation {short(deviation, 2)}" if deviation else "")
 
 
 class _Lines:

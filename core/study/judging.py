@@ -51,10 +51,10 @@ def record(
     began, broken = clock(), None
     try:
         verdict = _verdict(replica, history, budget, stopped, r, report, judged, now)
+        if verdict.evidence:
+            verdict = replace(verdict, evidence=plain(verdict.evidence))
     except Exception as error:  # a bug of a policy must not lose the report
         verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
-    if verdict.evidence:
-        verdict = replace(verdict, evidence=plain(verdict.evidence))
     event = ev.Reported(
         at=now, trial=attempt.id, attempt=attempt.attempt, verdict=verdict,
         seen=history.position, deciding=clock() - began, **vars(report),

@@ -24,6 +24,7 @@ import numpy as np
 from haltune.display import clipped, clock, counted, heard, numeral, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
+from haltune.log.folds import plus_minus
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Savings, outcome_of, trained_again
 from haltune.log.policy import Policy, called, in_words
@@ -45,7 +46,8 @@ _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "sto
 
 def values_of(t: TrialRecord, problem: Problem) -> str:
     """Return the present values of a trial: acc 0.91, ms 12."""
-    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
+    deviation = plus_minus(t.folds(problem))
+    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}{deviation}"
     found = t.results(problem) if problem.measured else {}
     # the metric of rank_by may not be measured yet
     others = [n for n in problem.measured if n != problem.goal.rank_by or not math.isnan(found[n])]
@@ -61,9 +63,10 @@ def lead_of(history: History) -> str | None:
         complete, goal = history.trial(best.trial).complete, problem.goal
         if not complete and _seen_better(history, best.value):
             where = problem.at(best.epoch)
-            return f"trial {best.trial} leads at {where}: {best.metric} {short(best.value)}"
+            return f"trial {best.trial} leads at {where}: {best.metric} {short(best.value)}{plus_minus(best.folds)}"
         worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
-        return f"best {best.metric} {short(best.value)} (trial {best.trial}{', complete' if worse else ''})"
+        value = short(best.value) + plus_minus(best.folds)
+        return f"best {best.metric} {value} (trial {best.trial}{', complete' if worse else ''})"
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():

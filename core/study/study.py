@@ -182,6 +182,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
+        self.session.need_outside()
         self.session.skip_over()
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
@@ -189,6 +190,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 pause = min(2 * pause, longest)
                 continue
             pause = _PAUSES[0]
+            self.session.enter(answer)
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception
@@ -197,6 +199,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 except StoreError as error:  # if it were raised here, Python would print a traceback and continue
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
+            finally:
+                self.session.leave(answer)
             answer.finish()
             self.session.skip_over()
 

@@ -69,6 +69,9 @@ class FakeTrial(Port):
     def trained_before(self, model):
         return None
 
+    def trained_another(self, model):
+        return False
+
     def adopt(self):
         self.homes += 1
 

@@ -468,9 +468,8 @@ class Synchronous(Halving):
         for bracket in [b for b in self.open if b.rung == 0]:
             if self.no_more and bracket.free:
                 planned, started = bracket.planned or bracket.bracket, len(bracket.members)
-                bracket.bracket, bracket.places = planned.cut(started), started
-                if self._settle(bracket) is bracket:
-                    bracket.planned = planned
+                bracket.bracket, bracket.places, bracket.planned = planned.cut(started), started, planned
+                self._settle(bracket)
             elif not self.no_more and bracket.planned is not None:
                 bracket.bracket, bracket.places, bracket.planned = bracket.planned, bracket.planned.rungs[0].n, None
 

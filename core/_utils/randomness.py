@@ -1,0 +1,232 @@
+"""The random state of a process, to restore in another process: Python, NumPy, and torch if it is used.
+
+Generators that a program's data hold are found and saved apart.
+
+A state has primitives only, so that its checkpoint loads without pickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import random
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from haltune.display import one_line
+from haltune.errors import InvalidInput
+
+
+def capture() -> dict[str, Any]:
+    """Return the state of all global generators in use: names -> JSON-able values."""
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
+    }
+    if (torch := sys.modules.get("torch")) is not None:
+        state["torch"] = of_tensor(torch.random.get_rng_state())
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def state_from_json(text: str | bytes) -> dict[str, Any]:
+    """Return a state from its JSON. Raises InvalidInput if it is not a state."""
+    try:
+        return checked(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise damaged(error) from error
+
+
+def checked(state: Any) -> dict[str, Any]:
+    """Return the state. Raises InvalidInput if it is not one."""
+    if not (isinstance(state, dict) and {"python", "numpy"} <= state.keys()):
+        raise damaged(ValueError("it lacks the states of Python and NumPy"))
+    return state
+
+
+def damaged(error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"The random state of the checkpoint is damaged ({one_line(error)}). Restore it from a copy, or fail the "
+        "trial, trial.fail(error), so that the search continues without it."
+    )
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Restore the generators. Those of devices that this process lacks stay unchanged.
+
+    Raises InvalidInput if it is not a state.
+    """
+    torch = sys.modules.get("torch")
+    try:
+        random.setstate(tupled(state["python"]))
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
+        np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
+        if torch is not None and "torch" in state:
+            torch.random.set_rng_state(tensor_of(state["torch"]))
+            devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            for device, text in enumerate(state.get("cuda", ())[:devices]):
+                torch.cuda.set_rng_state(tensor_of(text), device)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+        raise damaged(error) from error
+
+
+# generators that a program holds itself, in its data
+
+
+def generators_in(*roots: Any) -> dict[str, Any]:
+    """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
+
+    Attributes and short lists are searched, four levels deep: a transform of a data set, the sampler of a loader.
+    """
+    found: dict[int, tuple[str, Any]] = {}
+    seen: set[int] = set()
+
+    def search(value: Any, path: str, depth: int) -> None:
+        if _is_generator(value):
+            found.setdefault(id(value), (path, value))
+        elif depth and id(value) not in seen:
+            seen.add(id(value))
+            for name, inner in _inside(value):
+                search(inner, f"{path}.{name}", depth - 1)
+
+    for i, root in enumerate(roots):
+        search(root, str(i), _DEPTH)
+    return dict(found.values())
+
+
+def states_of(generators: dict[str, Any]) -> dict[str, Any]:
+    """Return the states of generators: path -> a JSON-able value."""
+    return {path: _state_of(generator) for path, generator in generators.items()}
+
+
+def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
+    """Restore the generators that `states` names.
+
+    Raises InvalidInput if a state is not one of its generator.
+    """
+    for path in generators.keys() & states.keys():
+        generator, state = generators[path], states[path]
+        try:
+            if isinstance(generator, random.Random):
+                generator.setstate(tupled(state))
+            elif isinstance(generator, np.random.Generator):
+                generator.bit_generator.state = _arrays(state)
+            elif isinstance(generator, np.random.RandomState):
+                generator.set_state(_arrays(state))
+            else:
+                generator.set_state(tensor_of(state))
+        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise damaged(error) from error
+
+
+_DEPTH, _SHORT = 4, 20
+
+
+def _is_generator(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    own = (random.Random, np.random.Generator, np.random.RandomState)
+    return isinstance(value, own) or (torch is not None and isinstance(value, torch.Generator))
+
+
+def _inside(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(str(key), inner) for key, inner in value.items()] if len(value) <= _SHORT else []
+    if isinstance(value, (list, tuple)):
+        return [(str(i), inner) for i, inner in enumerate(value)] if len(value) <= _SHORT else []
+    if isinstance(value, functools.partial):
+        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    if isinstance(value, (type, types.ModuleType, types.FunctionType)) or hasattr(value, "parameters"):
+        return []  # a model is no data
+    return list(getattr(value, "__dict__", {}).items()) + [
+        ("__self__", inner) for inner in [getattr(value, "__self__", None)] if inner is not None
+    ]
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return _lists(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return _lists(generator.get_state(legacy=False))
+    return of_tensor(generator.get_state())
+
+
+def _lists(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _lists(value) for name, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state
+
+
+def _arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _arrays(value) for name, value in state.items()}
+    return np.asarray(state, np.uint64) if isinstance(state, list) else state
+
+
+# states as text
+
+
+def tupled(value: Any) -> Any:
+    """Return a state of Python's generators with tuples, which JSON turned into lists."""
+    return tuple(tupled(v) for v in value) if isinstance(value, list) else value
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether it is a generator of torch, NumPy or Python that a user's object holds."""
+    torch = sys.modules.get("torch")
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    return isinstance(value, kinds) or (torch is not None and isinstance(value, torch.Generator))
+
+
+def of_generator(generator: Any) -> Any:
+    """Return a generator's state as primitives."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return _listed(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return _listed(generator.get_state(legacy=False))
+    return of_tensor(generator.get_state())
+
+
+def set_generator(generator: Any, state: Any) -> None:
+    """The inverse of `of_generator`."""
+    if isinstance(generator, random.Random):
+        generator.setstate(tupled(list(state)))
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.set_state(tensor_of(state))
+
+
+def _listed(state: Any) -> Any:
+    """Return NumPy's state with lists in place of arrays."""
+    if isinstance(state, dict):
+        return {name: _listed(value) for name, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
+
+
+def of_tensor(tensor: Any) -> str:
+    """Return the state of a torch generator as text."""
+    return _text(tensor.cpu().numpy().tobytes())
+
+
+def tensor_of(text: str) -> Any:
+    """The inverse of `of_tensor`."""
+    import torch
+
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
