@@ -319,7 +319,7 @@ class Session:
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        added = self.change(partial(enqueue, config=config, again=again), "enqueues")
+        added: bool = self.change(partial(enqueue, config=config, again=again), "enqueues")
         if not added:
             why = known(self.log.history, config)
             self.logger.note(f"{why}. To train it once more, call study.enqueue(config, again=True).")

@@ -161,7 +161,7 @@ def cropped(facts: Digest) -> list[tuple[int, float, float, float]]:
         values, epochs = row.record.values, row.record.epochs
         outside = np.flatnonzero(np.isfinite(values) & ((values < view[0]) | (values > view[1])))
         if row.ending and len(outside):
-            away = np.abs(values[outside] - np.clip(values[outside], *view))
+            away = np.abs(values[outside] - np.clip(values[outside], view[0], view[1]))
             at = outside[int(away.argmax())]
             edge = view[1] if values[at] > view[1] else view[0]
             found.append((row.record.id, float(epochs[outside[0]]), edge, float(values[at])))
