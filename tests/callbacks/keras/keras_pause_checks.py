@@ -39,7 +39,8 @@ def test_the_last_weights_are_saved_and_not_those_that_early_stopping_restores()
     best_first = {"monitor": "val_loss", "mode": "max", "restore_best_weights": True}
     seed_everything(1)  # of which the loss falls
     model = net(momentum(0.01))
-    fit(trial, model, keras.callbacks.EarlyStopping(patience=9, **best_first))
+    with pytest.warns(HaltuneWarning, match=r"Make the goal Minimize\('val_loss', of='best'\)"):
+        fit(trial, model, keras.callbacks.EarlyStopping(patience=9, **best_first))
     saved = keras.saving.load_model(trial.checkpoint)
     assert not np.array_equal(saved.get_weights()[0], model.get_weights()[0])
 
