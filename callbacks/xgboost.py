@@ -177,7 +177,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             first, stopper.starting_round = stopper.starting_round, 0
             stopper.stopping_history, stopper.best_scores, stopper.current_rounds = {}, {}, 0
             for rounds in range(1, self._before + 1):
-                log = {
+                log: Any = {
                     data: {m: columns[f"{data}-{m}"][:rounds] for m in of if f"{data}-{m}" in columns}
                     for data, of in evals_log.items()
                 }

@@ -724,15 +724,15 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
         self._need_report()
         return self._by_trial(lambda: self._trial.save(write, suffix, keep))
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()
         return self._trial.begin_save(suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         return self._by_trial(lambda: self._trial.commit_save(temporary, seconds, keep))
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
