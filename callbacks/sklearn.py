@@ -19,7 +19,7 @@ from haltune.log.problem import Maximize
 from haltune.study import Trial
 
 from .loop import TrainingLoop
-from .reporter import nearest, need_trial
+from .reporter import nearest, need_trial, trains_another
 
 _OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by default
     f"sklearn.neural_network._stochastic_optimizers.{name}" for name in ("AdamOptimizer", "SGDOptimizer")
@@ -59,6 +59,7 @@ def fit(
         verbose: Print a line for every report. Default: False.
 
     Raises:
+        NotSupported: If the trial has ended.
         InvalidInput: If `trial` is not a trial, if the estimator cannot train by `partial_fit`, if no scorer is named,
             or if a scorer of scikit-learn, for which larger is better, is used with Minimize.
 
@@ -81,6 +82,8 @@ def fit(
     from sklearn.utils import gen_batches, shuffle
 
     need_trial(trial, None)
+    if trial.ended is not None:
+        raise trains_another(trial)
     _check(trial, estimator, y, validation, sample_weight)
     score = _scorer(trial, estimator, scoring, y)
     model = load(trial.checkpoint) if trial.checkpoint else clone(estimator)

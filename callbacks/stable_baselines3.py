@@ -184,7 +184,7 @@ class HaltuneCallback(Reporting):
         if (every := getattr(self.parent, "eval_freq", None)) is None:
             return self._due
         calls = self.parent.n_calls
-        return every > 0 and (calls + self.model.n_steps) // every > calls // every
+        return bool(every > 0 and (calls + self.model.n_steps) // every > calls // every)
 
     def _report(self, reward: float) -> None:
         if self._learnt > self.trial.epoch:

@@ -472,6 +472,11 @@ class Fold(Trial):
             "% k is the fold, and fold.index // k the repeat."
         )
 
+    @property
+    def counts_best(self) -> bool:
+        """True if the best value of a fold counts, not its last."""
+        return self._best
+
     # its own place in the trial
 
     @property
