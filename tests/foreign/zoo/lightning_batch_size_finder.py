@@ -62,8 +62,8 @@ zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
     wrong={
-        "counted": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-        "resumed": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
+        "counted": "A resumed trial trains with the batch size before the finder.",
+        "resumed": "A resumed trial trains with the batch size before the finder.",
     },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
@@ -72,5 +72,4 @@ zoo = dict(
     pauses=[1, 2],
     updates=8,
     aside=4,
-    declines="BatchSizeFinder",
 )

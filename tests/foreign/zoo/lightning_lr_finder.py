@@ -51,9 +51,6 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    wrong={
-        "resumed": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-    },
     space={"width": Int(2, 64)},
     goal=Minimize("val_loss"),
     max_epochs=3,
@@ -61,5 +58,4 @@ zoo = dict(
     pauses=[1, 2],
     updates=4,
     aside=12,
-    declines="LearningRateFinder",
 )
