@@ -4,7 +4,8 @@ A fit may unfreeze layers, set a layer to evaluation, lower a dropout rate, or c
 these. A `Snapshot` at the start of a fit has what the fit itself sets, so that only later changes are saved: trainable
 flags; plain attributes (numbers, texts, tensors, and lists and dicts of them) of modules, hyperparameters, the data
 module, the loaders, and callbacks without a state_dict; buffers that are not persistent; and gradients of manual
-optimization. Tensors may change in place, so they are always saved. A list or dict of more than 10,000 values counts as data and is not saved.
+optimization. Tensors may change in place, so they are always saved. A list or dict of more than 10,000 values counts as
+data and is not saved.
 """
 
 from __future__ import annotations
