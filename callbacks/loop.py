@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.interruption import Interruption
+from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
-from .randomness import capture, restore, state_from_json
 from .reporter import Reporter
 
 
@@ -91,6 +91,21 @@ class TrainingLoop:
     def stopping(self) -> bool:
         """True if the loop should end."""
         return self._reporter.stopping
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the paths of its states."""
+        return self._suffix
+
+    @property
+    def saves(self) -> bool:
+        """True if it has a function that saves."""
+        return self._save is not None
+
+    def write(self, path: Path) -> None:
+        """Write the present state to a path, as at a pause but without the random state."""
+        if self._save is not None:
+            self._save(path)
 
     def __iter__(self) -> Iterator[int]:
         """Yield epochs (or steps, if the study counts steps), from 1 or from the first after the checkpoint.

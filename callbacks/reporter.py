@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
 from haltune.display import numeral, one_line, plural, several_of, visible
@@ -250,6 +251,8 @@ class Reporter:
             )
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
+            if trial.verdict is not None and trial.verdict.stops:
+                self.verdict = trial.verdict  # this fit ends at once, too
         elif planned is not None and horizon is not None and planned != horizon:
             full = length_argument(trial.unit)
             why = (
@@ -491,9 +494,9 @@ class Reporter:
         """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False."""
         return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
 
-    def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
-        """Save the state after an epoch with `keeps_epoch`; return False if this fails."""
-        return self.attempt(lambda: self.trial.save(write, suffix, keep=True), keeps=True)
+    def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt", epoch: bool | float = True) -> bool:
+        """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""
+        return self.attempt(lambda: self.trial.save(write, suffix, keep=epoch), keeps=True)
 
     def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
         """Run `saving`, the loop's own way to save, which raises an error if it fails; return whether it succeeded.
@@ -618,6 +621,8 @@ def scalar(value: Any, name: str) -> float:
 
     Raises InvalidInput if it is a vector, with its shape, or if it is not a number.
     """
+    if why := no_real_number(value):
+        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number.")
     shape = tuple(getattr(value, "shape", ()))
     if not shape and isinstance(value, (list, tuple)):
         shape = (len(value),)

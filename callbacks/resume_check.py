@@ -10,18 +10,22 @@ print(check_resume(run, goal=Minimize("val_loss")))
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.randomness import capture
 from haltune.display import plural, visible
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, continue_
@@ -33,7 +37,7 @@ from haltune.log.records import TrialRecord
 from haltune.space import Space
 from haltune.study import Study, Trial
 
-from .randomness import capture
+from .loop import TrainingLoop
 
 MakeRun = Callable[[Trial], Any]
 
@@ -46,6 +50,7 @@ class ResumeCheck:
     pause_at: int
     compared: tuple[str, ...]  # parts that both runs have: "weights", "optimizer", ...
     differences: tuple[str, ...]  # one sentence each
+    left_out: tuple[str, ...] = ()  # metrics that differ between two trainings without a pause too, such as times
 
     @property
     def ok(self) -> bool:
@@ -57,10 +62,12 @@ class ResumeCheck:
 
     def __str__(self) -> str:
         runs = f"{plural(self.epochs, 'epoch')} without a pause, and with a pause after {self.pause_at}"
+        lines = [f"Does NOT resume exactly. {runs}, differ:", *(f"- {d}" for d in self.differences)]
         if self.ok:
-            return visible(f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}.")
-        listing = "\n".join(f"- {d}" for d in self.differences)
-        return visible(f"Does NOT resume exactly. {runs}, differ:\n{listing}")
+            lines = [f"Resumes exactly: {runs}, agree to the last digit in {', '.join(self.compared)}."]
+        if self.left_out:
+            lines.append(f"Not compared, because two trainings without a pause differ too: {', '.join(self.left_out)}.")
+        return visible("\n".join(lines))
 
 
 def check_resume(
@@ -75,13 +82,16 @@ def check_resume(
     """Train without a pause, then again with a pause, and compare the final states bit for bit.
 
     It compares weights, optimizer, learning rates, schedules, random state and the reported metrics. Boosters have
-    their own random generators; for them it compares trees and metrics.
+    their own random generators; for them it compares trees and metrics. If something differs, it trains once more
+    without a pause: a metric that differs then too, such as a time, is left out, and a state that differs then too is
+    no proof.
 
     Args:
         make_run: A function that trains the given trial as in a search, from trial.checkpoint, and reports to it. It
-            returns the trained object: a Lightning Trainer or module, a torch module, a Keras model, a booster, a
-            scikit-learn estimator, or any dict, list or tuple of arrays and numbers. It is called three times; its
-            exceptions are raised.
+            returns the trained object: a Trainer of Lightning or Hugging Face, a Learner of fastai, a TrainingLoop, a
+            torch or Lightning module, a model of Keras or Stable-Baselines3, a booster, a scikit-learn estimator, or a
+            dict, list or tuple of these, arrays and numbers. It is called three or four times; its exceptions are
+            raised.
         config: The trial's configuration, trial.config. Default: None, empty.
         goal: The reported goal. Default: None, Minimize("val_loss").
         epochs: Epochs of each training. Default: 4.
@@ -118,7 +128,13 @@ def check_resume(
     if (why := broken.not_paused()) is not None:
         return ResumeCheck(epochs, middle, (), (why,))
     broken.train(make_run, seed + 1)
-    return _compare(straight, broken, epochs, middle)
+
+    def again() -> _CheckedTraining:
+        training = _CheckedTraining(goal, epochs, None, config)
+        training.train(make_run, seed)
+        return training
+
+    return _compare(straight, broken, again, epochs, middle)
 
 
 @dataclass(frozen=True)
@@ -198,20 +214,55 @@ class _CheckedTraining:
         return {"epoch": list(record.epochs), self.study.problem.goal.metric: list(record.values), **own}
 
 
-def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, middle: int) -> ResumeCheck:
-    parts = {"metrics": (straight.metrics(), broken.metrics())}
-    for part in straight.state | broken.state:
-        parts[part] = (straight.state.get(part, {}), broken.state.get(part, {}))
-    if "trees" not in straight.state:  # boosters have their own generators
-        parts["random state"] = (straight.randomness, broken.randomness)
+def _compare(
+    straight: _CheckedTraining,
+    broken: _CheckedTraining,
+    again: Callable[[], _CheckedTraining],
+    epochs: int,
+    middle: int,
+) -> ResumeCheck:
+    """again: trains once more without a pause. It is called if something differs."""
+    parts = _both(straight, broken)
     if not (straight.state and broken.state):
         kind = "nothing" if broken.kind is None else f"an object of type {broken.kind}, which cannot be compared"
         unknown = f"make_run returned {kind}. Let it return the trainer, the model, or a dict of arrays."
         return ResumeCheck(epochs, middle, tuple(parts), (unknown,))
-    found = [f"{part}: {what}" for part, pair in parts.items() if (what := _differing(*pair)) is not None]
+    wrong = {part: names for part, pair in parts.items() if (names := _wrong(*pair))}
+    chance = {part: {*_wrong(*pair)} for part, pair in _both(straight, again()).items()} if wrong else {}
+    needed = {"epoch", straight.study.problem.goal.metric}
+    left = {_column(name) for name in chance.get(_METRICS, ())} - needed
+    found: list[str] = []
+    for part, names in wrong.items():
+        names = [name for name in names if part != _METRICS or _column(name) not in left]
+        by_chance = [name for name in names if name in chance.get(part, ())]
+        of_resume = [name for name in names if name not in by_chance]
+        if of_resume:
+            found.append(f"{part}: {_gap(of_resume, *parts[part])}")
+        if by_chance:
+            found.append(
+                f"{part}: {_gap(by_chance, *parts[part])}, but also between two trainings without a pause. Seed every "
+                "generator of the training, and use deterministic algorithms"
+            )
     if found:
         found += broken.warnings
-    return ResumeCheck(epochs, middle, tuple(parts), tuple(found))
+    return ResumeCheck(epochs, middle, tuple(parts), tuple(found), tuple(sorted(left)))
+
+
+_METRICS = "metrics"  # the part with the reported metrics
+
+
+def _column(leaf: str) -> str:
+    """Return the metric of a leaf such as "eval_runtime[0]"."""
+    return leaf.rpartition("[")[0]
+
+
+def _both(one: _CheckedTraining, other: _CheckedTraining) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the parts of two trainings, each as leaves by name."""
+    states = {_METRICS: (one.metrics(), other.metrics())}
+    states |= {part: (one.state.get(part, {}), other.state.get(part, {})) for part in one.state | other.state}
+    if "trees" not in one.state:  # boosters have their own generators
+        states["random state"] = (one.randomness, other.randomness)
+    return {part: (dict(_leaves(a, "")), dict(_leaves(b, ""))) for part, (a, b) in states.items()}
 
 
 # the state after a training, as plain arrays by name, and the comparison of two states
@@ -220,35 +271,88 @@ def _compare(straight: _CheckedTraining, broken: _CheckedTraining, epochs: int, 
 def _training_state(trained: Any) -> dict[str, Any]:
     """Return the parts of the trained object: names -> nested mappings, lists, arrays and numbers.
 
-    A Lightning Trainer or an attached LightningModule has weights, optimizer, learning rate and schedules. A Keras
-    model has the first three, a torch module weights, a booster or its estimator trees, a scikit-learn estimator its
-    attributes. Arrays, numbers and containers of them are the part "returned". Other objects have no parts.
+    A Trainer or an attached LightningModule has weights, trainable flags, optimizer, learning rate and schedules. A
+    Keras model has the first four, a torch module the first two, a booster or its estimator trees, a scikit-learn
+    estimator its attributes, a TrainingLoop what its `save` writes. Arrays, numbers and containers of them are the part
+    "returned". Other objects have no parts.
     """
+    if isinstance(trained, (Mapping, list, tuple, str, int, float)) or hasattr(trained, "shape"):
+        returned = _expanded(trained)
+        compared = any(leaf is not None and _is_plain(leaf) for _, leaf in _leaves(returned, ""))
+        return {"returned": returned} if compared else {}
     with suppress(AttributeError, RuntimeError):  # it is no LightningModule, or has no Trainer
         trained = trained.trainer if hasattr(trained.trainer, "lightning_module") else trained
     if hasattr(trained, "lightning_module"):
         optimizers = list(trained.optimizers)
-        return {
-            "weights": dict(trained.lightning_module.state_dict()),
+        return _of_module(trained.lightning_module) | {
             "optimizer": [o.state_dict() for o in optimizers],
             "learning rate": [[group["lr"] for group in o.param_groups] for o in optimizers],
             "schedules": [c.scheduler.state_dict() for c in trained.lr_scheduler_configs],
         }
+    if isinstance(trained, TrainingLoop):
+        return {"saved": _saved(trained)} if trained.saves else {}
     keras: Any = sys.modules.get("keras")
     if keras is not None and isinstance(trained, keras.Model):
-        found: dict[str, Any] = {"weights": [_array(w) for w in trained.weights]}
+        found: dict[str, Any] = {
+            "weights": [_array(w) for w in trained.weights],
+            "trainable flags": [bool(w.trainable) for w in trained.weights],
+        }
         if (optimizer := getattr(trained, "optimizer", None)) is not None:
             found["optimizer"] = [_array(v) for v in optimizer.variables]
             found["learning rate"] = [float(optimizer.learning_rate)]
         return found
-    if hasattr(trained, "state_dict"):
-        return {"weights": dict(trained.state_dict())}
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(trained, torch.nn.Module):
+        return _of_module(trained)
     if (trees := _trees(trained)) is not None:
         return {"trees": trees}
     if hasattr(trained, "get_params") and hasattr(trained, "fit"):
         return {"learnt": vars(trained)}
-    plain = isinstance(trained, (Mapping, list, tuple, str, int, float)) or hasattr(trained, "shape")
-    return {"returned": trained} if plain else {}
+    if hasattr(trained, "get_parameters") and hasattr(trained, "num_timesteps"):  # Stable-Baselines3
+        return {"weights": trained.get_parameters(), "steps": {"num_timesteps": trained.num_timesteps}}
+    if hasattr(trained, "model") and (inner := _training_state(trained.model)):  # Hugging Face, fastai
+        holders = {"optimizer": ("optimizer", "opt"), "schedules": ("lr_scheduler",)}
+        for part, names in holders.items():
+            for name in names:
+                if hasattr(holder := getattr(trained, name, None), "state_dict"):
+                    inner[part] = holder.state_dict()
+        return inner
+    return {"state": trained.state_dict()} if hasattr(trained, "state_dict") else {}
+
+
+def _of_module(module: Any) -> dict[str, Any]:
+    flags = {name: p.requires_grad for name, p in module.named_parameters()}
+    return {"weights": dict(module.state_dict()), "trainable flags": flags}
+
+
+def _expanded(value: Any) -> Any:
+    """Return a container with the parts of the models and trainers in it."""
+    if isinstance(value, Mapping):
+        return {key: _expanded(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_expanded(inner) for inner in value]
+    return value if _is_plain(value) or hasattr(value, "shape") else _training_state(value) or value
+
+
+def _saved(loop: TrainingLoop) -> dict[str, Any]:
+    """Return the contents of the files that the loop's `save` writes after its last epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "state" + loop.suffix)
+        loop.write(path)
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        return {file.relative_to(folder).as_posix(): _contents(file) for file in files}
+
+
+def _contents(file: Path) -> Any:
+    """Return what a file of PyTorch, NumPy or JSON holds, otherwise its bytes."""
+    readers: list[Callable[[], Any]] = [lambda: np.load(file), lambda: json.loads(file.read_bytes())]
+    if (torch := sys.modules.get("torch")) is not None:
+        readers.insert(0, lambda: torch.load(file, map_location="cpu", weights_only=True))
+    for read in readers:
+        with suppress(Exception):
+            found = read()
+            return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
+    return np.frombuffer(file.read_bytes(), np.uint8)
 
 
 def _trees(trained: Any) -> Any:
@@ -266,16 +370,16 @@ def _trees(trained: Any) -> Any:
     return None
 
 
-def _differing(first: Any, second: Any) -> str | None:
-    """Return where two states differ, and the largest difference; None if all bits agree."""
-    one, two = dict(_leaves(first, "")), dict(_leaves(second, ""))
-    alone = sorted(one.keys() ^ two.keys())
-    if alone:
-        where = "straight" if alone[0] in one else "resumed"
-        return f"only the {where} run has {alone[0]} (and {len(alone) - 1} more)"
-    wrong = [name for name in one if not _same(one[name], two[name])]
-    if not wrong:
-        return None
+def _wrong(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    """Return the names of the leaves that differ, or that one state lacks."""
+    return [*sorted(one.keys() ^ two.keys()), *(n for n in one if n in two and not _same(one[n], two[n]))]
+
+
+def _gap(wrong: list[str], one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+    """Return a sentence about the leaves that differ, and the largest difference."""
+    if wrong[0] not in one or wrong[0] not in two:
+        where = "straight" if wrong[0] in one else "resumed"
+        return f"only the {where} run has {wrong[0]} (and {len(wrong) - 1} more)"
     gaps = []
     for name in wrong:
         with suppress(TypeError, ValueError):
@@ -312,4 +416,8 @@ def _same(one: Any, two: Any) -> bool:
         return one.shape == two.shape and one.dtype == two.dtype and one.tobytes() == two.tobytes()
     if isinstance(one, float) and isinstance(two, float) and math.isnan(one):
         return math.isnan(two)
-    return bool(one == two) if type(one).__module__ == "builtins" else True  # objects: functions, classes
+    return bool(one == two) if _is_plain(one) else True  # other objects: functions, classes
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value).__module__ == "builtins" or isinstance(value, np.ndarray)

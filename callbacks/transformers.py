@@ -13,12 +13,14 @@ every rank makes a callback. Rank 0 reports, and all ranks follow its decisions;
 from __future__ import annotations
 
 import errno
+import json
 import math
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -27,14 +29,17 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
+from haltune.log.metric_names import direction
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
+from . import trainer_state
 from .base import Reporting
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
+from .trainer_state import Unsaved
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback as _Base
@@ -46,6 +51,7 @@ __all__ = ["HaltuneCallback", "hyperparameter_search"]
 _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Trainer does not evaluate by itself
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
+_EVALUATE = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
 GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 
 
@@ -111,7 +117,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _logs: int
     _unreported: tuple[float, float] | None
     _passes: int
-    _first_pass: int
     _install = 'pip install "transformers[torch]"'
     _hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
 
@@ -127,7 +132,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         vars(state)[_STARTED] = True
         self._training = True
         self._start(state.global_step)
-        _continue_callbacks(state)
+        train = caller("train", "transformers.")
+        trainer = None if train is None else train.f_locals["self"]
+        loaded = self._loaded(state, train.f_locals.get("resume_from_checkpoint") if train is not None else None)
+        _continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
             raise InvalidInput(
                 "The study counts tokens, and this Trainer does not. Set TrainingArguments("
@@ -136,11 +144,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._by_log = self._of_training(args)
         if self._by_log:
             self._check_logs(args, state)
-        steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        self._check_evaluations(args, state, trainer)
+        self._advise_best(args)
+        steps = self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
         self._has_length = steps is not None
         planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
         planned = float(state.max_steps) if self.trial.unit == "step" else planned
-        torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model")))
+        started = state.global_step > 0 and (self._has_length or self.trial.unit != "epoch")
+        position = self._position(args, state) if started else None if state.global_step else 0.0
+        of = loaded["trial"]["id"] if loaded else None
+        torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model"), position, of))
+        if trainer is not None:
+            self._watch(trainer, loaded)
         over = torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
         one = args.world_size == 1
@@ -175,7 +190,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._in_step = False
         if state.global_step > self._pass_began:  # not in an epoch that was skipped to reach a checkpoint
-            self._first_pass = self._first_pass or state.global_step - self._pass_began
             self._passes, self._pass_began = self._passes + 1, state.global_step
         if self._by_log:
             control.should_evaluate &= not (self._cut or self._evaluated == state.global_step)
@@ -186,6 +200,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
         self._logged.update(numbers)
+        if self._unsaved is not None and "train_runtime" not in numbers:
+            self._unsaved.logged(numbers)
         # only the Trainer's own training log, after which the state can be saved; a user's log may come within a step
         if "loss" not in numbers or not self._training or self._in_step:
             return
@@ -216,15 +232,23 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
         """Report the pending values and carry out the decision. metrics: of an evaluation."""
         ends = self._ends(state, control)
-        what = torch_ranks().once(lambda: self._report(metrics, args, others, ends))
-        self._unreported, self._reported_step = None, state.global_step
-        if what == SAVE:
-            self._takes, self._asked = True, not control.should_save
-            control.should_save = True
+        what, takes = torch_ranks().once(lambda: self._report(metrics, args, state, others, ends))
+        self._unreported = None
+        self._reported = state.global_step
+        self._takes, self._asked = takes, what == SAVE and not control.should_save
+        control.should_save |= what == SAVE
         self._end(control, what == END)
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if self._takes:
+        source = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        if self._unsaved is not None and args.should_save and source.is_dir():
+            with suppress(OSError):  # then a pause finds out
+                self._unsaved.write(source, self._within(state), self._passes)
+        ended = control.should_training_stop or state.global_step >= state.max_steps
+        if ended and self._loads_another(args, state) and self._reported == state.global_step:
+            self._final = True  # after the fit, the model is that of another step
+            self._takes = self._takes or torch_ranks().once(lambda: self._reporter.keeps)
+        if self._takes and self._reported == state.global_step:
             self._takes = False
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # by a later callback
@@ -238,17 +262,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._training:
             self._training = False
             self._need_a_value(late=state.global_step > self._first_step)
-            if self._reported_step != state.global_step:
+            if self._reported != state.global_step:
                 self._reporter.trained = self._position(args, state)
-            torch_ranks().once(lambda: self._finish(args, others))
+            torch_ranks().once(lambda: self._finish(args, state, others))
             self._reporter.leave()
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # optimizer steps before this training
         self._has_length = True  # the training data have a length, so the Trainer knows the steps of an epoch
         self._pass_began = step  # steps before the present pass over the data
-        self._passes = 0  # passes of this training
-        self._first_pass = 0  # steps of the first pass; 0 until it ends
+        self._passes = 0  # ended passes over the data
         self._epochs = 0  # epochs started in this training
         self._in_step = True  # from the start of a step or an epoch to its end, after which the Trainer logs
         self._logged: dict[str, float] = {}  # since the last report
@@ -258,11 +281,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._names: set[str] = set()  # names in them
         self._later = False  # the step is logged at the end of its epoch, with the evaluation there
         self._evaluated = 0  # the last evaluated step
-        self._reported_step = step  # the last step whose value was reported
+        self._reported = step  # the last step whose value was reported
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
+        self._steps: int | None = None  # optimizer steps in a pass; None: the data have no length
+        self._unsaved: Unsaved | None = None
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
+        self._saves = self._final = False  # it is to resume from; it is the last one and kept
 
     # on rank 0
 
@@ -277,12 +303,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         an epoch is the part between two evaluations, or a pass.
         """
         if self._has_length:
-            return float(state.epoch)
+            return float(state.epoch or 0.0)
         if args.eval_strategy == "steps":
             return float(state.global_step / state.eval_steps)
-        before = round(self._first_step / self._first_pass) if self._first_pass else 0
         inside = state.global_step - self._pass_began
-        return float(before + self._passes + inside / (inside + 1))
+        return float(self._passes + inside / (inside + 1))
 
     def _position(self, args: Any, state: Any) -> float:
         """Return the position of the training in the study's unit."""
@@ -323,8 +348,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rank_by = self.trial.goal.rank_by
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
-    def _report(self, metrics: Any, args: Any, others: Any, ends: bool) -> str:
-        """Report the pending values; return the decision for all ranks."""
+    def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool]:
+        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint."""
         assert self._unreported is not None
 
         def need() -> int:
@@ -339,15 +364,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if ends:
             self._reporter.ends_by_itself()
         self._keeps_epoch = self._reporter.keeps_epoch
-        final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
-        if not (self._reporter.saves or self._keeps_epoch or final):
-            return END if self._reporter.over else GO_ON
-        why_not = _no_checkpoint(args)
-        if why_not is None:
-            return SAVE
-        if self._reporter.pausing:
-            self._reporter.decline(why_not)
-        return END if self._reporter.over else GO_ON
+        self._final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
+        if not (self._reporter.saves or self._keeps_epoch or self._final):
+            return END if self._reporter.over else GO_ON, False
+        writes = _no_checkpoint(args)
+        self._saves = self._reporter.saves
+        if self._saves and (lost := writes or self._lost(args, state)) is not None:
+            self._reporter.decline(lost, always=True)
+            self._saves = False
+        if writes is None and (self._saves or self._keeps_epoch or self._final):
+            return SAVE, True
+        takes = self._keeps_epoch and args.save_strategy == "best"  # if the Trainer saves its best, too
+        return END if self._reporter.over else GO_ON, takes
 
     def _take(self, args: Any, state: Any, ends: bool) -> bool:
         """Move the checkpoint that the Trainer has just written to the trial; return whether the training ends now."""
@@ -359,13 +387,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         keeps, self._keeps_epoch = self._keeps_epoch, False
         if keeps:
             self._reporter.keep(lambda path: shutil.copytree(source, path), "")
-        if self._reporter.saves or (self._reporter.stopping and self._reporter.keeps):
+        if (self._saves and self._reporter.saves) or (self._final and self._reporter.keeps):
             self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
+            if self._unsaved is not None and self._reporter.saves and not self._within(state) and self.trial.checkpoint:
+                self._unsaved.paused = Path(self.trial.checkpoint)
         if moves:
             shutil.rmtree(source, ignore_errors=True)  # it still exists if moving failed or was not needed
         return self._reporter.over
 
-    def _finish(self, args: Any, others: Any) -> None:
+    def _finish(self, args: Any, state: Any, others: Any) -> None:
         """End the fit. If the Trainer saved nothing at the end, keep the model without the optimizer."""
         parts = [others.get("model"), others.get("processing_class")]
 
@@ -375,7 +405,109 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                     part.save_pretrained(path)
 
         able = hasattr(parts[0], "save_pretrained") and not (args.fsdp or args.deepspeed)
+        able &= not self._loads_another(args, state)
         self._reporter.end_of_fit(write if able else None, "")
+
+    # the state of the training
+
+    def _loaded(self, state: Any, path: Any) -> dict[str, Any] | None:
+        """Return haltune's file of the checkpoint that the training loaded; None without a checkpoint.
+
+        Raises NotSupported if the checkpoint is not of this trial.
+        """
+        if not state.global_step or not isinstance(path, (str, Path)):
+            return None
+        found = trainer_state.read(str(path))
+        if found is None:
+            raise NotSupported(
+                f"This fit of trial {self.trial.id} loaded {str(path)!r}, which names no trial of haltune's, so it may "
+                f"continue the training of another configuration. {self._hint}. To start from other weights, load "
+                "them into the model."
+            )
+        if found["trial"]["id"] == self.trial.id and found["trial"] != self._own:
+            raise NotSupported(
+                f"This fit of trial {self.trial.id} loaded {str(path)!r}, a state of a trial of another study with "
+                f"another configuration. {self._hint}, and let each trial save to a folder of its own."
+            )
+        self._passes, self._logged = found["passes"], found["logged"]
+        return found
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """What a checkpoint says of its trial."""
+        return {"id": self.trial.id, "config": json.dumps(dict(self.trial.config), default=repr, sort_keys=True)}
+
+    def _watch(self, trainer: Any, loaded: Mapping[str, Any] | None) -> None:
+        """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""
+        for other in [c for c in trainer.callback_handler.callbacks if isinstance(c, Unsaved)]:
+            trainer.remove_callback(other)  # of a training that failed
+        self._unsaved = Unsaved(trainer, self._own, loaded)
+        trainer.add_callback(self._unsaved)
+
+    def _within(self, state: Any) -> bool:
+        """Return whether the present pass over the data has not ended."""
+        return bool(state.global_step % self._steps if self._steps else state.global_step > self._pass_began)
+
+    def _lost(self, args: Any, state: Any) -> str | None:
+        """Return why a training that paused now would not continue as if it had not; None if it would."""
+        if args.save_only_model:
+            return "with save_only_model=True the Trainer saves no optimizer to continue with"
+        if self._unsaved is None:
+            return None
+        return self._unsaved.why_not(args, self._within(state), self._passes, self._has_length)
+
+    def _loads_another(self, args: Any, state: Any) -> bool:
+        """Return whether the Trainer ends with the model of another step than that of the value that counts."""
+        if not args.load_best_model_at_end or state.best_model_checkpoint is None:
+            return False
+        best = Path(state.best_model_checkpoint).name != f"checkpoint-{state.global_step}"
+        return best and self.trial.goal.of == "last"
+
+    # advice
+
+    def _check_evaluations(self, args: Any, state: Any, trainer: Any) -> None:
+        """Raise InvalidInput before the training if it will never evaluate, and only an evaluation has the metric."""
+        if trainer is None or not self._plain(trainer):
+            return
+        delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
+        if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
+            raise InvalidInput(
+                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and "
+                f"this training has {delay:g}, so {self.monitor!r} is never logged. Reduce eval_delay=."
+            )
+        logged = {"loss", "grad_norm", "learning_rate", "num_input_tokens_seen"}
+        of_transformers = type(trainer).__module__ == "transformers.trainer"
+        unknown = of_transformers and not logged & {*self._in_training}
+        if args.eval_strategy == "no" and (self.monitor.startswith("eval_") or unknown) and self._reporter.silent:
+            raise missing(self.monitor, sorted(logged), "without evaluations", _EVALUATE, guess=False)
+
+    @staticmethod
+    def _plain(trainer: Any) -> bool:
+        """Return whether only the Trainer's own arguments decide when it evaluates."""
+        parts = [trainer, *trainer.callback_handler.callbacks]
+        return all(type(part).__module__.startswith(("transformers.", "trl.", "haltune.")) for part in parts)
+
+    def _advise_best(self, args: Any) -> None:
+        """Advise of='best' if the Trainer keeps its best model and the study counts the last value."""
+        goal = self.trial.goal
+        if not args.load_best_model_at_end or goal.of == "best" or goal.rank_by or self._reporter.measures.goals:
+            return
+        better = f"{type(goal).__name__}({goal.metric!r}, of='best')"
+        metric = str(args.metric_for_best_model)
+        same = {metric, f"eval_{metric}"} & {self.monitor, f"eval_{self.monitor}"}
+        if same and (args.greater_is_better is True) == (goal.sign > 0):
+            keeps, do = "the best model of a training", f"Write {better} in the study"
+        else:
+            keeps = f"the model with the best {metric!r}"
+            do = (
+                f"Set TrainingArguments(metric_for_best_model={self.monitor!r}, greater_is_better={goal.sign > 0}) and "
+                f"write {better} in the study"
+            )
+        self._reporter.advise(
+            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or "
+            "leave load_best_model_at_end out.",
+            "best",
+        )
 
     def _need_a_value(self, late: bool) -> None:
         """Raise InvalidInput on all ranks if evaluations or logs lack the metric, or if it is late and none came.
@@ -402,11 +534,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial.goal).__name__
-                how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
+                goal = self.trial.goal
+                alike = [name for name in sorted(self._seen) if direction(name) == goal.sign]
+                if goal.rank_by is None and (by := next((n for n in alike if n.startswith("eval_")), None)):
+                    how += f", or judge its values in training, {replace(goal, rank_by=by)!r}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
-        how = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
-        raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # never suggest the training loss
+        raise missing(self.monitor, self._logged, "in this fit", _EVALUATE, guess=False)  # never the training loss
 
 
 def _diverged() -> bool:
@@ -421,15 +554,14 @@ def _diverged() -> bool:
     return loss is not None and not math.isfinite(float(loss))
 
 
-def _continue_callbacks(state: Any) -> None:
+def _continue_callbacks(state: Any, trainer: Any) -> None:
     """Restore the state of callbacks such as EarlyStoppingCallback from the checkpoint of this training.
 
     By default the Trainer does not restore it, and a patience would count from 0 again. Its argument
     restore_callback_states_from_checkpoint (huggingface/transformers#29666) replaces the user's callbacks, and is read
     before on_train_begin. A callback gets neither the Trainer nor the other callbacks, so they are read from the call.
     """
-    train = caller("train", "transformers.") if state.global_step else None
-    callbacks = [] if train is None else train.f_locals["self"].callback_handler.callbacks
+    callbacks = trainer.callback_handler.callbacks if state.global_step and trainer is not None else []
     for name, saved in (getattr(state, "stateful_callbacks", None) or {}).items():
         alike = [c for c in callbacks if type(c).__name__ == name]
         for callback, one in zip(alike, saved if isinstance(saved, list) else [saved], strict=False):
@@ -464,9 +596,7 @@ def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
 
 
 def _no_checkpoint(args: Any) -> str | None:
-    """Return why the Trainer writes no checkpoint for resuming; None if it does."""
-    if args.save_only_model:
-        return "with save_only_model=True the Trainer saves no optimizer to continue with"
+    """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
     if args.save_strategy == "best":  # then the Trainer ignores requests to save
         return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
     if args.fsdp or args.deepspeed:
@@ -619,6 +749,7 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
     finally:
         trainer.model_init = init
         trainer.remove_callback(callback)
+        trainer.remove_callback(Unsaved)
         _set(trainer, before)
 
 

@@ -359,15 +359,20 @@ def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the metrics of a model with their names in its logs.
 
     Keras has no public list of the names that the metrics of compile(metrics=, weighted_metrics=) have in the logs of
-    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial.
+    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial. A
+    weighted metric with the name of another metric is logged as "weighted_" and this name.
     """
     for metric in model.metrics:
-        lists = [*getattr(metric, "_flat_metrics", ()), *getattr(metric, "_flat_weighted_metrics", ())]
-        if not lists:
+        plain, weighted = (getattr(metric, f"_flat_{kind}metrics", ()) for kind in ("", "weighted_"))
+        if not plain and not weighted:
             yield metric.name, metric
-        for one in filter(None, lists):  # a list for each output
+        seen: set[str] = set()
+        for one in filter(None, [*plain, *weighted]):  # a list for each output
             prefix = f"{one.output_name}_" if one.output_name else ""
-            yield from ((prefix + m.name, m) for m in one.metrics)
+            for m in one.metrics:
+                again = prefix + m.name in seen and any(one is w for w in weighted)
+                seen.add(prefix + m.name)
+                yield f"{prefix}weighted_{m.name}" if again else prefix + m.name, m
 
 
 def _numbered(metric: Any) -> tuple[str, int] | None:

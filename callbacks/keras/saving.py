@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from haltune._utils import randomness
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial
-
-from .. import randomness
 
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)

@@ -94,7 +94,11 @@ def test_one_number_is_forwarded_finite_or_not(value):
     np.testing.assert_equal(r.trial.values, [float(np.squeeze(value))])
 
 
-@pytest.mark.parametrize(("value", "sentence"), [(np.zeros(3), r"'val_loss'.*shape \(3,\)"), ("high", "not a number")])
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [(np.zeros(3), r"'val_loss'.*shape \(3,\)"), ("high", "not a number"), (np.complex64(1), "a complex number"),
+     (np.ma.masked, "a masked element")],
+)  # fmt: skip
 def test_what_is_not_one_number_is_refused(value, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         told().report(value, 1)

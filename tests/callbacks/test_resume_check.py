@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from haltune import Maximize
+from haltune._utils.randomness import capture, restore
 from haltune.callbacks import check_resume
-from haltune.callbacks.randomness import capture, restore
+from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput
 
 
@@ -132,3 +133,65 @@ def test_what_cannot_be_compared_is_no_proof():
     found = check_resume(train)
     assert not found.ok
     assert "an object of type Own, which cannot be compared" in str(found)
+
+
+class Drawn:
+    """Training whose weight and metrics are sums of draws. Those of `own`, a generator, are not repeatable."""
+
+    def __init__(self, weight=random, metric=random):
+        self.weight, self.metric = weight, metric
+
+    def __call__(self, trial):
+        state = {"x": 0.0}
+        if trial.checkpoint:
+            state = json.loads(Path(trial.checkpoint).read_text())
+        loop = TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(state)), suffix=".json")
+        for _ in loop:
+            state["x"] += self.weight.random()
+            loop.report(0.0, {"speed": self.metric.random()})
+        return self.returned(loop, state)
+
+    def returned(self, loop, state):
+        return loop
+
+
+OWN = random.Random(1)
+
+
+def test_a_metric_that_differs_between_two_unpaused_trainings_is_left_out_and_named():
+    found = check_resume(Drawn(metric=OWN))
+    assert found.ok
+    assert found.left_out == ("speed",)
+    assert "Not compared, because two trainings without a pause differ too: speed." in str(found)
+
+
+def test_a_state_that_differs_between_two_unpaused_trainings_is_no_proof():
+    found = check_resume(Drawn(weight=OWN))
+    assert [d.partition(":")[0] for d in found.differences] == ["saved"]
+    assert "but also between two trainings without a pause. Seed every generator" in str(found)
+
+
+def test_what_the_save_of_a_loop_writes_is_compared():
+    class Forgets(Drawn):
+        def returned(self, loop, state):
+            state["x"] += loop.trial.attempt
+            return loop
+
+    assert "saved" in check_resume(Drawn()).compared
+    assert [d.partition(":")[0] for d in check_resume(Forgets()).differences] == ["saved"]
+
+
+def test_models_within_a_returned_tuple_are_compared():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def train(trial, forgets=False):
+        walk(trial)
+        net = torch.nn.Linear(1, 1)
+        with torch.no_grad():
+            net.weight.fill_(trial.attempt if forgets else 1)
+            net.bias.fill_(1)
+        return net, torch.optim.SGD(net.parameters(), 0.1)
+
+    assert check_resume(train).ok
+    assert [d.partition(":")[0] for d in check_resume(lambda trial: train(trial, True)).differences] == ["returned"]
+    assert "weights" in str(check_resume(lambda trial: train(trial, True)))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-from transformers import TrainerCallback  # noqa: E402
+from transformers import EarlyStoppingCallback, TrainerCallback  # noqa: E402
 from transformers_nets import Stream, rows, same, trainer, weights  # noqa: E402
 
+from haltune import Minimize  # noqa: E402
+from haltune.callbacks import check_resume  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 
@@ -109,13 +112,41 @@ def test_evaluate_alone_and_eval_on_start_say_nothing(tmp_path):
     assert trial.epochs == [1, 2, 3]
 
 
-def test_a_trainer_that_never_evaluates_says_so_after_two_epochs_and_at_the_end(tmp_path):
-    for planned, trained in ((9, 2.0), (1, 1.0)):
-        trial = FakeTrial("eval_loss", max_epochs=planned)
-        t = trainer(tmp_path, HaltuneCallback(trial), epochs=planned, eval_strategy="no")
-        with pytest.raises(InvalidInput, match=r"in this fit\..*Evaluate, TrainingArguments\(eval_strategy="):
-            t.train()
-        assert t.state.epoch == trained
+@pytest.mark.parametrize("name", ["eval_loss", "accuracy", "mae"])
+def test_a_trainer_that_never_evaluates_is_refused_before_the_training(name, tmp_path):
+    t = trainer(tmp_path, HaltuneCallback(FakeTrial(name)), eval_strategy="no")
+    with pytest.raises(InvalidInput, match=r"without evaluations\..*Evaluate, TrainingArguments\(eval_strategy="):
+        t.train()
+    assert t.state.global_step == 0
+
+
+def test_a_delay_of_evaluations_beyond_the_training_is_refused_before_it(tmp_path):
+    t = trainer(tmp_path, HaltuneCallback(FakeTrial("eval_loss")), eval_delay=4)
+    with pytest.raises(InvalidInput, match=r"eval_delay=4 epochs, and this training has 3.*Reduce TrainingArguments"):
+        t.train()
+    assert t.state.global_step == 0
+
+
+class Asks(TrainerCallback):
+    """A user's own, which decides when to evaluate."""
+
+    def __init__(self, whether):
+        self.whether = whether
+
+    def on_epoch_end(self, args, state, control, **others):
+        control.should_evaluate = self.whether
+
+
+def test_a_callback_of_the_users_may_decide_when_to_evaluate(tmp_path):
+    trial = FakeTrial("eval_loss")
+    trainer(tmp_path, HaltuneCallback(trial), Asks(True), eval_strategy="no").train()
+    assert trial.epochs == [1, 2, 3]
+    t = trainer(
+        tmp_path, HaltuneCallback(FakeTrial("eval_loss", max_epochs=9)), Asks(False), epochs=9, eval_strategy="no"
+    )
+    with pytest.raises(InvalidInput, match=r"in this fit\..*Evaluate, TrainingArguments\(eval_strategy="):
+        t.train()
+    assert t.state.epoch == 2.0
 
 
 # pausing
@@ -144,11 +175,70 @@ def test_the_trainers_folder_holds_what_it_would_hold_without_pauses(tmp_path):
 
 def test_the_best_model_is_still_there_at_the_end(tmp_path):
     options = {"save_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
-    s = pausing_study(at=(1, 2), epochs=3, metric="eval_loss")
+    s = pausing_study(at=(1, 2), epochs=3, metric=Minimize("eval_loss", of="best"))
     t = search(s, tmp_path / "out", **options)
     straight = trainer(tmp_path / "straight", **options)
     straight.train()
     assert same(weights(t), weights(straight))
+
+
+def loaded(checkpoint, folder):
+    """The evaluation of the model in a checkpoint, loaded by the Trainer."""
+    t = trainer(folder)
+    t._load_from_checkpoint(checkpoint)
+    return t.evaluate()["eval_loss"]
+
+
+class Worsens(TrainerCallback):
+    """The second epoch is the best: before the third, the weights move away."""
+
+    def on_epoch_begin(self, args, state, control, model, **others):
+        if state.global_step >= 8:
+            torch.nn.init.constant_(model.layers[-1].bias, 3.0)
+
+
+BEST = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "learning_rate": 0.01}
+ENDS = {
+    "at max_epochs": ({"save_strategy": "epoch"}, 4, 4),
+    "before max_epochs": ({"save_strategy": "epoch"}, 4, 9),
+    "by early stopping": ({"save_strategy": "epoch"}, 9, 9),
+    "the weights alone": ({"save_strategy": "epoch", "save_only_model": True}, 4, 4),
+    "at the best alone": ({"save_strategy": "best"}, 4, 4),
+    "without the trainer's best": ({"save_strategy": "epoch", "load_best_model_at_end": False}, 4, 4),
+}
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize(("options", "epochs", "horizon"), ENDS.values(), ids=ENDS)
+def test_the_kept_model_has_the_best_value_though_the_trainer_loads_its_own_best(
+    options, epochs, horizon, of, tmp_path
+):
+    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=horizon, metric=Minimize("eval_loss", of=of), keep=1)
+    others = [Worsens()] + ([EarlyStoppingCallback(2)] if epochs == 9 else [])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in s:
+            with trial:
+                trainer(tmp_path / "out", HaltuneCallback(trial), *others, epochs=epochs, **BEST | options).train()
+    (record,) = s.trials
+    assert record.values[1] == min(record.values) < record.values[-1]
+    assert s.best.value == (record.values[1] if of == "best" else record.values[-1])
+    advice = "Write Minimize('eval_loss', of='best') in the study, or leave load_best_model_at_end out."
+    kept_by_trainer = options.get("load_best_model_at_end", True)
+    assert any(advice in str(w.message) for w in found) == (of == "last" and kept_by_trainer)
+    if s.best.checkpoint is None:
+        assert of == "last"
+        assert options["save_strategy"] == "best"
+    else:
+        assert loaded(s.best.checkpoint, tmp_path / "again") == s.best.value
+
+
+def test_a_trainer_that_keeps_its_best_by_another_metric_is_advised_of_this_studys(tmp_path):
+    trial = FakeTrial("eval_mae")
+    t = trainer(tmp_path, HaltuneCallback(trial), save_strategy="epoch", **BEST)
+    match = r"best 'eval_loss', but the study counts the last 'eval_mae'. Set .*metric_for_best_model='eval_mae', gr"
+    with pytest.warns(HaltuneWarning, match=match):
+        t.train()
 
 
 UNSAVED = {"save_only_model": {"save_strategy": "epoch", "save_only_model": True}}
@@ -174,6 +264,22 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
         trainer(tmp_path, *(company[::-1] if behind else company), epochs=4).train()
     assert [(t.status.value, t.epochs.tolist()) for t in s.trials] == [("completed", [1, 2])]
     assert not list(tmp_path.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("of", [lambda t: t, lambda t: t.model], ids=["trainer", "model"])
+def test_check_resume_finds_nothing_in_a_trainers_resume_and_leaves_out_its_times(of, tmp_path):
+    def run(trial, forgets=0.0):
+        t = trainer(tmp_path, HaltuneCallback(trial), epochs=4)
+        t.train(resume_from_checkpoint=trial.checkpoint)
+        torch.nn.init.constant_(t.model.layers[-1].bias, forgets * trial.attempt)
+        return of(t)
+
+    found = check_resume(run, goal=Minimize("eval_loss"))
+    assert found.differences == ()
+    assert "eval_runtime" in found.left_out
+    assert not {"eval_loss", "eval_mae"} & {*found.left_out}
+    wrong = check_resume(lambda trial: run(trial, 1.0), goal=Minimize("eval_loss"))
+    assert [d.partition(":")[0] for d in wrong.differences] == ["weights"]
 
 
 # several processes, outages, and what is left behind

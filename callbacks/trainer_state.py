@@ -1,0 +1,336 @@
+"""What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of haltune's next to it.
+
+`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint:
+the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states
+with which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so
+that the pause is declined.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from multiprocessing import Value
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+
+from .base import Portable
+
+FILE = "haltune.json"  # in a checkpoint of the Trainer
+_OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
+_MOVING = {  # callbacks of TRL that change weights, which the Trainer does not save
+    "SyncRefModelCallback": "TRL moves the reference model, which the Trainer does not save",
+    "BEMACallback": "TRL's BEMACallback averages weights, which the Trainer does not save",
+}
+
+
+class Unsaved(Portable):
+    """Callback behind all others that keeps and restores what the Trainer's checkpoint lacks.
+
+    trainer: the Trainer. of: what its checkpoints say of their trial. loaded: the file of the checkpoint that the
+    training loaded, or None.
+    """
+
+    _homes = ("transformers.trainer_callback",)
+    _base = "TrainerCallback"
+    _install = 'pip install "transformers[torch]"'
+
+    def __init__(self, trainer: Any, of: Mapping[str, Any], loaded: Mapping[str, Any] | None) -> None:
+        self._trainer, self._of = trainer, of
+        self._restored: dict[str, Any] = dict(loaded or {})
+        self._before: dict[str, Any] = {}  # what can change, as the training started
+        self._pass: dict[str, Any] = {}  # random states at the start of the present pass
+        self._print: Any = None  # random states before the data are read
+        self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
+        self._resumes = bool(loaded)
+        self._drawn: Any = None  # whether worker processes draw
+        self._written: dict[str, Any] = {}  # the file of the last checkpoint
+        self.paused: Path | None = None  # the trial's checkpoint, if it was written at the end of a pass
+
+    # hooks, of which each is the last of its kind
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
+        self._loader, self._generators = train_dataloader, {}
+        if args.fsdp or args.deepspeed:  # which do not pause
+            return
+        self._generators = generators_in(*_parts(train_dataloader))
+        if args.dataloader_num_workers > 0 and hasattr(train_dataloader, "collate_fn"):
+            watch = _Watched(train_dataloader)
+            self._drawn = watch.drawn
+        if self._resumes:
+            self._restore()
+            if loss := self._restored.get("loss"):
+                self._trainer._tr_loss.fill_(loss[0])
+                self._trainer._globalstep_last_logged = loss[1]
+            set_states(self._generators, self._restored.get("generators", {}))
+        self._before = self._present()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        within = self._restored.get("pass") if self._resumes else None
+        if within:  # the hooks of this epoch were called before the pause
+            self._restore()
+            restore(checked(within["random"]))
+            set_states(self._generators, within["generators"])
+        self._resumes, self._print = False, None
+        self._pass = {"random": capture(), "generators": states_of(self._generators)}
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        before, self._print = self._print, None
+        if before is not None:
+            now = self._drawing()
+            self._draws |= before[:-1] != now[:-1]
+            self._own_draw |= before[-1] != now[-1]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if not self._draws and self._before:
+            self._print = self._drawing()
+
+    on_log = on_evaluate = on_save = on_step_end
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._print = None
+        if self.paused is not None:  # other callbacks may have changed since
+            with suppress(OSError):
+                self.write(self.paused, False, self._written["passes"])
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._trainer.remove_callback(self)
+        self._trainer = self._loader = None
+        self._generators, self._before = {}, {}
+
+    # saving
+
+    def write(self, folder: Path, within: bool, passes: int) -> None:
+        """Write the file into a checkpoint of the Trainer. within: the pass over the data has not ended."""
+        found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
+        if self._before:
+            present = self._present()
+            for part in ("flags", "numbers", "callbacks"):
+                before = self._before[part]
+                changed = {
+                    k: v for k, v in present[part].items() if _is_plain(v) and (k not in before or v != before[k])
+                }
+                found[part] = self._restored.get(part, {}) | changed
+            found["loss"] = self._loss()
+            found["generators"] = states_of(self._generators)
+            found["pass"] = self._pass if within else None
+        self._written = found
+        _put(folder, found)
+
+    def logged(self, values: Mapping[str, float]) -> None:
+        """Add values that are logged after a pause, for the first report of the resumed training."""
+        if self.paused is not None:
+            self._written["logged"] |= values
+            _put(self.paused, self._written)
+
+    def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
+        """Return why a training that paused now would not continue as if it had not; None if it would.
+
+        within: the pass over the data has not ended. passes: those before it. sized: the data have a length.
+        """
+        trainer = self._trainer
+        for callback in trainer.callback_handler.callbacks:
+            if (moving := _MOVING.get(type(callback).__name__)) and type(callback).__module__.startswith("trl."):
+                return moving
+        present = self._present()
+        if present["tensors"] != self._before["tensors"]:
+            return "the model has other parameters or buffers than at the start, and a new model lacks them"
+        if present["groups"] != self._before["groups"]:
+            return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
+        for name, value in present["callbacks"].items():
+            if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
+                kind, _, attribute = name.partition(".")[2].partition(".")
+                return (
+                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts "
+                    "of callbacks"
+                )
+        generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
+        every = generations * getattr(trainer, "num_iterations", 1)
+        if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:
+            return "TRL trains several steps on the same completions, which the Trainer does not save"
+        if args.dataloader_num_workers > 0 and args.dataloader_persistent_workers:
+            return (
+                "persistent workers have random states that cannot be saved (set dataloader_persistent_workers=False)"
+            )
+        if not sized and passes and (within or (passes > 1 and hasattr(self._loader.dataset, "set_epoch"))):
+            return "its data have no length and started again, and the Trainer does not find the place in them"
+        if within and args.ignore_data_skip:
+            return "with ignore_data_skip=True the Trainer does not continue at its place in the data"
+        reads_again = hasattr(self._loader.dataset, "__iter__") and not hasattr(self._loader.dataset, "__getitem__")
+        drawn = self._draws or (self._own_draw and not reads_again)
+        if within and (drawn or (self._drawn is not None and self._drawn.value)):
+            return "its data draw random numbers, which the Trainer does not repeat within an epoch"
+        return None
+
+    def _loss(self) -> list[float]:
+        """Return the training loss since the last log, and the step of that log."""
+        with suppress(AttributeError):
+            return [self._trainer._tr_loss.item(), self._trainer._globalstep_last_logged]
+        return []
+
+    # what can change
+
+    def _present(self) -> dict[str, Any]:
+        """Return all that can change and is not in the Trainer's checkpoint."""
+        model, optimizer = self._trainer.model, self._trainer.optimizer
+        return {
+            "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
+            "numbers": dict(_numbers(model)),
+            "callbacks": dict(self._attributes()),
+            "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
+            "groups": [len(group["params"]) for group in optimizer.param_groups],
+        }
+
+    def _attributes(self) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes of the user's callbacks, those that JSON cannot hold by what tells a change."""
+        trained = {id(p) for p in self._trainer.model.parameters()}
+        for place, callback in _own_callbacks(self._trainer):
+            for name, value in vars(callback).items():
+                yield f"{place}.{name}", value if _is_plain(value) else _Print(value, trained)
+
+    def _restore(self) -> None:
+        model, saved = self._trainer.model, self._restored
+        parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+        for name in parameters.keys() & saved.get("flags", {}).keys():
+            parameters[name].requires_grad_(saved["flags"][name])
+        for name, value in saved.get("numbers", {}).items():
+            module, _, attribute = name.rpartition(".")
+            if module in modules:
+                setattr(modules[module], attribute, value)
+        for place, callback in _own_callbacks(self._trainer):
+            for name, value in saved.get("callbacks", {}).items():
+                if name.startswith(f"{place}."):
+                    setattr(callback, name.removeprefix(f"{place}."), json.loads(json.dumps(value)))
+
+    def _drawing(self) -> Any:
+        """Return the states of the generators from which data can draw."""
+        import torch
+
+        kind = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+        own = repr(states_of(self._generators)) if self._generators else ""
+        return random.getstate(), kind[2], kind[1].tobytes(), torch.get_rng_state().numpy().tobytes(), own  # type: ignore[union-attr]
+
+
+def read(checkpoint: str) -> dict[str, Any] | None:
+    """Return haltune's file of a checkpoint, or None if it has none. Raises InvalidInput if it is damaged."""
+    try:
+        found: dict[str, Any] = json.loads(Path(checkpoint, FILE).read_text(encoding="utf-8"))
+        found["trial"]["id"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise damaged(error) from error
+    return found
+
+
+def _put(folder: Path, found: Mapping[str, Any]) -> None:
+    """Write the file whole, or raise OSError."""
+    temporary = folder / f"{FILE}.part"
+    temporary.write_text(json.dumps(found), encoding="utf-8")
+    temporary.replace(folder / FILE)
+
+
+class _Print:
+    """What tells whether an object has changed: the versions of its tensors, the numbers in it."""
+
+    def __init__(self, value: Any, trained: set[int]) -> None:
+        self._print = _printed(value, trained, 3)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Print) and self._print == other._print
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _printed(value: Any, trained: set[int], depth: int) -> Any:
+    if _is_plain(value):
+        return repr(value)
+    if hasattr(value, "data_ptr") and hasattr(value, "_version"):
+        return None if id(value) in trained else (tuple(value.shape), value.data_ptr(), value._version)
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if hasattr(value, "named_parameters"):
+        tensors = [*value.parameters(), *value.buffers()]
+        if any(id(t) in trained for t in tensors):
+            return None
+        return [_printed(t, trained, depth) for t in tensors]
+    if not depth or callable(value):
+        return None
+    if isinstance(value, dict):
+        return {repr(key): _printed(inner, trained, depth - 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
+        return [_printed(inner, trained, depth - 1) for inner in value]
+    if type(value).__module__.split(".")[0] in ("transformers", "trl", "accelerate", "datasets", "haltune", "torch"):
+        return None
+    generators = repr(states_of(generators_in(value)))
+    return generators, {k: _printed(v, trained, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether JSON returns the same value."""
+    if value is None or type(value) in (bool, int, float, str):
+        return True
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    return type(value) is dict and all(type(key) is str and _is_plain(inner) for key, inner in value.items())
+
+
+def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the user's callbacks that do not export their state, by number and class."""
+    for i, callback in enumerate(trainer.callback_handler.callbacks):
+        kind = type(callback)
+        if not (
+            f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
+        ):
+            yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
+
+
+def _numbers(model: Any) -> Iterator[tuple[str, Any]]:
+    for module, holder in model.named_modules():
+        for name, value in vars(holder).items():
+            if type(value) in (bool, int, float) and name not in (
+                "training",
+                "call_super_init",
+                "_is_full_backward_hook",
+            ):
+                yield f"{module}.{name}", value
+
+
+def _parts(loader: Any) -> list[Any]:
+    """Return what reads the data: the data set, the function that makes batches, and the samplers."""
+    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
+    return [getattr(loader, name, None) for name in names]
+
+
+class _Watched:
+    """The two functions that a loader calls in a worker process, watching whether random numbers are drawn there."""
+
+    def __init__(self, loader: Any) -> None:
+        self.drawn: Any = Value("b", False)
+        self._starts, self._batches = loader.worker_init_fn, loader.collate_fn
+        self._generators: dict[str, Any] = {}
+        self._before: Any = None
+        loader.worker_init_fn, loader.collate_fn = self.start, self
+
+    def start(self, worker: int) -> None:
+        import torch
+
+        if self._starts is not None:
+            self._starts(worker)
+        self._generators = generators_in(torch.utils.data.get_worker_info().dataset, self._batches)
+        self._before = self._now()
+
+    def __call__(self, rows: Any) -> Any:
+        batch = self._batches(rows)
+        if self._before is not None and not self.drawn.value and self._now() != self._before:
+            self.drawn.value = True
+        return batch
+
+    def _now(self) -> str:
+        return repr((capture(), states_of(self._generators)))
