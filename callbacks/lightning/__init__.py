@@ -186,6 +186,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validates = False  # the check before training logged the metric
         self._validated: set[str] = set()  # names of the metrics of validations
         self._beginning: resuming.Start | None = None
+        self._numbers: dict[str, Any] = {}
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False
         self._of: int | None = None  # this trial, if a checkpoint was loaded
@@ -264,7 +265,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.once(lambda: self._begin(trainer))
-            if self._finders(trainer):
+            self._beginning = self._beginning or resuming.Start(trainer)  # a subclass may replace on_fit_start
+            if self._finders(trainer) and self._numbers:
                 now = attributes.numbers(trainer)
                 self._found_before |= {n: v for n, v in now.items() if v != self._numbers.get(n)}
             if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
