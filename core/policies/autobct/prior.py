@@ -253,11 +253,10 @@ def preset(name: str) -> Prior:
     if name not in _LINES:
         raise InvalidInput(f"The paper has no prior {name!r}. Give one of {', '.join(PRESETS)}.")
     score, score_cov, cost, cost_cov, noise, score_map, minutes = _LINES[name]
-    basis = Powers(3)
-    if len(score) > 4:
-        basis, score, cost = Powers(4, products=True), _centred(score), _centred(cost)
+    basis = Powers(3) if len(score) == 4 else Powers(4, products=True)
     seconds = (60.0 * minutes[0], 60.0 * minutes[1])
-    return Prior(belief(score, score_cov), belief(cost, cost_cov), basis, noise, 0.1, score_map, seconds)
+    means = (score, cost) if len(score) == 4 else (_centred(score), _centred(cost))
+    return Prior(belief(means[0], score_cov), belief(means[1], cost_cov), basis, noise, 0.1, score_map, seconds)
 
 
 def _centred(mean: Sequence[float]) -> Array:
