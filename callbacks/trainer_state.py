@@ -1,9 +1,9 @@
 """What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of haltune's next to it.
 
-`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint: the
-model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states with
-which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so that
-the pause is declined.
+`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint:
+the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states
+with which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so
+that the pause is declined.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Unsaved(Portable):
         if args.fsdp or args.deepspeed:  # which do not pause
             return
         self._generators = generators_in(*_parts(train_dataloader))
-        if args.dataloader_num_workers > 0 and hasattr(train_dataloader, "collate_fn"):
-            watch = _Watched(train_dataloader)
-            self._drawn = watch.drawn
+        inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
+        if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
+            self._drawn = _Watched(inner).drawn
         if self._resumes:
             self._restore()
             if loss := self._restored.get("loss"):
@@ -126,6 +126,7 @@ class Unsaved(Portable):
         """Add values that are logged after a pause, for the first report of the resumed training."""
         if self.paused is not None:
             self._written["logged"] |= values
+            self._written["loss"] = self._loss()
             _put(self.paused, self._written)
 
     def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
@@ -146,8 +147,8 @@ class Unsaved(Portable):
             if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
                 kind, _, attribute = name.partition(".")[2].partition(".")
                 return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts of "
-                    "callbacks"
+                    f"{kind}.{attribute} changes in training, and haltune saves only their numbers, texts, lists "
+                    "and dicts"
                 )
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)

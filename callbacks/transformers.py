@@ -50,6 +50,10 @@ _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Train
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
 _EVALUATE = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
+_RETRY = (
+    "The Trainer trains the same model on, so its value is of both trainings. To avoid this, set "
+    "per_device_train_batch_size= so that it fits, and auto_find_batch_size=False."
+)
 GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 
 
@@ -128,7 +132,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if vars(state).get(_STARTED):  # each training has its own state
             raise two_callbacks("the Trainer")
         vars(state)[_STARTED] = True
-        self._training = True
+        retries, self._training = self._training, True  # a training that failed is tried again, with a smaller batch
         self._start(state.global_step)
         train = caller("train", "transformers.")
         trainer = None if train is None else train.f_locals["self"]
@@ -151,6 +155,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         started = state.global_step > 0 and (self._has_length or self.trial.unit != "epoch")
         position = self._position(args, state) if started else None if state.global_step else 0.0
         of = loaded["trial"]["id"] if loaded else None
+        if retries and position is not None:
+            torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model"), position, of))
         if trainer is not None:
             self._watch(trainer, loaded)
@@ -345,7 +351,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool]:
-        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint of this step."""
+        """Report the pending values; return the decision, and whether to take a checkpoint of this step."""
         assert self._unreported is not None
 
         def need() -> int:
@@ -354,7 +360,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         wanted = self._reporter.measures.others
         logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
         value, epoch = self._unreported
-        self._reporter.report(value, epoch, logged, need)
+        self._reporter.report(value, epoch, logged, need, updates=state.global_step - self._first_step)
         self._reporter.heed(epoch)
         self._logged = {}
         if ends:
@@ -468,7 +474,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
             raise InvalidInput(
-                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and this "
+                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s. This "
                 f"training has {delay:g}, so {self.monitor!r} is never logged. Reduce TrainingArguments(eval_delay=)."
             )
         logged = {"loss", "grad_norm", "learning_rate", "num_input_tokens_seen"}
@@ -500,8 +506,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"write {better} in the study"
             )
         self._reporter.advise(
-            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or leave "
-            "load_best_model_at_end out.",
+            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or "
+            "leave load_best_model_at_end out.",
             "best",
         )
 

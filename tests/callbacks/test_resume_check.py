@@ -136,7 +136,7 @@ def test_what_cannot_be_compared_is_no_proof():
 
 
 class Drawn:
-    """Training whose weight and metrics are sums of draws. Those of `own`, a generator of its own, are not repeatable."""
+    """Training whose weight and metrics are sums of draws; those of OWN are not repeatable."""
 
     def __init__(self, weight=random, metric=random):
         self.weight, self.metric = weight, metric
