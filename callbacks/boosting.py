@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from haltune._utils.interruption import caller
 from haltune.errors import InvalidInput
+from haltune.study import Trial
+from haltune.study.trial import Fold
 
-from .reporter import missing, two_callbacks
+from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
+FORGETS = (
+    "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
+    "trial.folds()"
+)
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
@@ -19,6 +28,16 @@ def begin(booster: Any) -> None:
     if booster in STARTED:
         raise two_callbacks("callbacks=[...]")
     STARTED.add(booster)
+
+
+def given_by(trial: Trial, package: str, argument: str) -> int | None:
+    """Return the trial of the study whose file the training under way was given to continue, or None.
+
+    argument: of the library's function `train`.
+    """
+    frame = caller("train", package)
+    path = None if frame is None else frame.f_locals.get(argument)
+    return trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
 
 
 def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:
@@ -50,3 +69,41 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
     if not found:
         raise missing(monitor, metrics, "in the first round", f"Give {train} {how}")
     return plain[found[0]]
+
+
+# early stopping: the library keeps the model of its best round
+
+
+def advise_best(reporter: Reporter, keeper: str) -> None:
+    """Warn if `keeper`, a part of the library, keeps the best round but the study counts the last."""
+    trial, goal = reporter.trial, reporter.trial.goal
+    if isinstance(trial, Fold):
+        counts_last, what, do = not trial.counts_best, "a fold", f"Write trial.folds({trial.count}, of='best')"
+    else:
+        best = f"{type(goal).__name__}({goal.metric!r}, of='best')"
+        counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
+    if counts_last and not trial.measures.others and not reporter.ended:
+        reporter.advise(
+            f"{keeper} keeps the model of its best round, but {what} counts with its last round. {do}, so that the "
+            "value is that of the model that is kept."
+        )
+
+
+def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: str) -> None:
+    """Keep the rounds up to the one with which the trial counts, if this is not the last; write(path, rounds)."""
+    trial = reporter.trial
+    if trial.goal.of == "best" and reporter.keeps:
+        rounds = int(trial.history.as_best(trial.id).epoch)
+        reporter.keep(lambda path: write(path, rounds), suffix, float(rounds))
+
+
+def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float]]:
+    """Return the values of the earlier rounds by "<data>-<metric>", or nothing if the log lacks rounds.
+
+    name: the full name of the monitored metric.
+    """
+    record = reporter.trial.history.trial(reporter.trial.id)
+    if [*record.epochs] != [*range(1, rounds + 1)]:
+        return {}
+    columns = {**record.metrics, name: record.values}
+    return {name: [*map(float, column)] for name, column in columns.items()}

@@ -7,7 +7,10 @@ not call later callbacks in that round.
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
 detector. CatBoost refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no
 callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
-trial ends. The best trial's model is kept as fit returns it.
+trial ends.
+
+The best trial's model is kept as fit returns it: with an eval_set this is the model of CatBoost's best round, unless
+use_best_model=False. So make the goal Minimize("validation-RMSE", of="best"), with the metric of eval_metric=.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
 from .base import Reporting
-from .boosting import full_name
+from .boosting import advise_best, full_name, keep_best
 from .reporter import two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
@@ -72,6 +76,7 @@ class HaltuneCallback(Reporting):
     _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
+    _cuts = False  # whether CatBoost keeps the best round
 
     @property
     def snapshot(self) -> dict[str, Any]:
@@ -92,6 +97,8 @@ class HaltuneCallback(Reporting):
         except Exception as error:
             # CatBoost would replace it by its own error (catboost/catboost#1744), and quote it in later errors
             self._model, failed = None, error
+            if self.trial.ended is not None:  # it does not end again
+                raise
             self.trial.before_end(lambda: self._fail(failed))
             return False
 
@@ -119,9 +126,13 @@ class HaltuneCallback(Reporting):
             if sum(isinstance(other, HaltuneCallback) for other in fit.f_locals["callbacks"]) > 1:
                 raise two_callbacks("callbacks=[...]")
             self._model = fit.f_locals["self"]
+            self._cuts = fit.f_locals["params"].get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
         # the metrics of the first round include evaluations of rounds before this training, of each round or not
         self._evaluations = iteration - 1
-        self._reporter.begin()
+        self._training = _Training()
+        self._reporter.begin(model=self._training, position=iteration - 1)
+        if self._cuts:
+            advise_best(self._reporter, "CatBoost (use_best_model)")
         ends = "after this round, without a save" if self._file is None else "after the next save"
         self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
         self.trial.before_end(self._end)
@@ -135,6 +146,7 @@ class HaltuneCallback(Reporting):
         reporter = self._reporter
         if reporter.saves:
             reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
+        keep_best(reporter, partial(_write, model), _MODEL)
         reporter.end_of_fit(lambda path: model.save_model(str(path)), _MODEL)
         reporter.leave()
 
@@ -147,6 +159,22 @@ class HaltuneCallback(Reporting):
         if self._file is None or not self._file.exists():
             raise NotSupported(_UNASKED)
         shutil.copy(self._file, path)
+
+
+class _Training:
+    """One call of fit: an estimator that is fitted again starts from scratch."""
+
+
+def _write(model: Any, path: Path, rounds: int) -> None:
+    """Save the model of the first `rounds`. Raises NotSupported if CatBoost has cut later ones than its own best."""
+    if model.tree_count_ < rounds:
+        raise NotSupported(
+            f"CatBoost kept its best round {model.tree_count_} by eval_metric=, but the trial counts with {rounds}: "
+            "make the goal the metric of eval_metric=, or pass use_best_model=False"
+        )
+    cut = model.copy()
+    cut.shrink(rounds)
+    cut.save_model(str(path))
 
 
 def _last(columns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], int]:

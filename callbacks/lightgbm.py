@@ -2,16 +2,15 @@
 
 A boosting round is an epoch. Make a Dataset for each trial, within the loop: after a continued training, a Dataset
 keeps the scores of that booster, and LightGBM would start the next training from them. `lgb.cv` cannot continue
-boosters, so its trials do not pause, and Ctrl-C ends them at once. LightGBM's early stopping works as usual.
+boosters, so its trials do not pause, and Ctrl-C ends them at once.
 
-A pause saves the booster as text. LightGBM does not save its random generators, so they start again. With
-bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss" or boosting="dart" the
-resumed rounds differ. Pass `seed=trial.attempt`, so that they do not repeat the first random numbers. linear_tree
-resumes to about seven digits; a random forest (boosting="rf") cannot be continued. LightGBM's own callbacks also start
-again: early stopping forgets earlier rounds, and for reset_parameter write
-`learning_rate=lambda i: rate(i + trial.epoch)`.
+A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
+(bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
+not paused, and a warning says so; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
+continues in a resumed training. For reset_parameter write `learning_rate=lambda i: rate(i + trial.epoch)`.
 
-If the goal counts a trial's best epoch, use predict(x, num_iteration=int(study.best.epoch)).
+The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
+of="best" those up to its best.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from haltune._utils.interruption import Interruption
+from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Reporting
-from .boosting import CANNOT_FOLD, begin, full_name, named
+from .boosting import CANNOT_FOLD, FORGETS, advise_best, begin, full_name, given_by, keep_best, named, recorded
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
 _FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
+_BOOSTING = ("boosting", "boosting_type", "boost")
 _SETS = (
     "valid_sets=[held_out], or fit eval_set=[(x, y)]; the metric's name is then 'valid_0-l2' or what LightGBM prints "
     "for the metric you give"
@@ -76,6 +76,9 @@ class HaltuneCallback(Reporting):
     _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
     before_iteration = False
     _before = 0  # rounds of this trial trained before this training
+    _given = 0  # rounds that the trial started with
+    _name = ""  # the full name of the metric
+    _stops_early = False  # by LightGBM's early stopping
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
@@ -99,11 +102,13 @@ class HaltuneCallback(Reporting):
         if not epoch % self.every or last:
             rows = env.evaluation_result_list or ()  # (data, metric, value, larger is better, deviation of folds)
             metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
-            value = metrics[full_name(self.monitor, metrics, "lgb.train", _SETS)]
-            self._reporter.report(value, epoch, metrics, lap=lap)
+            self._name = full_name(self.monitor, metrics, "lgb.train", _SETS)
+            self._reporter.report(metrics[self._name], epoch, metrics, lap=lap)
         self._reporter.heed(epoch)
+        if self._reporter.keeps_epoch and (write := _writing(env.model)) and _kind(env) == "dart":
+            self._reporter.keep(write, ".txt")  # later rounds change its earlier trees
         if self._reporter.saves:
-            self._pause(env)
+            self._pause(env, epoch)
         over = self._reporter.over
         if over or last:
             self._end(env)
@@ -123,23 +128,114 @@ class HaltuneCallback(Reporting):
         _need_fresh_data(env)
         # with a new booster the trial starts again; rounds without a split are not in the file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
-        self._reporter.begin()
+        self._given = max(0, env.begin_iteration - self._before)
+        given = given_by(self.trial, "lightgbm.", "init_model")
+        self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
-        self.trial.before_end(lambda: self._end(env))  # after early stopping, LightGBM calls no hook
+        self.trial.before_end(lambda: self._end(env))  # after a callback that ends a training LightGBM calls no other
+        self._follow_early_stopping(env)
+
+    def _follow_early_stopping(self, env: Any) -> None:
+        """Let LightGBM's early stopping continue after a pause, and end the fit before it cuts the booster."""
+        from lightgbm.callback import _EarlyStoppingCallback
+
+        frame = caller("train", "lightgbm.")
+        callbacks = [] if frame is None else frame.f_locals["callbacks_after_iter"]
+        for at, stopper in enumerate(callbacks):
+            if isinstance(stopper, _EarlyStoppingCallback) and stopper.enabled and _kind(env) != "dart":
+                callbacks[at], self._stops_early = _Stopper(stopper, self), True
+                advise_best(self._reporter, "LightGBM's early stopping")
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
+        if _writing(env.model) and _kind(env) != "dart":
+            keep_best(self._reporter, lambda path, n: env.model.save_model(path, num_iteration=self._given + n), ".txt")
         self._reporter.end_of_fit(_writing(env.model), ".txt")
         self._reporter.leave()
 
-    def _pause(self, env: Any) -> None:
-        write, names = _writing(env.model), ("boosting", "boosting_type", "boost")
+    def _pause(self, env: Any, epoch: int) -> None:
+        write, names = _writing(env.model), {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
         if write is None:
-            self._reporter.decline(_CV)
-        elif any(env.params.get(name) in ("rf", "random_forest") for name in names):
-            self._reporter.decline(_FOREST, always=True)
+            self._reporter.decline(_CV, always=True)
+        elif why := _inexact(env):
+            self._reporter.decline(why, always=True)
+        elif self._stops_early and not names <= recorded(self._reporter, self._name, epoch).keys():
+            self._reporter.decline(FORGETS, always=True)
         else:
             self._reporter.save(write, ".txt")
+
+
+class _Stopper:
+    """LightGBM's early stopping in a training with a HaltuneCallback."""
+
+    def __init__(self, inner: Any, callback: HaltuneCallback) -> None:
+        self.inner, self.order, self._callback = inner, inner.order, callback
+        self._first: int | None = None  # the round that early stopping saw first, if this is a later training
+
+    def __call__(self, env: Any) -> None:
+        from lightgbm.callback import EarlyStopException
+
+        try:
+            if env.iteration == env.begin_iteration and self._callback._before:
+                self._remind(env)
+            self._see(env, env.iteration, env.evaluation_result_list)
+        except EarlyStopException:
+            self._callback._end(env)
+            raise
+
+    def _see(self, env: Any, iteration: int, rows: Any) -> None:
+        first = env.begin_iteration if self._first is None else self._first
+        self.inner(type(env)(env.model, env.params, iteration, first, env.end_iteration, rows))
+
+    def _remind(self, env: Any) -> None:
+        """Show it the rounds before this training."""
+        names = [f"{row[0]}-{row[1]}" for row in env.evaluation_result_list]
+        columns = recorded(self._callback._reporter, self._callback._name, self._callback._before)
+        if not columns.keys() >= {*names}:
+            return
+        self._first = env.begin_iteration - self._callback._before
+        for iteration in range(self._first, env.begin_iteration):
+            values = (columns[name][iteration - self._first] for name in names)
+            rows = [_valued(row, value) for row, value in zip(env.evaluation_result_list, values, strict=True)]
+            self._see(env, iteration, rows)
+
+
+def _valued(row: Any, value: float) -> Any:
+    """Return the result of an evaluation with another value."""
+    changed = (*row[:2], value, *row[3:])
+    return type(row)(*changed) if hasattr(row, "_fields") else changed
+
+
+def _kind(env: Any) -> str:
+    """Return the kind of boosting: gbdt, dart, rf or goss."""
+    return next((str(env.params[name]) for name in _BOOSTING if name in env.params), "gbdt")
+
+
+def _inexact(env: Any) -> str | None:
+    """Return why a continued training would differ from an uninterrupted one, or None."""
+    if _kind(env) in ("rf", "random_forest"):
+        return _FOREST
+    text = env.model.model_to_string(num_iteration=1)
+    given = dict(line[1:-1].split(": ", 1) for line in text.partition("parameters:")[2].split("\n") if ": " in line)
+
+    def number(name: str, usual: float = 0.0) -> float:
+        return float(given.get(name) or usual)
+
+    fractions = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
+    drawing = [name for name in fractions if number("bagging_freq") and number(name, 1.0) < 1]
+    drawing += [name for name in ("feature_fraction", "feature_fraction_bynode") if number(name, 1.0) < 1]
+    drawing += ["extra_trees"] * (number("extra_trees") > 0)
+    drawing += ["use_quantized_grad"] * (number("use_quantized_grad") * number("stochastic_rounding", 1.0) > 0)
+    drawing += ["goss"] * ("goss" in (given.get("boosting"), given.get("data_sample_strategy")))
+    drawing += ["dart"] * (given.get("boosting") == "dart" and number("drop_rate", 0.1) > 0)
+    drawing += ["rank_xendcg"] * (given.get("objective") == "rank_xendcg")
+    if drawing:
+        return (
+            f"LightGBM does not save the random numbers of {' and '.join(drawing)}, so a resumed training would differ"
+        )
+    lossy = [name for name in ("linear_tree", "cegb_penalty_feature_coupled", "cegb_penalty_feature_lazy")
+             if given.get(name) not in (None, "", "0")]  # fmt: skip
+    return f"LightGBM does not continue {lossy[0]} exactly" if lossy else None
 
 
 def _writing(model: Any) -> Callable[[Path], object] | None:

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.interruption import Interruption
+from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
-from .randomness import capture, restore, state_from_json
 from .reporter import Reporter
 
 
@@ -146,6 +146,8 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
+            if not self._reported:
+                self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
                 self._keep_epoch(self._save)
             if self._save is not None and self._reporter.pausing:

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
 from haltune.display import numeral, one_line, plural, several_of, visible
@@ -145,8 +146,9 @@ class Reporter:
         self.measures: Measures = trial.measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values received since `begin`, repeats included
+        self.trained: float | None = None  # position of the model: reported, or stated by a loop that did not report it
         self.verdict: Verdict | None = None  # the first STOP or PAUSE
-        self._resume_hint = resume_hint
+        self.resume_hint = resume_hint
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
@@ -191,9 +193,18 @@ class Reporter:
     @property
     def keeps(self) -> bool:
         """True if the final state should be saved, because the checkpoints of the best trials are kept."""
+        kept, last = False, float(self.trial.epoch)
         with suppress(Exception):  # the store does not answer
-            return not self.ended and self.trial.keeps()
-        return False
+            kept = not self.ended and self.trial.keeps()
+        if kept and self.trained is not None and self.trained != last:
+            self.advise(
+                f"The model of trial {self.trial.id}, the best so far, is not kept: it has trained to "
+                f"{self._at(self.trained)}, but its value is that of {self._at(last)}. Validate at the end of a "
+                "training, and the kept model has the value of its trial.",
+                "unvalidated",
+            )
+            return False
+        return kept
 
     @property
     def keeps_epoch(self) -> bool:
@@ -232,8 +243,12 @@ class Reporter:
         self._last = max(self._last, float(trial.epoch))
         self.ended = self.ended or trial.ended is not None
         horizon = trial.horizon
+        if self.ended and self.verdict is None and model is not None and trial.trained_another(model):
+            raise trains_another(trial)
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
+            if trial.verdict is not None and trial.verdict.stops:
+                self.verdict = trial.verdict  # this fit ends at once, too
         elif planned is not None and horizon is not None and planned != horizon:
             full = length_argument(trial.unit)
             why = (
@@ -248,7 +263,7 @@ class Reporter:
                 "horizon",
             )
         if not self.ended:
-            trial.starts(model, position, of, self._resume_hint)
+            trial.starts(model, position, of, self.resume_hint)
         if trial.attempt != self._attempt:
             self._restarted()
         if not self.ended and self._enough is None:
@@ -290,7 +305,7 @@ class Reporter:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
-            self._last = report.epoch
+            self._last = self.trained = report.epoch
             trial.patient = False  # do not delay the training during an outage of the store
             try:
                 if self._waiting:
@@ -331,10 +346,11 @@ class Reporter:
     def _restarted(self) -> None:
         """Forget the positions of an attempt that was given up."""
         self._attempt, self._last, self._waiting = self.trial.attempt, float(self.trial.epoch), []
+        self.trained = None
 
     def _is_new(self, epoch: float) -> bool:
         if not self.ended and self.verdict is None and self.trial.goes_back(epoch):
-            self.trial.restart(advice=f"If it was to continue: {self._resume_hint}.")
+            self.trial.restart(advice=f"If it was to continue: {self.resume_hint}.")
             self._restarted()
         self._last = max(self._last, float(self.trial.epoch))
         horizon = self.trial.horizon
@@ -344,7 +360,7 @@ class Reporter:
             self.warn_once(
                 "repeat",
                 f"Trial {self.trial.id} has already reported {self._at(self._last)}, so {self._at(epoch)} is ignored. "
-                f"If this fit starts again: {self._resume_hint}.",
+                f"If this fit starts again: {self.resume_hint}.",
             )
         return epoch > self._last
 
@@ -474,9 +490,9 @@ class Reporter:
         """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False."""
         return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
 
-    def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> bool:
-        """Save the state after an epoch with `keeps_epoch`; return False if this fails."""
-        return self.attempt(lambda: self.trial.save(write, suffix, keep=True), keeps=True)
+    def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt", epoch: bool | float = True) -> bool:
+        """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""
+        return self.attempt(lambda: self.trial.save(write, suffix, keep=epoch), keeps=True)
 
     def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
         """Run `saving`, the loop's own way to save, which raises an error if it fails; return whether it succeeded.
@@ -601,6 +617,8 @@ def scalar(value: Any, name: str) -> float:
 
     Raises InvalidInput if it is a vector, with its shape, or if it is not a number.
     """
+    if why := no_real_number(value):
+        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number.")
     shape = tuple(getattr(value, "shape", ()))
     if not shape and isinstance(value, (list, tuple)):
         shape = (len(value),)
@@ -666,6 +684,15 @@ def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | Non
         lower[other.lower()] = other
     found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=likeness)
     return lower[found[0]] if found else None
+
+
+def trains_another(trial: Port) -> NotSupported:
+    """Return the error for a training of another model after a trial has ended."""
+    return NotSupported(
+        f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
+        "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
+        "and HaltuneCallback(fold). Otherwise fit without the callback."
+    )
 
 
 def two_callbacks(where: str) -> InvalidInput:

@@ -3,26 +3,39 @@
 Give it to `EvalCallback(env, callback_after_eval=HaltuneCallback(trial), eval_freq=...)`. Then it reports the mean
 reward of each evaluation. If you give it to `learn` itself, it reports the mean reward of the last training episodes.
 
-On-policy algorithms (PPO, A2C) can pause: policy, optimizer, normalization and random state are saved without pickle,
-and the callback loads them when `learn` starts again. Environments cannot be saved, so a resumed trial starts new
-episodes, and its curve differs randomly from an uninterrupted one. Off-policy algorithms (DQN, SAC, TD3) would lose
-their replay buffer, so their trials stop instead of pausing.
+An algorithm collects steps, then it learns from them. So a report counts the steps from which the policy has learnt:
+there is none before the first update, a second evaluation between two updates is not reported, and the policy at the
+end of `learn`, which EvalCallback does not see, is evaluated once more.
+
+On-policy algorithms (PPO, A2C) can pause. Saved, without pickle, are policy, optimizer, environments, callbacks and
+random state, as they were after the last update; a resumed training equals one that never paused. Environments with a
+state that cannot be read (simulators in C, environments in other processes) are not paused, and neither are off-policy
+algorithms (DQN, SAC, TD3), which would need their replay buffer.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune.errors import InvalidInput
+from haltune._utils.randomness import capture, restore
+from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Portable, Reporting
-from .randomness import capture, restore
+from .objects import put_back, state_of
 
+_TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
+_STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
+# attributes that are the same in each process, or only show something
+_SAME = frozenset({
+    "model", "parent", "locals", "globals", "pbar", "spec", "_cached_spec", "_saved_kwargs", "class_attributes",
+})  # fmt: skip
 _SUFFIX = ".sb3.pt"
 _OFF_POLICY = "the replay buffer is not saved, and a trial would continue without it"
 
@@ -34,8 +47,8 @@ class HaltuneCallback(Reporting):
         trial: The trial, from `study.ask()` or `for trial in study`, of a study that counts steps.
         monitor: "mean_reward". Default: None, the goal's metric, which can have any name.
         verbose: Print a line for every report. Default: False.
-        every: Steps between two reports, if you give the callback to `learn` itself. Default: None, 5% of a full
-            training.
+        every: Least steps between two reports, if you give the callback to `learn` itself. Default: None, 5% of a
+            full training.
 
     Raises:
         InvalidInput: If `trial` is not a trial, or if the study does not count steps.
@@ -79,12 +92,44 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         super(Portable, self).__init__()  # BaseCallback's
+        self._steps = self._updates = 0  # of the model at the start of this rollout
+        self._fitted = 0  # updates of the model at the start of this fit
+        self._first = 0  # the same, if they were made before the trial
+        self._state: str | None = None  # of all but the policy, after the last update
+        self._unsaved = ""  # why that state is not known
+        self._resumed: Any = None  # the state to continue from, until the first rollout
+
+    # the hooks
 
     def _on_training_start(self) -> None:
-        if self.trial.checkpoint is not None and self.trial.ended is None:
-            self._load(self.trial.checkpoint)
-        self._reporter.begin(self.locals.get("total_timesteps"), self.model.policy)
-        self.trial.before_end(self._end)
+        model, trial = self.model, self.trial
+        attempt = trial.id, trial.attempt
+        fresh = _TRAINED.get(model) != attempt  # not a second `learn` of this attempt
+        self._first = _updates(model) if fresh else 0
+        if fresh and trial.checkpoint is not None and trial.ended is None:
+            self._load(trial.checkpoint)
+        _TRAINED[model] = attempt
+        self._fitted = _updates(model)
+        # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
+        position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
+        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position)
+        if self.parent is not None:  # events do not pass these hooks on
+            root = self.locals["callback"]
+            _follow(root, "_on_rollout_start", self._on_rollout_start)
+            _follow(root, "_on_training_end", self._on_training_end)
+
+    def _on_rollout_start(self) -> None:
+        """Note the state after an update, from which a resumed training starts its next rollout."""
+        if self._resumed is not None:
+            self._restore(self._resumed)
+            self._fitted = _updates(self.model)
+        self._steps, self._updates = int(self.model.num_timesteps), _updates(self.model)
+        self._state, self._unsaved = None, "its state after the last update is not known"
+        if hasattr(self.model, "rollout_buffer") and self._learnt and self._reports_next():
+            try:
+                self._state = json.dumps({"objects": self._objects(), "random": capture()})
+            except NotSupported as error:
+                self._unsaved = str(error)
 
     def _on_step(self) -> bool:
         """Handle the end of an evaluation, or of a step of the environments."""
@@ -95,35 +140,106 @@ class HaltuneCallback(Reporting):
             )
         if hasattr(self.parent, "last_mean_reward"):
             self._report(float(self.parent.last_mean_reward))
-        elif self._step >= self.trial.epoch + self.every and (episodes := list(self.model.ep_info_buffer or ())):
+        elif self._due and (episodes := list(self.model.ep_info_buffer or ())):
             self._report(float(np.mean([episode["r"] for episode in episodes])))
         return not self._reporter.over
 
-    @property
-    def _step(self) -> int:
-        """Return the step, at most that of a full training, because a rollout exceeds it."""
-        done = int(self.model.num_timesteps)
-        return done if self.trial.horizon is None else min(done, self.trial.horizon)
-
-    def _report(self, reward: float) -> None:
-        if self._step > self.trial.epoch:
-            self._reporter.report({self.monitor: reward} if self._reporter.measures.others else reward, self._step)
-        self._reporter.heed(self._step)
-        if self._reporter.pausing and hasattr(self.model, "replay_buffer"):
-            self._reporter.decline(_OFF_POLICY, always=True)
-        self._reporter.save_epoch(self._write, _SUFFIX)
-
-    def _end(self) -> None:
+    def _on_training_end(self) -> None:
+        """Evaluate the last policy, and end the fit."""
+        if self._resumed is not None:  # without a rollout
+            self._restore(self._resumed)
+        root = self.locals["callback"]
+        for hook in ("_on_rollout_start", "_on_training_end"):
+            vars(root).pop(hook, None)
+        last = _updates(self.model) > self._updates and not self._reporter.over
+        if last and hasattr(self.parent, "eval_env"):
+            self._reporter.clock.validating()
+            reward = self._evaluated(self.parent)
+            self._reporter.clock.validated()
+            self._report(reward)
+        elif last and (episodes := list(self.model.ep_info_buffer or ())):
+            self._report(float(np.mean([episode["r"] for episode in episodes])))
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
+        self._state = None
+
+    # what they report
+
+    @property
+    def _learnt(self) -> int:
+        """Return the steps from which the policy has learnt, at most those of a full training."""
+        updates = _updates(self.model)
+        if updates == self._first:
+            return 0
+        steps = int(self.model.num_timesteps) if updates > self._updates else self._steps
+        return steps if self.trial.horizon is None else min(steps, self.trial.horizon)
+
+    @property
+    def _due(self) -> bool:
+        horizon = self.trial.horizon
+        return self._learnt >= self.trial.epoch + self.every or self._learnt == horizon
+
+    def _reports_next(self) -> bool:
+        """Return whether the rollout that starts can have a report."""
+        if (every := getattr(self.parent, "eval_freq", None)) is None:
+            return self._due
+        calls = self.parent.n_calls
+        return bool(every > 0 and (calls + self.model.n_steps) // every > calls // every)
+
+    def _report(self, reward: float) -> None:
+        if self._learnt > self.trial.epoch:
+            several, steps = self._reporter.measures.others, self._learnt
+            # target_kl ends some updates early; the last rollout can exceed a full training
+            steady = getattr(self.model, "target_kl", None) is None and steps in (self._steps, self.model.num_timesteps)
+            updates = _updates(self.model) - self._fitted if steady else None
+            self._reporter.report({self.monitor: reward} if several else reward, steps, updates=updates)
+            if self._reporter.pausing and (why := self._cannot_pause()):
+                self._reporter.decline(why, always=True)
+            self._reporter.save_epoch(self._write, _SUFFIX)
+
+    def _evaluated(self, evaluation: Any) -> float:
+        """Return the mean reward of the policy, by the rules of an EvalCallback."""
+        from stable_baselines3.common.evaluation import evaluate_policy
+        from stable_baselines3.common.vec_env import sync_envs_normalization
+
+        if self.model.get_vec_normalize_env() is not None:
+            sync_envs_normalization(self.model.env, evaluation.eval_env)
+        mean, _ = evaluate_policy(
+            self.model, evaluation.eval_env, n_eval_episodes=evaluation.n_eval_episodes,
+            deterministic=evaluation.deterministic, warn=False,
+        )  # fmt: skip
+        return float(mean)
+
+    # the state
+
+    def _cannot_pause(self) -> str | None:
+        """Return why a resumed training would differ, or None."""
+        if hasattr(self.model, "replay_buffer"):
+            return _OFF_POLICY
+        if self.model.use_sde:
+            return "the exploration of use_sde=True is not saved"
+        return self._unsaved if self._state is None else None
+
+    def _parts(self) -> dict[str, Any]:
+        """Return what a training remembers outside the policy."""
+        model = self.model
+        names = [name for name in vars(model) if name in _STEPS or name.startswith("_last_")]
+        return {"environments": model.env, "callbacks": self.locals["callback"]} | {n: getattr(model, n) for n in names}
+
+    def _objects(self) -> Any:
+        from gymnasium import Env, Space
+        from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.vec_env import VecEnv
+
+        return state_of(self._parts(), (Env, Space, VecEnv, BaseCallback), (HaltuneCallback,), _SAME)
 
     def _write(self, path: Path) -> None:
         import torch
 
         normalized = self.model.get_vec_normalize_env()
         moments = {} if normalized is None else {n: _moments(m) for n, m in _running(normalized).items()}
-        state = {"parameters": self.model.get_parameters(), "steps": self.model.num_timesteps, "moments": moments}
-        torch.save(state | {"random": json.dumps(capture())}, path)
+        state = {"parameters": self.model.get_parameters(), "steps": self._learnt, "moments": moments}
+        torch.save(state | {"state": self._state}, path)
 
     def _load(self, path: str) -> None:
         import torch
@@ -131,11 +247,30 @@ class HaltuneCallback(Reporting):
         state = torch.load(path, map_location=self.model.device, weights_only=True)
         self.model.set_parameters(state["parameters"], device=self.model.device)
         self.model.num_timesteps = state["steps"]
-        if (normalized := self.model.get_vec_normalize_env()) is not None:
-            for name, running in _running(normalized).items():
-                mean, var, running.count = state["moments"][name]
-                running.mean, running.var = mean.numpy(), var.numpy()
-        restore(json.loads(state["random"]))
+        self._resumed = json.loads(state["state"])
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._resumed, parts = None, self._parts()
+        written = put_back(state["objects"], parts)
+        for name in written.keys() - {"environments", "callbacks"}:
+            setattr(self.model, name, written[name])
+        restore(state["random"])
+
+
+def _updates(model: Any) -> int:
+    """Return the updates of a policy so far."""
+    return int(model._n_updates)
+
+
+def _follow(callback: Any, hook: str, act: Callable[[], None]) -> None:
+    """Call `act` after a hook of the callback."""
+    own = getattr(type(callback), hook)
+
+    def both() -> None:
+        own(callback)
+        act()
+
+    setattr(callback, hook, both)
 
 
 def _running(normalized: Any) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+
 from .base import Portable
-from .randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing

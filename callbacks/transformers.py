@@ -20,6 +20,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
+from haltune.log.metric_names import direction
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
@@ -266,6 +268,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._training:
             self._training = False
             self._need_a_value(late=state.global_step > self._first_step)
+            if self._reported != state.global_step:
+                self._reporter.trained = self._position(args, state)
             torch_ranks().once(lambda: self._finish(args, state, others))
             self._reporter.leave()
 
@@ -283,6 +287,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._names: set[str] = set()  # names in them
         self._later = False  # the step is logged at the end of its epoch, with the evaluation there
         self._evaluated = 0  # the last evaluated step
+        self._reported = step  # the last step whose value was reported
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
@@ -290,7 +295,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._unsaved: Unsaved | None = None
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
-        self._reported = 0  # the last step with a report
 
     # on rank 0
 
@@ -536,8 +540,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial.goal).__name__
-                how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
+                goal = self.trial.goal
+                alike = [name for name in sorted(self._seen) if direction(name) == goal.sign]
+                if goal.rank_by is None and (by := next((n for n in alike if n.startswith("eval_")), None)):
+                    how += f", or judge its values in training, {replace(goal, rank_by=by)!r}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         raise missing(self.monitor, self._logged, "in this fit", _EVALUATE, guess=False)  # never the training loss
 

@@ -4,25 +4,28 @@ A boosting round is an epoch. Put this callback first: if a callback stops the t
 callbacks in that round. After an exception it calls none, so keep the training inside `with trial:`. `xgb.cv` cannot
 continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
 
-A pause saves the booster (.ubj). XGBoost does not save its random generator, which starts again at `seed`. With
-subsample, colsample_by*, a random feature_selector or dart's rate_drop the resumed rounds differ. Pass
-`seed=trial.attempt`, so that they do not repeat the first random numbers; seed_per_iteration does not help. XGBoost's
-own callbacks also start again: for a LearningRateScheduler write `lambda round: rate(round + trial.epoch)` and
-params["eta"] = rate(trial.epoch - 1).
+A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
+(subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so.
+EarlyStopping continues in a resumed training. For a LearningRateScheduler write `lambda round: rate(round +
+trial.epoch)` and params["eta"] = rate(trial.epoch - 1).
 
-The best trial's booster is kept with all of its rounds. If the goal counts a trial's best epoch, the model of that
-epoch is booster[: int(study.best.epoch)].
+The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
+of="best" those up to its best.
 """
 
 from __future__ import annotations
 
+import json
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils.interruption import Interruption
+from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
 from .base import Reporting
-from .boosting import CANNOT_FOLD, STARTED, begin, full_name, named
+from .boosting import CANNOT_FOLD, FORGETS, STARTED, advise_best, begin, full_name, given_by, keep_best, named, recorded
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base
@@ -30,6 +33,8 @@ else:
     _Base = object
 
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
+_RANDOM = {("feature_selector", "random"), ("feature_selector", "shuffle"), ("lambdarank_pair_method", "mean")}
+_OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial
 _EVALS = (
     "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
     "'validation-logloss', or 'validation_0-logloss' of fit"
@@ -75,11 +80,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _install = "pip install xgboost"
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
+    _given = 0  # rounds that the trial started with
+    _stops_early = False  # by XGBoost's EarlyStopping
+    _forgets = False  # whether an EarlyStopping waits for the earlier rounds
+    _booster: Any = None  # a weak reference to what trains
 
     # the hooks, in XGBoost's order
 
     def before_training(self, model: Any) -> Any:
         from xgboost import collective
+        from xgboost.callback import EarlyStopping
 
         if (workers := collective.get_world_size()) > 1:
             raise NotSupported(
@@ -87,9 +97,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "supports one process only. Give it nthread instead of workers."
             )
         begin(model)
+        rounds, owner = model.num_boosted_rounds(), None
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
-        self._before = int(self.trial.epoch) if model.num_boosted_rounds() else 0
-        self._reporter.begin()
+        self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
+        self._given = rounds - self._before
+        if not _folds(model):
+            owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
+            self._booster = weakref.ref(model)
+        self._reporter.begin(model=model, position=self._before, of=owner)
+        if not _folds(model):
+            model.set_attr(**{_OWNER: str(self.trial.id)})
+        stoppers = [c for c in _callbacks("before_training") if isinstance(c, EarlyStopping)]
+        self._stops_early = bool(stoppers)
+        self._forgets = self._stops_early and self._before > 0
+        if stoppers:
+            advise_best(self._reporter, "XGBoost's early stopping")
         self._reporter.defer(Interruption.within("train", "xgboost."))
         return model
 
@@ -100,24 +122,117 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
         metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
-        self._reporter.report(metrics[name], self._before + epoch + 1, metrics)
+        stops = self._forgets and self._remind(model, name, evals_log)
+        updates = None if _folds(model) else model.num_boosted_rounds() - self._given - self._before
+        self._reporter.report(metrics[name], self._before + epoch + 1, metrics, updates=updates)
         self._reporter.heed(self._before + epoch + 1)
-        if self._reporter.saves and _folds(model):
-            self._reporter.decline(_CV)
+        if self._reporter.keeps_epoch and not _folds(model) and _booster(model) in ("dart", "gblinear"):
+            self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
+        if self._reporter.saves and (why := self._cannot_pause(model, metrics, name)):
+            self._reporter.decline(why, always=True)
         elif self._reporter.saves:
-            self._reporter.save(model.save_model, ".ubj")
+            self._reporter.save(lambda path: _write(model, path, owned=True), ".ubj")
         if self._reporter.stopping and _folds(model) and model.attr("best_iteration") is None:
             # at a stop, xgb.cv cuts its results after best_iteration, and crashes without one
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
-        return self._reporter.over
+        return self._reporter.over or stops
 
     def after_training(self, model: Any) -> Any:
-        STARTED.discard(model)
-        self._reporter.end_of_fit(None if _folds(model) else model.save_model, ".ubj")
+        booster = model if self._booster is None else self._booster() or model  # EarlyStopping(save_best) cuts it
+        self._booster = None
+        STARTED.discard(booster)
+        if _folds(model):
+            self._reporter.end_of_fit()
+        else:
+            if _booster(booster) not in ("dart", "gblinear"):
+                keep_best(self._reporter, lambda path, n: _write(booster[: self._given + n], path), ".ubj")
+            self._reporter.end_of_fit(lambda path: _write(booster, path), ".ubj")
+            for one in (booster, model):
+                one.set_attr(**{_OWNER: None})
         self._reporter.leave()
         return model
+
+    def _cannot_pause(self, model: Any, metrics: dict[str, float], name: str) -> str | None:
+        """Return why a resumed training would differ, or None."""
+        if _folds(model):
+            return _CV
+        if drawing := _drawing(model):
+            return f"XGBoost does not save the random numbers of {drawing}, so a resumed training would differ"
+        rounds = model.num_boosted_rounds() - self._given
+        if self._stops_early and not metrics.keys() <= recorded(self._reporter, name, rounds).keys():
+            return FORGETS
+        return None
+
+    def _remind(self, model: Any, name: str, evals_log: Any) -> bool:
+        """Show the rounds before this training to XGBoost's EarlyStopping; return whether it stops now."""
+        from xgboost.callback import EarlyStopping
+
+        self._forgets, stops = False, False
+        columns = recorded(self._reporter, name, self._before)
+        callbacks = _callbacks("after_iteration")
+        before = callbacks[: callbacks.index(self)]
+        for stopper in callbacks if columns else ():
+            if not isinstance(stopper, EarlyStopping):
+                continue
+            first, stopper.starting_round = stopper.starting_round, 0
+            stopper.stopping_history, stopper.best_scores, stopper.current_rounds = {}, {}, 0
+            for rounds in range(1, self._before + 1):
+                log: Any = {
+                    data: {m: columns[f"{data}-{m}"][:rounds] for m in of if f"{data}-{m}" in columns}
+                    for data, of in evals_log.items()
+                }
+                stopper.after_iteration(model, self._given + rounds - 1, log)
+            stopper.starting_round = first
+            if stopper in before:  # it has judged this round without the earlier ones
+                stops = stopper.after_iteration(model, 0, evals_log) or stops
+        return stops
 
 
 def _folds(model: Any) -> bool:
     """Return whether these are the boosters of xgb.cv, one for each fold."""
     return hasattr(model, "cvfolds")
+
+
+def _callbacks(hook: str) -> list[Any]:
+    """Return all callbacks of the training whose hook is being called."""
+    frame = caller(hook, "xgboost.callback")
+    return [] if frame is None else list(frame.f_locals["self"].callbacks)
+
+
+def _write(model: Any, path: Path, owned: bool = False) -> None:
+    """Save a booster so that all of its rounds predict, which `best_iteration` limits. owned: with its trial."""
+    names = ("best_iteration", "best_score") if owned else ("best_iteration", "best_score", _OWNER)
+    kept = {name: model.attr(name) for name in names}
+    model.set_attr(**dict.fromkeys(names))
+    model.save_model(path)
+    model.set_attr(**kept)
+
+
+def _booster(model: Any) -> str:
+    """Return the kind of booster: gbtree, dart or gblinear."""
+    return str(json.loads(model.save_config())["learner"]["gradient_booster"]["name"])
+
+
+def _drawing(model: Any) -> str:
+    """Return the parameters by which a training draws random numbers, or an empty text."""
+
+    def values(node: Any) -> Iterator[tuple[str, Any]]:
+        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if isinstance(value, (dict, list)):
+                yield from values(value)
+            else:
+                yield str(name), value
+
+    frame = caller("train", "xgboost.")  # the configuration has not all that was given
+    given = {} if frame is None else {name: v for name, v in dict(frame.f_locals["params"]).items() if v is not None}
+    found = set()
+    for name, value in (*values(json.loads(model.save_config())), *given.items()):
+        if name == "subsample" or name.startswith("colsample_by"):
+            draws = float(value) < 1
+        elif name in ("rate_drop", "one_drop"):
+            draws = float(value) > 0
+        else:
+            draws = (name, str(value)) in _RANDOM
+        if draws:
+            found.add(name)
+    return " and ".join(sorted(found))

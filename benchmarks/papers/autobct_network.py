@@ -7,9 +7,7 @@ A network of three hidden layers, which fails at the smallest and at the largest
 MNIST, validated on 2,000 others, where the paper has a convolutional one on images of tissue. `--controls batch`: the
 batch, 10 to 200, at the learning rate 0.0007 (table 4, figure 5). `rate`: the learning rate, 1e-5 to 0.1, at the batch
 66 (table 5, figure 6). `both` (tables 6 and 7, figure 7). As there: the priors D.2 to D.4, gamma 0.16, the median of
-five networks for a score, and a map of the value, in two coordinates with epsilon 0.02. For D.4 the paper prints the
-functions in u and the basis in u - 0.5. The script uses the functions, because their peak is where its searches start;
-`--prior centred` takes their coefficients as those of the basis, as haltune's "D.4" does. Accuracy 0.1 to 0.95 is score
+five networks for a score, and a map of the value, in two coordinates with epsilon 0.02. Accuracy 0.1 to 0.95 is score
 0 to 1. Costs are the processor's seconds of the five, in units by which a training of batch 66 costs 0.357, as in table
 5.
 
@@ -24,7 +22,6 @@ import os
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 import time
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -79,20 +76,6 @@ def problem(controls):
     return Problem(Space(SPACES[controls]), Maximize("accuracy", (0, 1)), max_epochs=1)
 
 
-def prior_of(controls, reading):
-    """The paper's; in two coordinates by either reading of its appendix."""
-    given = preset(PRIORS[controls])
-    if controls != "both" or reading == "centred":
-        return given
-    points = np.random.default_rng(0).uniform(size=(200, 2))
-    here, printed = given.on(points), given.on(points + 0.5)  # powers of u - 0.5, and of u
-
-    def moved(of):
-        return replace(of, mean=np.linalg.lstsq(here, printed @ of.mean, rcond=None)[0])
-
-    return replace(given, score=moved(given.score), cost=moved(given.cost))
-
-
 def paper(controls, prior, unit):
     """AutoBCT as the paper runs it; `unit`: what five trainings of cost 1 take."""
     dim = len(SPACES[controls])
@@ -105,7 +88,7 @@ def paper(controls, prior, unit):
 def experiment(controls, options, data):
     """Tables and figure of one choice of controls."""
     seconds = [train(FIXED, seed, *data)[1] for seed in range(REPEATS)]
-    unit, prior = sum(seconds) / COST, prior_of(controls, options.prior)
+    unit, prior = sum(seconds) / COST, preset(PRIORS[controls])
     print(f"five trainings of batch 66 take {sum(seconds):.2f} s: cost {COST}")
     found = kept(
         options,
@@ -219,7 +202,6 @@ def against_random(options, data):
 def main():
     parser = command_line(__doc__, 40, "mnist_10k.npz", word="runs")
     parser.add_argument("--controls", choices=[*SPACES], default="both")
-    parser.add_argument("--prior", choices=["printed", "centred"], default="printed", help="reading of D.4")
     parser.add_argument("--random", type=int, help="compare with so many random trainings")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -14,6 +14,7 @@ because `for i in range(hp.Int("layers", 1, 3)): hp.Int(f"units_{i}", ...)` decl
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,12 +48,16 @@ import keras
 __all__ = ["Tuner"]
 
 _hps = keras_tuner.engine.hyperparameters
+_log = logging.getLogger("haltune")
 _STORE = "haltune.db"  # in the project's folder
 _PAUSE = 0.2  # seconds between calls of ask while others train
 
 
 def explored(build: Callable[[Any], object], known: Any) -> Any:
-    """Return the hyperparameters, including those that are declared only for some values of others."""
+    """Return the hyperparameters, including those that are declared only for some values of others.
+
+    A combination that cannot be built declares what it declared before its error. Keras Tuner fails the trials of it.
+    """
     tried: set[str] = set()
     while True:
         extremes = ((hp.name, value) for hp in known.space for value in _extremes(hp))
@@ -62,7 +67,12 @@ def explored(build: Callable[[Any], object], known: Any) -> Any:
         tried.add(repr((name, value)))
         found = known.copy()
         found.values = hyperparameter_values({**known.values, name: value}, known)
-        build(found)
+        try:
+            build(found)
+        except keras_tuner.errors.FatalError:
+            raise
+        except Exception as error:  # MemoryError included
+            _log.debug("build(hp) fails with %s=%r: %s", name, value, error)
         declared = [(hp.name, hp.conditions) for hp in known.space]
         known.merge([hp for hp in found.space if (hp.name, hp.conditions) not in declared])
 

@@ -9,10 +9,16 @@ Before the first pause of each kind of model, haltune tests the file: it loads i
 it (because of a custom loss or a lambda), the trial does not pause, with one warning. Then use
 trial.load_model(make_model), which builds the model by your function.
 
-In a resumed fit, these start again: the state of other callbacks (ReduceLROnPlateau, EarlyStopping), the order of data
-that shuffle themselves (tf.data, generators, several workers of a PyDataset), the position in the data with
-steps_per_epoch, and TensorFlow's own tf.random within layers. With TensorFlow, set the seed by
-keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
+A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
+callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of your own layers, and the place in the data: the generators
+of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
+warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, or if a
+tf.data dataset shuffles from a seed. These start again: TensorFlow's own tf.random within layers, and the order in
+several workers of a PyDataset. With TensorFlow, set the seed by keras.utils.set_random_seed: otherwise it shuffles
+arrays differently in every process.
+
+haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.
+The kept model has the weights that were evaluated: with SwapEMAWeights, the averages.
 
 After an exception Keras calls no callback, so keep the fit inside `with trial:`. Without `every=` no hook runs on
 batches, because such a hook would disable JAX's asynchronous dispatch.
@@ -31,10 +37,11 @@ from zipfile import BadZipFile
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
+from haltune.study.port import weak
 
 from ..base import Reporting
 from ..reporter import missing, no_schedule, scalars, two_callbacks
-from . import saving, surroundings
+from . import companions, optimizers, saving, surroundings
 from .saving import load_best, load_model
 
 if TYPE_CHECKING:
@@ -44,22 +51,25 @@ else:
 
 __all__ = ["HaltuneCallback", "load_best", "load_model"]
 
+# trial -> its attempt, and the optimizer of the first fit that trained
+_OPTIMIZERS: weakref.WeakKeyDictionary[Trial, tuple[int, Any]] = weakref.WeakKeyDictionary()
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     """Callback that reports the goal's metric to a trial, and stops or pauses the fit when the policy decides so.
 
-    Put it after callbacks that add to the logs, and before SwapEMAWeights. Keras' TensorBoard and CSVLogger and the
-    callbacks of tracking services are called after it. With the other metrics they log haltune_verdict (0 continues,
-    1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
+    Its place among the callbacks does not matter: it is called after all others. Keras' TensorBoard and CSVLogger and
+    the callbacks of tracking services are called after it. With the other metrics they log haltune_verdict (0
+    continues, 1 paused, 2 stopped), haltune_p_win and haltune_epochs_saved.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         monitor: The name of the metric in Keras' logs. Default: None, the goal's.
         verbose: Print a line for every report. Default: False.
         record: "all" stores all scalars of the epoch's logs with the report, "monitor" only this one. Default: "all".
-        every: Number of batches between reports within an epoch. Default: None, report after epochs only.
+        every: Number of batches between reports within an epoch. With steps_per_execution, the report comes after the
+            first step that reaches each multiple. Default: None, report after epochs only.
         validation: The data that `every` evaluates: (x, y), a dataset, or any input of model.evaluate. The metrics have
             the names of an epoch's logs, "val_loss". Default: None, use the training metrics of the epoch so far.
 
@@ -97,6 +107,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     _counts = ("epoch", "step")
     _hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
     _held = frozenset({"_model", "_model_ref"})
+    params: Any = None  # set by Keras; a CallbackList without parameters sets none
 
     def __init__(
         self,
@@ -118,7 +129,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "on_train_batch_end"}
+        tied = {"on_train_batch_end", "_watch", "_data", "_training"}
+        return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -132,6 +144,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._in_epoch = self._validated = False
+        self._epoch = self._reported_batch = 0
+        self._updates: int | None = None  # of the model's optimizers, when the fit started
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
 
@@ -148,41 +162,64 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         surroundings.refuse_many_processes()
-        reporter, params = self._reporter, self.params or {}
+        listed = surroundings.calling_list(self)
+        if any(isinstance(c, HaltuneCallback) and c is not self for c in listed):
+            raise two_callbacks("model.fit(callbacks=[...])")
+        if surroundings.moved_last(listed, self):
+            return  # Keras calls it again, after the others
+        reporter, params, model = self._reporter, self.params or {}, self.model
         self._in_epoch, self._last_logs = False, None
         epochs, steps = params.get("epochs"), params.get("steps")
         if self.trial.unit == "step":
             epochs = epochs * steps if epochs and steps else None
-        reporter.begin(epochs, self.model)
-        listed = surroundings.calling_list(self)
-        if any(isinstance(c, HaltuneCallback) and c is not self for c in listed):
-            raise two_callbacks("model.fit(callbacks=[...])")
-        surroundings.put_trackers_behind(listed, self)
+        if self.trial.epoch == 0 and self.trial.attempt == 1:
+            surroundings.refuse_backup(listed, model, self.trial)
+        reporter.begin(epochs, model)
+        begun = _OPTIMIZERS.get(self.trial, (-1, None))[0] == self.trial.attempt
+        if reporter.ended or begun:  # an earlier fit of this attempt has resumed, or has ended the trial
+            self._resumed = None
         if self.trial.epoch == 0:
-            for sentence in surroundings.advice(self.trial, self, listed):
+            for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
-        if self._resumed is not None and not _fresh(self.model):  # here, because the setup of a fit draws numbers
-            try:
-                saving.restore_randomness(self.model, self._resumed)
-            except (OSError, BadZipFile) as error:  # deleted since the model was loaded
-                why = f"the random state in {self._resumed} cannot be read ({error})"
-                reporter.warn_once("random", f"{why}, so dropout and shuffling differ from an uninterrupted training")
-        schedules = [c.schedule for c in listed if type(c).__name__ == "LearningRateScheduler"]
-        reporter.schedule = lambda: surroundings.still_to_fall(self.model, params, schedules)
+        owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
+        self._watch = companions.Watch(owners, ("model/", "layer "), self.__dict__.get("_watch"))
+        self._data = companions.Data()
+        if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
+            self._continue(self._resumed)
+        self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
+        by_epochs = any(type(c).__name__ == "LearningRateScheduler" for c in listed)
+        self._rates = [surroundings.rate_of(model)] if by_epochs else []
+        reporter.schedule = lambda: surroundings.still_to_fall(self.model, params, self._rates)
         reporter.defer(Interruption.within("fit", "keras."))
         if reporter.verdict is not None:
-            self.model.stop_training |= _OURS
+            model.stop_training |= _OURS
+
+    def _continue(self, path: str) -> None:
+        """Restore the state of the fit from a pause's file, whose model is loaded already."""
+        model, reporter = self.model, self._reporter
+        try:
+            if (more := saving.more_of(path)) is not None:
+                self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
+                self._watch.put_back(more["attributes"], lambda owner: companions.of_keras(owner))
+                companions.set_metrics(model, more["metrics"])
+                optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
+            saving.restore_randomness(model, path)  # last, because reading data again draws numbers
+        except (OSError, BadZipFile) as error:  # deleted since the model was loaded
+            why = f"the random state in {path} cannot be read ({error})"
+            reporter.warn_once("random", f"{why}, so dropout and shuffling differ from an uninterrupted training")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._in_epoch, self._validated, self._epoch = True, False, epoch
+        model = self.model
+        self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
         resumed, self._resumed = self._resumed, None
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
-        if resumed is not None and starts and _fresh(self.model):
+        if resumed is not None and starts and _fresh(model):
             raise InvalidInput(
                 f"Trial {self.trial.id} continues after {self.trial.unit} {self.trial.epoch:g}, but the optimizer of "
                 "this model has not made a step. Start with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile the loaded model again."
             )
+        self._data.epoch_begins(lambda: saving.capture_randomness(model))
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
@@ -194,8 +231,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Hook on_train_batch_end, used with every=."""
         batches, reporter = (self.params or {}).get("steps"), self._reporter
-        if (batch + 1) % (self._every or 1) or batch + 1 == batches:
-            return  # the report comes at the end of the epoch
+        every = self._every or 1
+        if (batch + 1) // every == self._reported_batch // every or (batches is not None and batch + 1 >= batches):
+            return  # between two multiples, or the report comes at the end of the epoch
+        self._reported_batch = batch + 1  # the first at or after a multiple: Keras may train several batches at once
         if batches is None and self.trial.unit == "epoch":
             raise InvalidInput(
                 "every= in a study that counts epochs needs the number of batches, which Keras does not know in the "
@@ -203,53 +242,86 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             )
         if self._validation is not None:
             reporter.clock.validating()
-            logs = evaluated(self.model, self._validation)
+            logs = evaluated(self.model, self._validation, surroundings.averagers(surroundings.calling_list(self)))
             reporter.clock.validated()
         named = plain_names(self.model, logs or {}, (self.monitor, *reporter.measures.others))
         if self.monitor in named:
             at_last = self._epoch + 1 >= (self.params or {}).get("epochs", math.inf)
-            where = self._position(self._epoch + (batch + 1) / (batches or 1))
+            where = self._position(self._epoch + (batch + 1) / (batches or 1), batch + 1)
             reporter.report(named[self.monitor], where, scalars(named), need=_no_end if at_last else None)
         if reporter.stopping and not reporter.pausing:
+            if reporter.keeps:
+                self._keep(reporter.save)
             self.model.stop_training |= _OURS
         elif reporter.pausing:
             reporter.advise("Keras cannot resume within an epoch. Trials pause at the end of the epoch.", "within")
 
-    def _position(self, epochs: float) -> float:
-        return self._reporter.position(epoch=epochs, step=_iterations(self.model) or 0)
+    def _position(self, epochs: float, batches: int = 0) -> float:
+        """batches: of the present epoch that are not counted yet."""
+        if self.trial.unit == "epoch":
+            return self._reporter.position(epoch=epochs)
+        _sync(self.model)
+        return self._reporter.position(step=optimizers.steps_of(self.model, batches))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        reporter, trained = self._reporter, self._position(epoch + 1)
+        reporter, model, params = self._reporter, self.model, self.params or {}
+        optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
+        trained = self._position(epoch + 1)
         self._in_epoch = False
-        if int(self.model.stop_training) & _OURS:
+        if int(model.stop_training) & _OURS:
             return  # the fit was stopped within the epoch
+        _OPTIMIZERS.setdefault(self.trial, (-1, None))
+        if _OPTIMIZERS[self.trial][0] != self.trial.attempt:
+            _OPTIMIZERS[self.trial] = self.trial.attempt, weak(getattr(model, "optimizer", None))
+        if self._rates:
+            self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs
-        named = plain_names(self.model, logs, (self.monitor, *reporter.measures.others))
+        named = plain_names(model, logs, (self.monitor, *reporter.measures.others))
         self._last_logs = list(named)
         if self.monitor in named:
-            reporter.report(named[self.monitor], trained, scalars(named))
+            reporter.report(named[self.monitor], trained, scalars(named), updates=self._updates_made())
         elif reporter.silent and (self._validated or not self.monitor.startswith("val_")):
             # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt
             raise self._missing("in the first epoch that should log it")
         reporter.heed(trained)
         self._heed_others()
-        if self.trial.epoch == min(trained, self.trial.horizon or trained):
+        reporter.trained = min(trained, self.trial.horizon or trained)
+        if self.trial.epoch == reporter.trained:
             if reporter.keeps_epoch:
-                self._save(reporter.keep, saving.kept_suffix(self.trial, self.model))
+                self._keep(reporter.keep)
             if reporter.saves:
-                self._save(reporter.save, saving.suffix(self.trial), tried=not self._proven)
+                self._pause()
+        # afterwards Keras averages weights, and EarlyStopping restores its own
+        if (reporter.over or model.stop_training or epoch + 1 == params.get("epochs")) and not reporter.saves:
+            self._last()
         if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
             logs.update(surroundings.tracked(reporter, epoch + 1, trackers))
         if reporter.over:
-            self.model.stop_training |= _OURS
+            model.stop_training |= _OURS
+
+    def _last(self) -> None:
+        if self._reporter.keeps:
+            self._keep(self._reporter.save)
+
+    def _updates_made(self) -> int | None:
+        """Return the updates of this fit, if the model's optimizers count them."""
+        made = optimizers.updates_of(self.model)
+        counted = made is not None and self._updates is not None and not self._compiled_again
+        return (made or 0) - (self._updates or 0) or None if counted else None
+
+    @property
+    def _compiled_again(self) -> bool:
+        """True if the model was compiled in this attempt after an epoch had trained."""
+        attempt, optimizer = _OPTIMIZERS.get(self.trial, (-1, None))
+        return attempt == self.trial.attempt and optimizer() is not getattr(self.model, "optimizer", None)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
-        if not silent and not reporter.saves and reporter.keeps:
-            self._save(reporter.save, saving.kept_suffix(self.trial, self.model))
+        if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
+            self._last()  # a loop that calls the hooks by hand has not said which epoch is its last
         self._forget()
         if silent:
             raise self._missing("in this fit")
@@ -262,16 +334,41 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if int(self.model.stop_training) & True:
             self._reporter.ends_by_itself()
 
-    def _save(self, how: Callable[..., bool], suffix: str, tried: bool = False) -> None:
-        model, trial = self.model, self.trial
+    def _keep(self, how: Callable[..., bool]) -> None:
+        """Save the model with the weights that were evaluated."""
+        model = self.model
+        with surroundings.averaged(surroundings.calling_list(self)):
+            how(lambda path: saving.write(model, path), saving.kept_suffix(self.trial, model))
+
+    def _pause(self) -> None:
+        """Save the state of the training."""
+        model, trial, reporter = self.model, self.trial, self._reporter
 
         def write(path: Path) -> None:
-            if tried:
-                saving.write_tried(model, path, trial)
+            if self._compiled_again:
+                raise NotSupported(
+                    "its program compiles the model again after it has trained, and would do so in a resumed fit, "
+                    "which loses the optimizer's state"
+                )
+            self._training.check(model)
+            changed, unread = self._watch.changes()
+            more = {
+                "attributes": changed,
+                "data": self._data.state(),
+                "metrics": companions.metrics_of(model),
+                "batches": optimizers.batches_of(model),
+            }
+            if self._proven:
+                saving.write(model, path, more)
             else:
-                saving.write(model, path)
+                saving.write_tried(model, path, trial, more)
+            for name in unread:
+                reporter.advise(
+                    f"{name.replace('/', '.')} is not plain data, so a trial that resumes starts with a new one. Keep "
+                    "numbers, texts, arrays, or lists and dicts of them in the attributes of a callback."
+                )
 
-        how(write, suffix)
+        reporter.save(write, saving.suffix(trial))
 
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []
@@ -282,18 +379,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
 
 
-def _iterations(model: Any) -> int | None:
-    """Return the number of steps of a model's optimizer; None without an optimizer."""
-    from keras import ops
-
-    _sync(model)
-    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
-    return None if iterations is None else int(ops.convert_to_numpy(iterations))
-
-
 def _fresh(model: Any) -> bool:
-    """Return whether a model's optimizer has not made a step."""
-    return _iterations(model) == 0
+    """Return whether no optimizer of a model has made a step."""
+    return optimizers.updates_of(model) == 0
 
 
 def _sync(model: Any) -> None:
@@ -305,15 +393,18 @@ def _no_end() -> int:
     raise NotSupported("Keras cannot resume within an epoch, and this is the last epoch")
 
 
-def evaluated(model: Any, validation: Any) -> dict[str, float]:
-    """Evaluate a model within an epoch, without effect on the means of training metrics or on random numbers."""
+def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, float]:
+    """Evaluate a model within an epoch, without effect on the means of training metrics or on random numbers.
+
+    averagers: callbacks that put averaged weights into the model while it is evaluated.
+    """
     from keras import ops
 
     _sync(model)
     kept = [(v, ops.convert_to_numpy(v)) for metric in model.metrics for v in metric.variables]
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
-    logs = model.evaluate(*given, verbose=0, return_dict=True)
+    logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)
     for variable, value in kept:
         variable.assign(value)
     saving.set_randomness(model, drawn)
@@ -358,15 +449,20 @@ def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the metrics of a model with their names in its logs.
 
     Keras has no public list of the names that the metrics of compile(metrics=, weighted_metrics=) have in the logs of
-    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial.
+    several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial. A
+    weighted metric with the name of another metric is logged as "weighted_" and this name.
     """
     for metric in model.metrics:
-        lists = [*getattr(metric, "_flat_metrics", ()), *getattr(metric, "_flat_weighted_metrics", ())]
-        if not lists:
+        plain, weighted = (getattr(metric, f"_flat_{kind}metrics", ()) for kind in ("", "weighted_"))
+        if not plain and not weighted:
             yield metric.name, metric
-        for one in filter(None, lists):  # a list for each output
+        seen: set[str] = set()
+        for one in filter(None, [*plain, *weighted]):  # a list for each output
             prefix = f"{one.output_name}_" if one.output_name else ""
-            yield from ((prefix + m.name, m) for m in one.metrics)
+            for m in one.metrics:
+                again = prefix + m.name in seen and any(one is w for w in weighted)
+                seen.add(prefix + m.name)
+                yield f"{prefix}weighted_{m.name}" if again else prefix + m.name, m
 
 
 def _numbered(metric: Any) -> tuple[str, int] | None:

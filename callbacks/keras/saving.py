@@ -2,8 +2,9 @@
 
 - `.keras`: the whole model as Keras writes it. The random state is in the comment of this zip archive, because an
   additional member would make keras.saving.load_model unpack the whole archive to a temporary folder.
-- `.weights.h5`: weights and optimizer only, for a model that the user's function builds. The random state, and the
-  shapes with which the model was built, are next to it in NAME.random.
+- `.weights.h5`: weights and optimizers only, for a model that the user's function builds. The random state, the shapes
+  with which the model was built, its trainable layers and the weights of each optimizer are next to it in NAME.random.
+- NAME.more: next to both, the state of the fit outside of the model. A file that is only kept has none.
 
 A model with custom classes or functions may be saved but not loaded. So the first file of each structure (the set of a
 model's classes and functions) is loaded on the CPU and compared with the model. The result holds for all models of this
@@ -25,16 +26,17 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from haltune._utils import randomness
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial
 
-from .. import randomness
+from .optimizers import flags_of, optimizers_of, set_structure, structure_of
 
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
-_BESIDE = ".random"
+_BESIDE, _MORE = ".random", ".more"
 _COMMENT_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch use 14 kB of it
 _MARK = b"haltune1"
 _SHOWN = 200  # characters shown of a Keras error, which can contain whole configurations
@@ -161,15 +163,18 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
 def _load_into(model: Any, path: str) -> None:
     """Set weights and optimizer of a new model. Raises InvalidInput if the file is from another model."""
     _need(path)
+    found = _beside(path) if path.endswith(WEIGHTS_SUFFIX) else None
     strategy = getattr(model, "distribute_strategy", None)  # the TensorFlow strategy under which it was made
     with nullcontext() if strategy is None else strategy.scope():
         if not model.built:
-            if path.endswith(WEIGHTS_SUFFIX):
-                model.build_from_config(_beside(path)["build"])
+            if found is not None:
+                model.build_from_config(found["build"])
             else:
                 with zipfile.ZipFile(path) as archive:
                     model.build_from_config(json.loads(archive.read("config.json")).get("build_config"))
             model.built = True  # Keras builds a subclass's layers by calling it, and does not record it
+        if found is not None and "optimizers" in found:
+            set_structure(model, found)
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and not optimizer.built:
             optimizer.build(model.trainable_variables)  # otherwise Keras would not load its variables
@@ -195,7 +200,7 @@ def _beside(path: str) -> dict[str, Any]:
     """Return the contents of NAME.random next to a file of weights. Raises InvalidInput if it is damaged."""
     try:
         found = json.loads(Path(path + _BESIDE).read_bytes())
-        return {name: found[name] for name in ("random", "build")}
+        return {"random": found["random"], "build": found["build"], **found}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise randomness.damaged(error) from error
 
@@ -213,13 +218,18 @@ def kept_suffix(trial: Trial, model: Any) -> str:
     return suffix(trial) if _unwritten(model) is None else WEIGHTS_SUFFIX
 
 
-def write(model: Any, path: Path) -> None:
-    """Save `model`, or its weights, and the random state. Raises Keras' errors, and OSError if the disk is full."""
+def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None:
+    """Save `model`, or its weights, and the random state. Raises Keras' errors, and OSError if the disk is full.
+
+    more: the state of the fit outside of the model, JSON-able. Default: None, for a file that is only kept.
+    """
     state = capture_randomness(model)
+    if more is not None:
+        Path(f"{path}{_MORE}").write_text(json.dumps(more), encoding="utf-8")
     if path.name.endswith(WEIGHTS_SUFFIX):
         model.save_weights(str(path))
-        build = json.dumps({"random": state, "build": model.get_build_config()})
-        Path(f"{path}{_BESIDE}").write_text(build, encoding="utf-8")
+        beside = {"random": state, "build": model.get_build_config()} | structure_of(model)
+        Path(f"{path}{_BESIDE}").write_text(json.dumps(beside), encoding="utf-8")
         return
     comment = _MARK + zlib.compress(json.dumps(state).encode(), 9)
     if len(comment) > _COMMENT_LIMIT:
@@ -232,7 +242,18 @@ def write(model: Any, path: Path) -> None:
         archive.comment = comment
 
 
-def write_tried(model: Any, path: Path, trial: Trial) -> None:
+def more_of(path: str) -> dict[str, Any] | None:
+    """Return the state of the fit outside of the model, or None if the file is not of a pause."""
+    beside = Path(path + _MORE)
+    if not beside.exists():
+        return None
+    try:
+        return dict(json.loads(beside.read_bytes()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise randomness.damaged(error) from error
+
+
+def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -> None:
     """Save the state of a training for a pause. Raises NotSupported if it cannot be loaded again."""
     loading = _CHOSEN.get(trial, Loading())
     if loading.by_function:
@@ -241,7 +262,7 @@ def write_tried(model: Any, path: Path, trial: Trial) -> None:
                 "make_model returns a model that is not built, and Keras does not know its shapes: add an Input, or "
                 "call build(shape) in make_model"
             )
-        return write(model, path)
+        return write(model, path, more)
     if (why := _unwritten(model)) is not None:
         raise NotSupported(f"Keras cannot serialize this model ({why}): {_ADVICE}")
     from keras import saving
@@ -251,7 +272,7 @@ def write_tried(model: Any, path: Path, trial: Trial) -> None:
     parts = _parts(saving.serialize_keras_object(model))
     structure = parts, frozenset(known), options.get("safe_mode"), options.get("compile")
     if _ANSWERS.get(structure) is None:
-        write(model, path)
+        write(model, path, more)
     if structure not in _ANSWERS:
         _ANSWERS[structure] = _failure(model, path, options)
     if (why := _ANSWERS[structure]) is not None:
@@ -306,6 +327,8 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
             twin = saving.load_model(str(path), **options)
         if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
             return "the loaded model has no optimizer and no loss, because compile() is your own"
+        if flags_of(model) != flags_of(twin):
+            return "the loaded model has other trainable layers"
         mine, theirs = _variables(model), _variables(twin)
         return None if mine == theirs else "the loaded model has other weights or another optimizer state"
     except (OSError, MemoryError):
@@ -323,7 +346,7 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
 def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
     from keras import ops
 
-    variables = [*model.weights, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    variables = [*model.weights, *(v for one in optimizers_of(model).values() for v in one.variables)]
     arrays = [ops.convert_to_numpy(variable) for variable in variables]
     return [(array.shape, array.tobytes()) for array in arrays]
 

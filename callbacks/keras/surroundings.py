@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from haltune.errors import NotSupported
@@ -49,16 +48,62 @@ def is_tracker(callback: Any) -> bool:
     return isinstance(callback, (callbacks.TensorBoard, callbacks.CSVLogger)) or package in _TRACKERS
 
 
-def put_trackers_behind(listed: list[Any], callback: Any) -> None:
-    """Move trackers that precede `callback` in its list right after it, so that they log the metrics that it adds.
+def is_listener(callback: Any) -> bool:
+    """Return whether it only logs what other callbacks leave: a tracker, the progress bar, the history."""
+    from keras import callbacks
 
-    This is safe during a round of calls: no callback is called twice, and none is skipped.
+    kinds = (callbacks.History, callbacks.ProgbarLogger, callbacks.RemoteMonitor)
+    return is_tracker(callback) or isinstance(callback, kinds)
+
+
+def moved_last(listed: list[Any], callback: Any) -> bool:
+    """Move `callback` behind all others except listeners, in on_train_begin; return whether it is called again there.
+
+    It saves the state of all others, so it is called after them. No other callback is called twice or skipped in this
+    round of calls: a callback without hooks keeps the place until the end of the round.
     """
-    mine = next((i for i, c in enumerate(listed) if c is callback), 0)
-    others = [c for c in listed[:mine] if not is_tracker(c)]
-    trackers = [c for c in listed[:mine] if is_tracker(c)]
-    if trackers:
-        listed[: mine + 1] = [*others, callback, *trackers]
+    from keras.callbacks import Callback
+
+    place = next((i for i, c in enumerate(listed) if c is callback), None)
+    if place is None:
+        return False
+    if not all(is_listener(c) for c in listed[place + 1 :]):
+        listed[place] = Callback()
+        listed.append(callback)
+        return True
+    others = [c for c in listed if c is not callback and type(c) is not Callback]
+    listeners = [c for c in others if is_listener(c)]
+    listed[:] = [*(c for c in others if not is_listener(c)), callback, *listeners]
+    return False
+
+
+def averagers(listed: list[Any]) -> list[Any]:
+    """Return the callbacks of Keras that put averaged weights into the model while it is evaluated."""
+    return [c for c in listed if type(c).__name__ == "SwapEMAWeights"]
+
+
+@contextmanager
+def averaged(listed: list[Any]) -> Iterator[None]:
+    """Put the weights that were evaluated into the model."""
+    swapped = [c for c in averagers(listed) if not c._ema_weights_in_model]
+    for one in swapped:
+        one.on_test_begin()
+    try:
+        yield
+    finally:
+        for one in swapped:
+            one.on_test_end()
+
+
+def refuse_backup(listed: list[Any], model: Any, trial: Trial) -> None:
+    """Raise NotSupported if BackupAndRestore has restored another training into a trial that starts."""
+    for other in listed:
+        if type(other).__name__ == "BackupAndRestore" and getattr(model, "_initial_epoch", 0):
+            raise NotSupported(
+                f"Trial {trial.id} starts, but BackupAndRestore has loaded the backup of another training "
+                f"({model._initial_epoch} epochs). Give each trial a folder of its own, "
+                "BackupAndRestore(f'backup/{trial.id}')."
+            )
 
 
 def tracked(reporter: Reporter, epoch: int, trackers: list[Any]) -> dict[str, float]:
@@ -99,31 +144,36 @@ def refuse_many_processes() -> None:
             )
 
 
-def still_to_fall(model: Any, params: dict[str, Any], by_epochs: list[Callable[..., float]]) -> str | None:
+def still_to_fall(model: Any, params: dict[str, Any], rates: list[float]) -> str | None:
     """Return the name of a schedule whose learning rate decays until the end of the fit; None if there is none.
 
-    by_epochs: the functions of LearningRateScheduler callbacks, schedule(epoch, lr) or schedule(epoch).
+    It calls no function of the user's, which may count its calls.
+
+    rates: with a LearningRateScheduler, the rates at the start of the fit and after each epoch.
     """
     from keras import ops
     from keras.optimizers.schedules import LearningRateSchedule
 
+    if len(rates) > 1 and rates[-1] < rates[-2]:
+        return "LearningRateScheduler"
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of a LossScaleOptimizer
     epochs, steps = params.get("epochs"), params.get("steps")
-    if not epochs or not steps:
+    if not epochs or not steps or optimizer is None:
         return None
     done = int(ops.convert_to_numpy(optimizer.iterations))
     schedule = _learning_rate(optimizer)
-    if isinstance(schedule, LearningRateSchedule):
+    if isinstance(schedule, LearningRateSchedule) and type(schedule).__module__.startswith("keras."):
         name = type(schedule).__name__
         return name if falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps) else None
-    for function in by_epochs:
-        rates = [float(ops.convert_to_numpy(optimizer.learning_rate))]
-        for epoch in range(epochs):
-            given = (epoch, rates[-1]) if len(inspect.signature(function).parameters) > 1 else (epoch,)
-            rates.append(float(function(*given)))
-        if falls(lambda epoch, rates=rates[1:]: rates[min(int(epoch), epochs - 1)], done / steps, epochs):  # type: ignore[misc]
-            return "LearningRateScheduler"
     return None
+
+
+def rate_of(model: Any) -> float:
+    """Return the learning rate of a model's optimizer; NaN without one."""
+    from keras import ops
+
+    optimizer = getattr(model, "optimizer", None)
+    return math.nan if optimizer is None else float(ops.convert_to_numpy(optimizer.learning_rate))
 
 
 def _learning_rate(optimizer: Any) -> Any:
@@ -136,23 +186,25 @@ def _learning_rate(optimizer: Any) -> Any:
     return None
 
 
-def advice(trial: Trial, callback: Any, listed: list[Any]) -> Iterator[str]:
-    """Yield a warning for each other callback that conflicts with a starting trial."""
+def advice(trial: Trial, monitor: str, listed: list[Any]) -> Iterator[str]:
+    """Yield a warning for each EarlyStopping that conflicts with a starting trial."""
     from keras.callbacks import EarlyStopping
 
-    pause_at, before = trial.pause_at, True
+    pause_at, goal = trial.pause_at, trial.goal
     for other in listed:
-        before = before and other is not callback
+        if not isinstance(other, EarlyStopping):
+            continue
         rung = pause_at is not None and (trial.horizon is None or pause_at < trial.horizon)
         # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
-        if rung and isinstance(other, EarlyStopping) and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
+        if rung and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
             yield (
                 f"EarlyStopping(patience={other.patience}) can end this training before epoch {pause_at:g}, where the "
                 f"policy compares trials. Give it patience={pause_at:g} or more, or leave stopping to haltune."
             )
             pause_at = None
-        if before and type(other).__name__ == "SwapEMAWeights" and getattr(other, "swap_on_epoch", False):
+        if other.restore_best_weights and other.monitor == monitor and goal.of == "last":
             yield (
-                "SwapEMAWeights(swap_on_epoch=True) comes before HaltuneCallback, so a paused trial would be saved "
-                "with averaged weights and would not resume exactly. Put HaltuneCallback before it."
+                "EarlyStopping(restore_best_weights=True) returns the model of its best epoch, but a trial of this "
+                f"study counts with its last epoch. Make the goal {type(goal).__name__}({goal.metric!r}, of='best'), "
+                "so that study.best.value is the value of the model that fit returns."
             )

@@ -30,7 +30,7 @@ from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
-from . import checkpoint, checks, internals
+from . import attributes, checkpoint, checks, internals, resuming
 from .checks import at_boundary, silent
 
 if TYPE_CHECKING:
@@ -98,24 +98,16 @@ class _Found:
     value: Any  # a scalar tensor
     epoch: float | None  # trained epochs; None: unknown
     lap: tuple[float, float]  # seconds since the last report, and the part in validation
+    updates: int  # optimizer steps of this fit
     others: Mapping[str, Any]  # last logged values of other goals and constraints
 
 
 class _Last:
-    """Callback that is called after all others and after the module, when all metrics of an epoch are logged.
-
-    Lightning calls only early stopping and checkpoint callbacks that late, by an isinstance test without a public way
-    in (Lightning-AI/pytorch-lightning#16567), so this is a Checkpoint. Without it, metrics logged in the module's
-    on_train_epoch_end would be missing in reports. It is in the Trainer's list from `setup` to `teardown`, after the
-    user's ModelCheckpoint.
-    """
-
-    best_model_path = ""  # Lightning reads it from any checkpoint callback
+    """Callback that is called after all others. It is in the Trainer's list from `setup` to `teardown`."""
 
     def __init__(self, owner: HaltuneCallback) -> None:
         self.owner = owner
-        self.on_validation_end, self.on_train_epoch_end = owner.validation_ends, owner.epoch_ends
-        self.teardown = owner.all_torn_down
+        self.on_validation_end, self.teardown = owner.validation_ends, owner.all_torn_down
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -188,10 +180,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._fresh = FreshMetrics(self.monitor)
         self._loaded: list[Any] = []  # random states of all ranks from a checkpoint, until they are restored
         self._to_save: list[Any] = []  # the same, while this callback saves
+        self._changed_to_save: list[Any] = []  # changed attributes of all ranks, likewise
         self._quiet: list[tuple[Any, bool]] = []  # (EarlyStopping, its setting before)
         self._tokens = 0  # trained tokens, in a study that counts them
         self._validates = False  # the check before training logged the metric
-        self._of: int | None = None  # the trial whose checkpoint was loaded
+        self._validated: set[str] = set()  # names of the metrics of validations
+        self._beginning: resuming.Start | None = None
+        self._numbers: dict[str, Any] = {}
+        self._given: list[Any] = []  # the user's callbacks, in their order
+        self._fits = False
+        self._of: int | None = None  # this trial, if a checkpoint was loaded
+        self._changed: list[Any] = []  # changed attributes of all ranks from a checkpoint, until they are set
+        self._found_before: dict[str, Any] = {}  # numbers that a finder of batch sizes or learning rates has set
         # random states at the start of the present epoch's loader and, if later, at its first batch
         self._epoch_start: list[Any] = []
         self._start()
@@ -201,10 +201,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._found: _Found | None = None
         self._epochs = 0  # training epochs that ended in this fit
         self._trained: float | None = None  # trained epochs when the last one ended
+        self._steps_before = 0  # optimizer steps before this fit
         self._validations = 0
         self._by_step = False  # a training metric was reported within an epoch
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state within an epoch was saved for a pause
+        self._snapshot: attributes.Snapshot | None = None  # set when the first epoch starts
+        self._streams = self._drew = False  # reads an IterableDataset in this process; reading it drew numbers
+        self._read: Any = None  # the random state before the next batch of such a stream is read
+        self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
+        self._weights: dict[str, Any] = {}  # a sample of the weights in the last validation
+        self._evaluated: dict[str, Any] = {}  # the same, of the last report
 
     # the hooks, in Lightning's order
 
@@ -219,28 +226,34 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return
         leave_group_at_exit()
         checks.leave_requeue(trainer, self.trial)
-        self._loaded, self._of, self._tokens = [], None, 0  # drop what an earlier `validate` loaded
+        # drop what an earlier `validate` loaded
+        self._loaded, self._changed, self._of, self._tokens, self._found_before = [], [], None, 0, {}
+        self._fits = False  # on_fit_start was called, so that later loads are a finder's own
         epochs = trainer.max_epochs
         # before other callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
         self._leave_list(trainer)
         if any(isinstance(c, HaltuneCallback) and c is not self for c in trainer.callbacks):
             raise two_callbacks("Trainer(callbacks=[...])")
-        homes = tuple(f"{home}.callbacks" for home in self._homes)
-        last = over(_Last, framework_bases(homes, "Checkpoint", self._install))(self)
+        last = over(_Last, framework_bases(self._homes, self._base, self._install))(self)
         # first in the list: the random state is restored before other callbacks draw, and the final state is saved
         # before weights are averaged into the model. Lightning iterates over the list, so it is replaced, not changed.
-        self._place = trainer.callbacks.index(self)
+        self._given = list(trainer.callbacks)
         trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), last]
         if self.trial.checkpoint:
             checkpoint.prepare(trainer, pl_module)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._fits = True
         if not silent(trainer):
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
+            checks.check_trainer(trainer, self.trial)
+            self._beginning = resuming.Start(trainer)
+            self._numbers = attributes.numbers(trainer)  # before finders set them
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
+        self._validated |= trainer.callback_metrics.keys()
         if trainer.is_global_zero:
             self._reporter.foresee(trainer.callback_metrics)
 
@@ -252,18 +265,28 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.once(lambda: self._begin(trainer))
+            self._beginning = self._beginning or resuming.Start(trainer)  # a subclass may replace on_fit_start
+            if self._finders(trainer) and self._numbers:
+                now = attributes.numbers(trainer)
+                self._found_before |= {n: v for n, v in now.items() if v != self._numbers.get(n)}
             if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
                 self._restore(trainer)
-            internals.hook_batches(trainer, partial(self._batches_start, trainer), partial(self._step_ends, trainer))
+            starts, ends = partial(self._batches_start, trainer), partial(self._epoch_ends, trainer)
+            internals.hook_batches(trainer, starts, partial(self._step_ends, trainer), ends)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
             if not getattr(trainer.fit_loop, "restarted_mid_epoch", False):
+                self._continue(trainer)
                 self._restore(trainer)
             self._fresh.before(TRAINING, trainer.callback_metrics)
 
     def _batches_start(self, trainer: Any) -> None:
         """Handle the first batch of an epoch, after all hooks of its start; or the next batch of a resumed fit."""
+        self._read = None  # the iterator of the epoch draws first
+        self._continue(trainer)
+        if getattr(trainer.fit_loop, "restarted_mid_epoch", False):
+            internals.end_restart(trainer)
         if self._loaded:
             self._restore(trainer)
         else:
@@ -281,12 +304,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         rest()  # validates, and then reports
         if self._by_step and self._found is not None and not at_boundary(trainer):
             self._report(trainer, TRAINING, within=True)
+        self._read = checkpoint.drawn() if self._streams else None
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._drew |= self._read is not None and self._read != checkpoint.drawn()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         horizon = self.trial.horizon
         if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
-        if horizon is not None and not silent(trainer) and (self._position(trainer) or 0) >= horizon:
+        if horizon is None or silent(trainer) or self._adds(trainer):
+            return
+        if (self._position(trainer) or 0) >= horizon:
             self._ends = trainer.should_stop = True  # makes Lightning validate now
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -294,10 +323,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._fresh.before(VALIDATION, trainer.callback_metrics)
             self._reporter.clock.validating()
 
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if not (silent(trainer) or batch_idx or dataloader_idx or checks.sharded(trainer)):
+            self._weights = resuming.sample(dict(pl_module.named_parameters()))  # perhaps averaged ones
+
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
             self._reporter.clock.validated()
             self._validations += 1
+            self._validated |= self._fresh.all(VALIDATION, trainer.callback_metrics).keys()
             if self._found is None:
                 self._find(trainer, VALIDATION)
             else:  # the metrics of the validated step
@@ -305,17 +341,31 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def validation_ends(self, trainer: Any, pl_module: Any) -> None:
         """Handle on_validation_end after all other callbacks."""
-        if not silent(trainer) and not at_boundary(trainer):  # otherwise the epoch's last metrics come later
+        # at the end of an epoch its last metrics come later
+        if not (silent(trainer) or at_boundary(trainer) or self._adds(trainer)):
             self._report(trainer, VALIDATION, within=True)
 
-    def epoch_ends(self, trainer: Any, pl_module: Any) -> None:
-        """Handle on_train_epoch_end after all other callbacks."""
+    def _epoch_ends(self, trainer: Any) -> None:
+        """Handle the end of an epoch, after all hooks of all callbacks and of the module."""
         if not silent(trainer):
             self._epochs += 1
             self._trained = self._position(trainer)
             if not self._by_step:
                 self._find(trainer, TRAINING)
+            if self._adds(trainer) and trainer.current_epoch + 1 < trainer.max_epochs:
+                self._kept_value, self._found = self._found, None  # the added epoch ends the training
+                return
+            self._found, self._kept_value = self._found or self._kept_value, None
             self._report(trainer, TRAINING, self._trained)
+            self._reporter.trained = self._trained or self._reporter.trained
+
+    def _adds(self, trainer: Any) -> bool:
+        """Return whether this is the last epoch that the user planned, or later, and a callback has added more.
+
+        Lightning's StochasticWeightAveraging trains an epoch more, to update batch norm for the averaged weights.
+        """
+        planned = self._planned
+        return planned is not None and trainer.max_epochs > planned and trainer.current_epoch + 1 >= planned
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -355,9 +405,23 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"trial": self.trial.id, "source": self._fresh.source}
+        state = {"trial": self.trial.id, "config": checks.config_of(self.trial), "source": self._fresh.source}
+        state |= {"found": self._found_before} if self._found_before else {}
         state |= {"tokens": self._tokens} if self._tokens else {}
         return state | ({"random": self._to_save} if self._to_save else {})
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        if self._changed_to_save:
+            checkpoint["haltune"] = self._changed_to_save
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn == "fit" and not (self._fits or trainer.fast_dev_run):
+            checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
+            self._changed = checkpoint.get("haltune", [])
+            self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
+            attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
+            # they would run again, and then start at epoch 0
+            trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._of = state_dict.get("trial")
@@ -366,14 +430,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._tokens = state_dict.get("tokens", 0)
             self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
 
+    def _finders(self, trainer: Any) -> list[Any]:
+        """Return Lightning's callbacks that find a batch size or a learning rate at the start of each fit."""
+        return [c for c in trainer.callbacks if checks.is_finder(c)]
+
     def __getstate__(self) -> dict[str, Any]:
         self._fresh.forget()  # tensors
-        return super().__getstate__()
+        return super().__getstate__() | {"_snapshot": None, "_weights": {}, "_evaluated": {}}
 
     def _let_go(self, trainer: Any) -> None:
         self._forget()
         self._fresh.forget()
-        self._found = None
+        self._found = self._kept_value = self._snapshot = self._beginning = None
         self._reporter.release()
         self._leave_list(trainer)
 
@@ -383,18 +451,30 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             internals.check_early_stopping(early, checked)
         self._quiet = []
         internals.unhook_batches(trainer)
-        others = [c for c in trainer.callbacks if c is not self]
-        if len(left := [c for c in others if not (isinstance(c, _Last) and c.owner is self)]) < len(others):
-            others = left
-            trainer.callbacks = [*others[: self._place], self, *others[self._place :]]
+        if any(isinstance(c, _Last) and c.owner is self for c in trainer.callbacks):
+            more = [c for c in trainer.callbacks if c not in self._given and not isinstance(c, _Last)]
+            trainer.callbacks, self._given = [*self._given, *more], []
 
     def _save(self, trainer: Any, ranks: Group) -> None:
         def remember() -> None:
             state = checkpoint.capture(trainer)
             self._to_save = ranks.gather(state if at_boundary(trainer) else state | {"start": self._epoch_start})
+            assert self._snapshot is not None
+            self._changed_to_save = ranks.gather(self._snapshot.changes(trainer))
 
-        checkpoint.save(trainer, self._reporter, ranks, remember)
-        self._to_save = []
+        checkpoint.save(
+            trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._beginning.check(trainer)
+        )
+        self._to_save, self._changed_to_save = [], []
+
+    def _continue(self, trainer: Any) -> None:
+        """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
+        if self._snapshot is None:
+            self._snapshot, changed, self._changed = attributes.Snapshot(trainer), self._changed, []
+            self._beginning.trains(trainer)
+            self._streams = resuming.reads_a_stream(trainer)
+            if trainer.global_rank < len(changed):
+                attributes.put_back(trainer, changed[trainer.global_rank])
 
     def _restore(self, trainer: Any) -> None:
         """Restore the random state of a checkpoint, once."""
@@ -409,12 +489,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _begin(self, trainer: Any) -> bool:
         """Start the fit; return whether it has nothing to do."""
         reporter, trial = self._reporter, self.trial
+        self._steps_before = trainer.global_step
+        reporter.resume_hint = checks.how_to_resume(trainer, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        checks.check_loaded(trainer, trial, self._of)
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
         reporter.begin(planned, trainer.lightning_module, starts, self._of)
         checks.check_start(trainer, trial)
+        if self._fresh.source is None:
+            self._foresee(trainer)
+        if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
+            trial.hint(sentence, "best")
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
@@ -422,9 +507,32 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             trial.hint(sentence, "loud")
         return reporter.verdict is not None
 
+    def _foresee(self, trainer: Any) -> None:
+        """Raise InvalidInput if the goal's metric comes from validations and none will run; warn if that is likely."""
+        why = checks.no_validation(trainer, self.trial)
+        if why is None or not (self._validates or self.monitor.startswith("val")):
+            return
+        if trainer.enable_validation and trainer.check_val_every_n_epoch is None and self.trial.horizon is not None:
+            self._reporter.advise(
+                f"{why}. haltune validates at the end of each trial, so none is stopped or paused before.", "validation"
+            )
+            return
+        sentence = f"The metric {self.monitor!r} is one of validations, but none will run in this fit: {why}."
+        own = checks.of_lightning(trainer.lightning_module.validation_step)
+        if self._validates or not (own or checks.logged_in_training(trainer, self.monitor)):
+            raise InvalidInput(
+                f"{sentence} Change that, or name a training metric, HaltuneCallback(trial, monitor=name)."
+            )
+        self._reporter.advise(sentence, "validation")
+
     def _position(self, trainer: Any) -> float | None:
         """Return the position in the study's unit; see `checks.position`."""
-        return float(self._tokens) if self.trial.unit == "token" else checks.position(trainer, self.trial.unit)
+        if self.trial.unit == "token":
+            return float(self._tokens)
+        where = checks.position(trainer, self.trial.unit)
+        return (
+            where if where is None or self._planned is None or self.trial.unit != "epoch" else min(where, self._planned)
+        )
 
     def _logs(self, trainer: Any) -> bool | None:
         """Return whether to report this step: Lightning logs its training metric, or it is the last step of the study.
@@ -449,7 +557,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         value = self._fresh.take(phase, logged)
         if value is not None:
             where = self._position(trainer)
-            self._found = _Found(value, where, self._reporter.clock.lap(), self._others(logged))
+            self._found = _Found(
+                value, where, self._reporter.clock.lap(), trainer.global_step - self._steps_before, self._others(logged)
+            )
 
     def _others(self, logged: Mapping[str, Any]) -> dict[str, Any]:
         """Return the other metrics that reports need; by steps, that of rank_by= comes only after a validation."""
@@ -465,7 +575,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         logged = dict(trainer.callback_metrics)  # reading may be a collective, so all ranks read
         ranks, reporter = _ranks(trainer), self._reporter
 
-        exact = at_boundary(trainer) or checks.resumes_within(trainer)
+        why_not = resuming.not_here(trainer, self._validated, self._drew)
+        exact = why_not is None
+        self._evaluated = self._weights if self._fresh.source == VALIDATION else {}
         if over is None and found is not None and exact:
             over = found.epoch
 
@@ -477,7 +589,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 news = self._fresh.all(TRAINING if self._by_step else phase, logged)
                 fresh = news if reporter.record == "all" or self._by_step else {}
                 metrics = scalars({**found.others, **self._others(logged), **fresh})
-                reporter.report(found.value, found.epoch, metrics, lambda: _need(trainer), found.lap)
+                reporter.report(
+                    found.value, found.epoch, metrics, lambda: self._need(trainer), found.lap, updates=found.updates
+                )
             reporter.heed(over)
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()
@@ -488,9 +602,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._need_a_value(trainer, logged, f"in {epochs}", patience)
             if reporter.pausing and not exact:
                 reporter.advise(
-                    "This fit cannot resume exactly from here: it is before min_epochs, within accumulated batches, or "
-                    "uses ReduceLROnPlateau by steps. Trials pause at the next possible point, at the latest at the "
-                    "end of the epoch.",
+                    f"This fit cannot resume exactly from here: {why_not}. Trials pause at the next possible point, at "
+                    "the latest at the end of the epoch.",
                     "within",
                 )
             return reporter.over, reporter.saves
@@ -508,7 +621,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
         if found is not None and self.trial.goal.of == "best":
-            checkpoint.save(trainer, reporter, ranks, lambda: None, best_epoch=True)
+            checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True)
+
+    def _need(self, trainer: Any) -> int:
+        """Return the bytes of a checkpoint. Raises an error if none can be made, loaded again, or resumed exactly."""
+        self._beginning.check(trainer)
+        return checkpoint.bytes_needed(trainer, _ranks(trainer))
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
         if self._by_step and self._reporter.silent:
@@ -528,20 +646,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"
-            how = f"Give trainer.fit validation data, because no validation ran, or log it in training, {log}"
+            why = checks.no_validation(trainer, self.trial) or "none ran"
+            data = "Give trainer.fit validation data" if why == checks.NO_DATA else "Let a validation run"
+            how = f"{data}, because {why}, or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 
 def _ranks(trainer: Any) -> Group:
     """The processes of the fit."""
     return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
-
-
-def _need(trainer: Any) -> int:
-    """Return the bytes of a checkpoint. Raises an error if none can be made, or if it could not be loaded again."""
-    if checks.sharded(trainer):
-        raise checks.cannot_save(trainer)
-    return checkpoint.bytes_needed(trainer, _ranks(trainer))
 
 
 def _tell_loggers(trainer: Any, reporter: Reporter) -> None:

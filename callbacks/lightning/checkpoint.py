@@ -15,24 +15,36 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from haltune._utils import randomness
 from haltune._utils.disk import discard
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
-from .. import randomness
 from ..reporter import Reporter
-from .checks import at_boundary, sharded
+from .checks import at_boundary, leaves, loader_parts, sharded, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
+from .resuming import differ, sample
 
+_TO_CONTINUE = (  # parts of a file that only a resumed fit needs
+    "callbacks", "optimizer_states", "lr_schedulers", "current_model_state", "averaging_state", "haltune",
+)  # fmt: skip
 _MARGIN = 2**16  # bytes for the random state and for the names of tensors in the file
 
 
 def save(
-    trainer: Any, reporter: Reporter, ranks: Group, remember: Callable[[], None], best_epoch: bool = False
+    trainer: Any,
+    reporter: Reporter,
+    ranks: Group,
+    evaluated: Mapping[str, Any],
+    remember: Callable[[], None] | None = None,
+    check: Callable[[], None] | None = None,
+    best_epoch: bool = False,
 ) -> None:
     """Save the final state if the trial may resume or is kept. Every rank calls this.
 
-    remember: called on every rank before the final state is collected.
+    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user.
+    remember: called on every rank before the final state is collected. check: raises an error if it would not resume
+        exactly.
     best_epoch: save only weights and hyperparameters, for the user, if the epoch just reported is the trial's best.
     """
 
@@ -44,6 +56,8 @@ def save(
         def begin() -> None:
             if keeps and sharded(trainer):
                 raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
+            if check is not None and not keeps:
+                check()
             found.append(reporter.trial.begin_save(keep=best_epoch))
 
         if reporter.keeps_epoch if best_epoch else reporter.saves or reporter.keeps:
@@ -54,9 +68,9 @@ def save(
     if path is None:
         return
     began = time.monotonic()
-    if not best_epoch:
+    if remember is not None:
         remember()
-    error = _write(trainer, path, weights_only=best_epoch)
+    error = _write(trainer, path, evaluated if keeps else {}, best_epoch)
 
     def publish() -> None:
         def commit() -> None:
@@ -100,7 +114,7 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
             _stripped(list(optimizer.state.values()), sizes)
         return int(1.1 * sum(sizes.values())) + 2**20
     kept = _Kept(trainer.strategy.checkpoint_io)
-    _save(trainer, "", kept, weights_only=False)
+    _save(trainer, "", kept)
     buffer = io.BytesIO()
     torch.save(_stripped(kept.checkpoint, sizes), buffer)
     length = buffer.tell()
@@ -176,9 +190,21 @@ class _Guarded(_Plugin):
     """
 
     error: Exception | None = None
+    evaluated: Mapping[str, Any] = {}
+    light = False  # only what the user needs to load the module
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
+        weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
+        if differ(self.evaluated, sample(weights)):
+            self.error = NotSupported(
+                "its value is of other weights than Lightning saves, such as an average that a callback puts in place "
+                "for validations. Write that average into checkpoint['state_dict'] in the callback's "
+                "on_save_checkpoint, as EMAWeightAveraging does"
+            )
+            return
+        if self.light:
+            checkpoint = {name: part for name, part in checkpoint.items() if name not in _TO_CONTINUE}
         while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file exists
             plugin = plugin.checkpoint_io
         try:
@@ -187,22 +213,23 @@ class _Guarded(_Plugin):
             self.error = error
 
 
-def _write(trainer: Any, path: Path, weights_only: bool) -> Exception | None:
+def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], light: bool) -> Exception | None:
     """Save on every rank; return the error, or None."""
     guarded = _Guarded(trainer.strategy.checkpoint_io)
+    guarded.evaluated, guarded.light = evaluated, light
     try:
-        _save(trainer, path, guarded, weights_only)
+        _save(trainer, path, guarded)
     except Exception as error:  # the state cannot be collected
         return error
     return guarded.error
 
 
-def _save(trainer: Any, path: Any, plugin: _Plugin, weights_only: bool) -> None:
-    """Let the Trainer save by another plugin."""
+def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:
+    """Let the Trainer save by another plugin, the whole state, so that averages of weights are put in place."""
     strategy = trainer.strategy
     before, strategy.checkpoint_io = strategy.checkpoint_io, plugin
     try:
-        trainer.save_checkpoint(path, weights_only=weights_only)
+        trainer.save_checkpoint(path, weights_only=False)
     finally:
         strategy.checkpoint_io = before
 
@@ -212,8 +239,14 @@ def _save(trainer: Any, path: Any, plugin: _Plugin, weights_only: bool) -> None:
 
 def capture(trainer: Any) -> dict[str, Any]:
     """Return this process's random state, as primitives."""
-    loaders = {name: randomness.of_tensor(g.get_state()) for name, g in _generators(trainer)}
+    loaders = {name: randomness.of_generator(g) for name, g in _generators(trainer)}
     return randomness.capture() | {"loaders": loaders, "reloaded": loader_epoch(trainer)}
+
+
+def drawn() -> Any:
+    """Return the state of the global generators on the CPU, to compare."""
+    state = randomness.capture()
+    return [state["python"], state["numpy"], state.get("torch")]
 
 
 def restore(trainer: Any, state: dict[str, Any]) -> None:
@@ -221,7 +254,7 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
     randomness.restore(state)
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
-            generator.set_state(randomness.tensor_of(state["loaders"][name]))
+            randomness.set_generator(generator, state["loaders"][name])
     if at_boundary(trainer):
         start_new_epoch(trainer, state["reloaded"])
 
@@ -232,51 +265,31 @@ def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
     starts: the random states at the start of the loader and, if later, at its first batch. Lightning itself restores
     loaders with a state.
     """
-    loaders = list(_leaves(trainer.train_dataloader))
-    stateful = any(hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict") for loader in loaders)
-    if stateful or not loaders:
+    loaders = list(leaves(trainer.train_dataloader))
+    if not loaders or any(map(stateful, loaders)):
         return
 
     def start(i: int) -> None:
         randomness.restore(starts[i])
         for name, generator in _generators(trainer):
             if name in starts[i]["loaders"]:
-                generator.set_state(randomness.tensor_of(starts[i]["loaders"][name]))
-            else:
+                randomness.set_generator(generator, starts[i]["loaders"][name])
+            elif hasattr(generator, "initial_seed"):
                 generator.manual_seed(generator.initial_seed())  # the module made it after the state was captured
 
     skip_batches(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready, start, len(starts))
 
 
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (position, generator) of the loaders and samplers with their own generators, each generator once."""
+    """Yield (position, generator) of the loaders, samplers and data sets with their own generators, each one once."""
     seen: set[int] = set()
     train = trainer.train_dataloader
     if train is None:  # the fit has not made its loaders yet
         train = given_loaders(trainer)
     for phase, loaders in (("train", train), ("val", trainer.val_dataloaders)):
-        for i, loader in enumerate(_leaves(loaders)):
-            batches = getattr(loader, "batch_sampler", None)
-            owners = {
-                "loader": loader,
-                "sampler": getattr(loader, "sampler", None),
-                "batches": batches,
-                "batches.sampler": getattr(batches, "sampler", None),
-            }
-            for name, owner in owners.items():
-                generator = getattr(owner, "generator", None)
-                if hasattr(generator, "get_state") and id(generator) not in seen:
-                    seen.add(id(generator))
-                    yield f"{phase}.{i}.{name}", generator
-
-
-def _leaves(loaders: Any) -> Iterator[Any]:
-    """Yield the loaders in any collection."""
-    if isinstance(loaders, dict):
-        loaders = list(loaders.values())
-    loaders = getattr(loaders, "flattened", loaders)
-    if isinstance(loaders, (list, tuple)):
-        for loader in loaders:
-            yield from _leaves(loader)
-    elif loaders is not None:
-        yield loaders
+        for i, loader in enumerate(leaves(loaders)):
+            for part, owner in loader_parts(loader):
+                for name, value in vars(owner).items():
+                    if randomness.is_generator(value) and id(value) not in seen:
+                        seen.add(id(value))
+                        yield f"{phase}.{i}.{part}.{name}", value

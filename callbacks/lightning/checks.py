@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from haltune.display import amount
+from haltune.display import amount, plural
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 from haltune.study import Trial
@@ -17,6 +16,7 @@ from haltune.study import Trial
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
 
+NO_DATA = "trainer.fit was given no validation data"
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 _SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
@@ -29,6 +29,43 @@ def silent(trainer: Any) -> bool:
 def at_boundary(trainer: Any) -> bool:
     """Return whether the fit is after the last batch of an epoch."""
     return bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+
+
+def of_lightning(function: Any) -> bool:
+    """Return whether a class or a method is Lightning's own."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] in ("lightning", "pytorch_lightning")
+
+
+def leaves(loaders: Any) -> Iterator[Any]:
+    """Yield the loaders in any collection."""
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    loaders = getattr(loaders, "flattened", loaders)
+    if isinstance(loaders, (list, tuple)):
+        for loader in loaders:
+            yield from leaves(loader)
+    elif loaders is not None:
+        yield loaders
+
+
+def loader_parts(loader: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, object) of a loader, its samplers, and its data set with those that it wraps."""
+    batches, dataset = getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None)
+    parts = {
+        "loader": loader,
+        "sampler": getattr(loader, "sampler", None),
+        "batches": batches,
+        "batches.sampler": getattr(batches, "sampler", None),
+    }
+    while dataset is not None and len(parts) < 9:
+        parts[f"dataset{len(parts) - 4 or ''}"] = dataset
+        dataset = vars(dataset).get("dataset") if hasattr(dataset, "__dict__") else None
+    yield from ((name, part) for name, part in parts.items() if hasattr(part, "__dict__"))
+
+
+def stateful(loader: Any) -> bool:
+    """Return whether a loader saves its own place in the data."""
+    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 
 def epochs_done(trainer: Any) -> float | None:
@@ -76,22 +113,6 @@ def still_to_fall(held: Callable[[], Any]) -> str | None:
         if found and steps and falls(found[1], config.scheduler.last_epoch, steps // config.frequency):
             return found[0]
     return None
-
-
-def resumes_within(trainer: Any) -> bool:
-    """Return whether a fit that is saved at this validation, within an epoch, resumes exactly.
-
-    It does not before min_epochs or Lightning 2.5. It does not if accumulated gradients are not yet used, if a schedule
-    steps after the validation, or if the module reads batches from the loader itself.
-    """
-    loop = trainer.fit_loop
-    if not hasattr(loop, "restarted_mid_epoch") or loop.epoch_progress.current.processed < (trainer.min_epochs or 0):
-        return False
-    if trainer.global_step < (trainer.min_steps or 0):
-        return False
-    plateau = any(c.reduce_on_plateau and c.interval == "step" for c in trainer.lr_scheduler_configs)
-    takes = "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters
-    return not (accumulates(trainer) or plateau or takes)
 
 
 def accumulates(trainer: Any) -> bool:
@@ -191,14 +212,107 @@ def leave_requeue(trainer: Any, trial: Trial) -> None:
         trial.leave_signal(cluster_environment(trainer).requeue_signal)
 
 
-def check_loaded(trainer: Any, trial: Trial, of: int | None) -> None:
-    """Raise NotSupported if Lightning loaded a file that it saved for a requeue in another trial, `of`."""
-    path = os.path.basename(str(trainer.ckpt_path or ""))
+def check_loaded(trainer: Any, trial: Trial, checkpoint: Mapping[str, Any], resume: str) -> None:
+    """Raise NotSupported if a fit loads the state of another trial, or of a training without one.
+
+    checkpoint: what Lightning has read. resume: how this loop resumes.
+    """
+    state = checkpoint.get("callbacks", {}).get("haltune") or {}
+    path, of = os.path.basename(str(trainer.ckpt_path or "")), state.get("trial")
     if of not in (None, trial.id) and path.startswith("hpc_ckpt"):
         raise NotSupported(
             f"Lightning loaded {path} into trial {trial.id}, but saved it in trial {of} to requeue its SLURM job. "
             f"Delete it. {_NO_REQUEUE}."
         )
+    trial.starts(of=of, resume=resume)
+    own = f"{resume}, and let each trial save to a folder of its own."
+    if of is not None and state.get("config", config_of(trial)) != config_of(trial):
+        raise NotSupported(
+            f"This fit of trial {trial.id} loaded {path}, a state of trial {of} of another study, with another "
+            f"configuration. {own}"
+        )
+    if of is None and checkpoint.get("global_step", 0) > 0:
+        raise NotSupported(
+            f"This fit of trial {trial.id} loaded {path}, which names no trial, and would continue its training at "
+            f"epoch {checkpoint.get('epoch')}. To start from its weights, load them into the module before the fit. "
+            f"{own}"
+        )
+
+
+def how_to_resume(trainer: Any, usual: str) -> str:
+    """Return how this fit resumes, for messages: not what it does already."""
+    path = trainer.ckpt_path
+    return usual if path is None else f"Pass ckpt_path=trial.checkpoint in place of {os.path.basename(str(path))}"
+
+
+def config_of(trial: Trial) -> str:
+    """Return the configuration as text, which a checkpoint names."""
+    return repr(sorted(trial.config.items()))
+
+
+def check_trainer(trainer: Any, trial: Trial) -> None:
+    """Raise NotSupported if a Trainer that has trained something else would continue to count from there."""
+    if trainer.ckpt_path is None and trainer.global_step > 0 and trial.epoch == 0:
+        raise NotSupported(
+            f"The Trainer of trial {trial.id} has trained {plural(trainer.current_epoch, 'epoch')} before, and "
+            "Lightning counts on from there. Make a Trainer for each trial."
+        )
+
+
+def no_validation(trainer: Any, trial: Trial) -> str | None:
+    """Return why no validation will run in this fit, a sentence that names the argument; None if one will."""
+    module, batches = trainer.lightning_module, trainer.num_training_batches
+    epochs = -1 if trainer.max_epochs is None else trainer.max_epochs
+    if not trainer.enable_validation:
+        if trainer.limit_val_batches == 0:
+            return "Trainer(limit_val_batches=0) turns validation off"
+        if of_lightning(module.validation_step):
+            return "the module has no validation_step"
+        return NO_DATA
+    every, interval = trainer.check_val_every_n_epoch, trainer.val_check_batch
+    if epochs == -1:
+        return None
+    if every is not None and epochs // every <= trainer.current_epoch // every:
+        return (
+            f"Trainer(check_val_every_n_epoch={every}) validates first after {every} epochs, and this fit has {epochs}"
+        )
+    if every is None and isinstance(interval, (int, float)) and math.isfinite(batches) and epochs * batches < interval:
+        total = plural(epochs * batches, "batch", "batches")
+        return (
+            f"Trainer(val_check_interval={interval}) validates first after {interval} batches, and this fit has {total}"
+        )
+    return None
+
+
+def logged_in_training(trainer: Any, name: str) -> bool:
+    """Return whether a hook of the user's that is not one of validations has the name of a metric as a constant."""
+    hooks = [
+        method
+        for owner in (trainer.lightning_module, *trainer.callbacks)
+        for kind in type(owner).__mro__
+        if not of_lightning(kind) and kind.__module__.partition(".")[0] not in ("torch", "haltune")
+        for hook, method in vars(kind).items()
+        if "validation" not in hook and hasattr(method, "__code__")
+    ]
+    return any(name in hook.__code__.co_consts for hook in hooks)
+
+
+def keeps_best_itself(trainer: Any, trial: Trial, monitor: str) -> str | None:
+    """Return a hint if the program keeps the model of its best epoch, and the study counts the last value."""
+    keeps = [c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == monitor and c.save_top_k > 0]
+    goal, kind = trial.goal, type(trial.goal).__name__
+    if not keeps or goal.of != "last" or trial.measures.goals:
+        return None
+    return (
+        f"ModelCheckpoint(monitor={monitor!r}) keeps the model of the best epoch, and the study counts the last "
+        f"value of each trial. If you use the best epoch's model, write {kind}({goal.metric!r}, of='best')."
+    )
+
+
+def is_finder(callback: Any) -> bool:
+    """Return whether a callback finds a batch size or a learning rate when each fit starts."""
+    kinds = {kind.__name__ for kind in type(callback).__mro__}
+    return bool(kinds & {"BatchSizeFinder", "LearningRateFinder"}) and of_lightning(callback.on_fit_start)
 
 
 def advice(trainer: Any, trial: Trial) -> str | None:

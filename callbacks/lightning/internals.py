@@ -13,30 +13,52 @@ from typing import Any
 from haltune._utils.interruption import caller
 
 
-def hook_batches(trainer: Any, starts: Callable[[], None], step_ends: Callable[[Callable[[], None]], None]) -> None:
-    """Call `starts` before the first batch of an epoch, and `step_ends(rest)` after each step; `rest` validates.
+def hook_batches(
+    trainer: Any, starts: Callable[[], None], step_ends: Callable[[Callable[[], None]], None], ends: Callable[[], None]
+) -> None:
+    """Call `starts` before the first batch of an epoch, `ends` at its end, and `step_ends(rest)` after each step.
+
+    `rest` validates. A fit within this one, of a learning-rate finder, is not hooked.
 
     Lightning has no hook after the module's on_train_epoch_start, and the loader's iterator draws random numbers right
     after it. In a fit that resumes within an epoch it calls no hook at all before the next batch. It also has no hook
     after the module's on_train_batch_end, where the last metrics of a step are logged, nor after the validation of a
-    step. Without these calls, a trial paused within an epoch would resume with other batches, and a training metric
-    would be reported without the values of the module's last hook, before the validation of its step.
+    step. After all hooks of an epoch's end it calls only EarlyStopping and Checkpoint callbacks, by an isinstance test
+    (Lightning-AI/pytorch-lightning#16567), and trainer.checkpoint_callback would return such a callback. Without these
+    calls, a trial paused within an epoch would resume with other batches, and a metric would be reported without the
+    values of the module's last hook, a training metric before the validation of its step.
     """
-    loop = trainer.fit_loop.epoch_loop
-    run, advance_end = loop.run, loop.on_advance_end
+    loop, logs = trainer.fit_loop.epoch_loop, trainer._logger_connector
+    run, advance_end, epoch_end = loop.run, loop.on_advance_end, logs.on_epoch_end
+    first = trainer.callbacks[0]
+
+    def ours() -> bool:
+        return any(callback is first for callback in trainer.callbacks)
 
     def run_epoch(fetcher: Any) -> None:
-        starts()
+        if ours():
+            starts()
         run(fetcher)
 
-    loop.run = run_epoch
-    loop.on_advance_end = lambda fetcher: step_ends(lambda: advance_end(fetcher))
+    def end_step(fetcher: Any) -> None:
+        if ours():
+            step_ends(lambda: advance_end(fetcher))
+        else:
+            advance_end(fetcher)
+
+    def end_epoch() -> None:
+        if trainer.training and ours():
+            ends()
+        epoch_end()
+
+    loop.run, loop.on_advance_end, logs.on_epoch_end = run_epoch, end_step, end_epoch
 
 
 def unhook_batches(trainer: Any) -> None:
     """Undo `hook_batches`."""
     for name in ("run", "on_advance_end"):
         vars(trainer.fit_loop.epoch_loop).pop(name, None)
+    vars(trainer._logger_connector).pop("on_epoch_end", None)
 
 
 def logs_step(trainer: Any) -> bool:
@@ -105,6 +127,14 @@ def start_new_epoch(trainer: Any, made: Any) -> None:
     loop._resuming_from_checkpoint = loop._restarting = loop.epoch_loop.restarting = False
 
 
+def end_restart(trainer: Any) -> None:
+    """Let a fit that resumed within an epoch end this epoch as an uninterrupted one.
+
+    Lightning takes the whole epoch for a restart. Without this, ReduceLROnPlateau would not step at its end.
+    """
+    trainer.fit_loop._restarting = False
+
+
 def skip_batches(trainer: Any, count: int, restore: Callable[[int], None], states: int) -> None:
     """Advance the iterator of the training loader by `count` batches, which are read and not trained.
 
@@ -131,3 +161,14 @@ def given_loaders(trainer: Any) -> Any:
     """
     source = trainer.fit_loop._data_source
     return None if source.is_module() else source.instance
+
+
+def modes_before_validation(trainer: Any) -> dict[str, bool]:
+    """Return, within a validation, whether each module was in training mode before it, by f"module.{name}".
+
+    A validation sets all modules to evaluation and restores their modes after its last hook. Lightning keeps them in
+    the loop alone. Without them, a pause at a validation within an epoch would save that all modules are in evaluation.
+    """
+    if not trainer.validating:
+        return {}
+    return {f"module.{name}": mode for name, mode in trainer.fit_loop.epoch_loop.val_loop._module_mode.mode.items()}

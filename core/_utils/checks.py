@@ -99,7 +99,7 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
     """
     shape = getattr(value, "shape", ())
     try:
-        if isinstance(value, (str, bytes)):
+        if isinstance(value, (str, bytes)) or (type(value) is not float and no_real_number(value)):
             raise TypeError
         number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
     except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
@@ -108,12 +108,24 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
         hint = ". Give one of them, or the mean" if several else ""
         if isinstance(value, dict):
             hint = ". Give one of them"
+        if why := no_real_number(value):
+            described, hint = f"{why}, {described}", ""
         raise InvalidInput(f"{what} must be one number; got {described}{hint}") from None
     if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
         omit = "omit it, or add 1" if what == "epoch" else "add 1"
         allowed = f"above 0. The first {what} is 1: {omit}" if positive else "0 or more"
         raise InvalidInput(f"{what}={value!r}: use a finite number, {allowed}")
     return min(number, LARGEST) if positive is None else number
+
+
+def no_real_number(value: Any) -> str:
+    """Return "a complex number" or "a masked element", of which `float` would take a part without a word; else ""."""
+    kind = getattr(value, "dtype", None)
+    if kind is None:
+        return "a complex number" if isinstance(value, complex) else ""
+    if "complex" in str(kind):
+        return "a complex number"
+    return "a masked element" if np.ma.is_masked(value) else ""
 
 
 def timed(seconds: Any, validation: Any, since: float) -> tuple[float, float | None]:

@@ -10,6 +10,7 @@ those before it (the trial exists, the attempt is the next one).
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -334,7 +335,7 @@ def plain(value: Any) -> Any:
     """Return `value` as strict JSON, also from numpy scalars, tuples and non-finite floats. Raises InvalidInput."""
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, (str, int)):  # np.str_ and enumerations too
+    if isinstance(value, str) or (isinstance(value, int) and abs(value) < _HUGE):  # np.str_ and enumerations too
         return str(value) if isinstance(value, str) else int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
@@ -344,17 +345,21 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return plain(value.tolist())
-    raise InvalidInput(f"{value!r} of type {type(value).__name__} cannot be recorded. Use numbers, strings or lists")
+    kind = "a number above 2**1023" if isinstance(value, int) else f"{value!r} of type {type(value).__name__}"
+    raise InvalidInput(f"{kind} cannot be recorded. Use numbers, strings or lists")
 
 
 # -- valid fields: their type by annotation, their range by name -----------------------------------
 
+_INF = math.inf
 _DEPTH = 40  # of nested tables and lists; haltune records nothing deeper
+_HUGE = 2**1023  # larger whole numbers are no floats
+LATEST = 6e10  # the year 3871: the limit of calendars on all platforms
 Check = tuple[Callable[[Any], bool], str]  # test, and the allowed values in words
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, float) or (type(value) is int and abs(value) < _HUGE)
 
 
 def _finite(value: Any) -> bool:
@@ -384,7 +389,7 @@ def _verdict(value: Any) -> bool:
 
 
 _TYPES: dict[str, Check] = {
-    "int": (_whole, "a whole number, 0 or more"),
+    "int": (_whole, "a whole number, 0 or more, below 2**63"),
     "float": (_finite, "a finite number"),
     "str": (lambda value: isinstance(value, str), "a text"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
@@ -397,8 +402,8 @@ _TYPES: dict[str, Check] = {
 }  # fmt: skip
 _NAMES: dict[str, Check] = {
     "at": (
-        lambda value: _number(value) and abs(value) < 6e10,  # the year 3871: the limit of calendars on all platforms
-        "a time, in seconds since 1970",
+        lambda value: _number(value) and abs(value) < LATEST,
+        "a time, in seconds since 1970, before the year 3871. Check the clock of the store",
     ),
     "attempt": (lambda value: _whole(value) and value >= 1, "a whole number, 1 or more"),
     "pause_at": (_end, "an epoch, greater than 0"),
@@ -421,6 +426,38 @@ def _checks(kind: type[Event]) -> list[tuple[str, bool, Check]]:
 
 
 _CHECKS = {kind: _checks(kind) for kind in KINDS.values()}
+
+
+def fits(r: Reported) -> bool:
+    """Return whether the fields of a report are within their ranges: what `check` finds, without its names.
+
+    A log has mostly reports, so this is one expression. It is false, too, for a report with other types.
+    """
+    try:
+        return (
+            r.trial >= 0 and r.attempt >= 1 and 0.0 < r.epoch < _INF and 0.0 <= r.seconds < _INF
+            and -LATEST < r.at < LATEST and 0.0 <= r.deciding < _INF and r.seen >= 0
+            and (r.validation is None or 0.0 <= r.validation < _INF) and (r.cost is None or 0.0 <= r.cost < _INF)
+            and (r.verdict.pause_at is None or r.verdict.pause_at > 0.0)
+        )  # fmt: skip
+    except TypeError:
+        return False
+
+
+def check_new_event(event: Event) -> None:
+    """Raise InvalidInput, with the field's name, for an event that could not be read again after an append.
+
+    A report is checked as it is read, as columns; every other event is read from its JSON.
+    """
+    try:
+        if isinstance(event, Reported):
+            plainly = {type(event.value), *map(type, event.metrics.values())} == {float}
+            if not (plainly and type(event.verdict.reason) is str and fits(event)):
+                check(event)
+        else:
+            from_json(json.loads(json.dumps(to_json(event))))
+    except (InvalidInput, ValueError, RecursionError) as error:
+        raise InvalidInput(f"an event {event.kind!r} is not recorded: {error}") from error
 
 
 def check(event: Any) -> None:

@@ -26,7 +26,7 @@ from haltune.space.space import Points
 from . import events as ev
 from .decisions import ENQUEUED, Config
 from .events import ADVICE, Event, Reported, Status
-from .problem import Budget, Goal, Problem, smoothed
+from .problem import MOST_EPOCHS, Budget, Goal, Problem, smoothed
 from .records import Best, Locate, OnFront, TopTrial, TrialBuilder, TrialRecord
 from .scores import Scale, Span, given, learn, learn_spans, measured, non_dominated, outgrown
 from .spending import Spending, Spent
@@ -373,7 +373,13 @@ class History:
         self.position, self.now = self.position + 1, max(self.now, event.at)
 
     def check(self, event: Event) -> None:
-        kind, count, full, why = event.kind, len(self._trials), self.problem.max_epochs, ""
+        """Raise StoreError if the event cannot follow the earlier ones."""
+        if why := self.objection(event):
+            raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
+
+    def objection(self, event: Event) -> str:
+        """Return why the event cannot follow the earlier ones; "" if it can."""
+        kind, count, why = event.kind, len(self._trials), ""
         if isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
             trial, attempt = event.trial, event.attempt
             now = self._trials[trial].attempt if trial < count else 0
@@ -381,8 +387,9 @@ class History:
                 why = f"{kind} of trial {trial}, but there are only {count} trials"
             elif (attempt != now + 1) if kind == "resumed" else (attempt > now):
                 why = f"{kind} of attempt {attempt} at trial {trial}, but its last attempt is {now}"
-            elif full is not None and isinstance(event, Reported) and event.epoch > full:
-                why = f"epoch {event.epoch:g} of trial {trial}, but max_epochs is {full}"
+            elif isinstance(event, Reported) and event.epoch > ((full := self.problem.max_epochs) or MOST_EPOCHS):
+                most = "10**12 is the largest position" if full is None else f"max_epochs is {full}"
+                why = f"{self.problem.unit} {event.epoch:g} of trial {trial}, but {most}"
         elif isinstance(event, ev.Started):
             if event.trial != count:
                 why = f"trial {event.trial} started, but the next number is {count}"
@@ -390,8 +397,12 @@ class History:
             why = "only the first event can create a study" if self.position else ""
         elif isinstance(event, ev.Rescaled) and event.metric not in ("", *(g.metric for g in self.problem.goals)):
             why = f"there is no goal {event.metric!r}"
-        if why:
-            raise StoreError(f"event {self.position} of {self.whose}: {why}. {ADVICE}")
+        elif isinstance(event, ev.JudgedEvery):
+            try:
+                self.problem_from(event)
+            except InvalidInput as error:
+                why = str(error)
+        return why
 
     def problem_from(self, event: ev.Created | ev.Widened | ev.JudgedEvery) -> Problem:
         """Return the problem after an event that changes its space or when trials are judged.

@@ -18,7 +18,7 @@ from dataclasses import replace
 from . import events as ev
 from .decisions import Finish, Move, Verdict, Wait
 from .history import History
-from .problem import Grid, Problem
+from .problem import MOST_EPOCHS, Grid, Problem
 
 
 def at_point(grid: Grid, position: float, last: float) -> float:
@@ -100,8 +100,9 @@ def spacing(history: History, trial: int, position: float) -> float | None:
     """Return the distance of points measured from the first reports of a study; None if it does not change.
 
     The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
-    earlier, or much later: loops often log their first step. A study in epochs has one point per epoch unless a report
-    comes within an epoch.
+    earlier, or much later: loops often log their first step. Two reports within the slack of one point give none: their
+    positions differ by a rounding error. A study in epochs has one point per epoch unless a report comes within an
+    epoch.
     """
     problem, reports = history.problem, history.reports
     if problem.judge_every is not None or reports > max(1, len(history)):
@@ -115,6 +116,9 @@ def spacing(history: History, trial: int, position: float) -> float | None:
         found = position - curve[-1] if len(curve) == 1 else now
         found = min(found, 1.0) if problem.unit == "epoch" else found
     found = found if problem.max_epochs is None else min(found, float(problem.max_epochs))
+    if (problem.max_epochs or 1) / MOST_EPOCHS > found:
+        return None
     if reports == 0:
         return found if found != now else None
-    return found if 0.0 < found < 0.9 * now or found >= 2.0 * now else None
+    slack = Grid(now, None).slack * now
+    return found if slack < found < 0.9 * now or found >= 2.0 * now else None

@@ -12,6 +12,7 @@ The laws, which `tests/laws` checks for every policy:
 8. NaN and infinity are stored, but never promoted, never an incumbent, never in a Cholesky factor.
 9. Equal bounds, a single trial, one epoch, a constant metric and a duplicate all work.
 10. No trial is stopped, paused or compared before the problem's min_epochs.
+11. A trial whose training ends by itself is complete: it counts as if it had continued to the end of a full training.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 A row is the value of a trial at an epoch, NaN where it diverged. Each trial has a row for its first report at or after
 each of the epochs 1, 3, 9, ... (times the first rung), and for its last before it paused or ended: the values in
-between add little. Rows keep the order of the log. A trial that starts again, or resumes from a checkpoint, loses its
-later rows, as in the history. Late reports, and those of a superseded attempt, are left out.
+between add little. If a training ends by itself, its last value is that of a full training. Rows keep the order of the
+log. A trial that starts again, or resumes from a checkpoint, loses its later rows, as in the history. Late reports, and
+those of a superseded attempt, are left out.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class CurveTable:
 class TrialRows:
     attempt: int = 1
     held: bool = True  # by a worker; later reports are not in its curve
+    partial: bool = False  # never a full training
     at: float = 0.0  # epochs of its last report
     value: float | None = None  # with which it counts after its last report in this attempt
     saved: float = 0.0  # epochs of its last checkpoint
@@ -51,9 +53,12 @@ class TrialRows:
 
 
 class CurveRows:
-    def __init__(self, goal: Goal, first: int = 1, end: float = 0.0) -> None:
-        """Keep a row at the epochs first, 3 first, 9 first, ...; the best value is one at epoch `end` or later."""
-        self.goal, self.first, self.end = goal, first, end
+    def __init__(self, goal: Goal, first: int = 1, end: float = 0.0, full: float = 0.0) -> None:
+        """Keep a row at the epochs first, 3 first, 9 first, ...; the best value is one at epoch `end` or later.
+
+        full: epochs of a full training; 0: a training that ends by itself counts at its own last epoch.
+        """
+        self.goal, self.first, self.end, self.full = goal, first, end, full
         self.rows: dict[int, CurveRow] = {}  # by their numbers
         self.count = 0  # of all rows ever: the number of the next
         self.trials: dict[int, TrialRows] = {}
@@ -76,7 +81,7 @@ class CurveRows:
 
     def take(self, event: Event) -> None:
         if isinstance(event, ev.Started):
-            self.trials[event.trial] = TrialRows()
+            self.trials[event.trial] = TrialRows(partial=event.partial)
         if not isinstance(event, ev.TrialEvent) or (t := self.trials.get(event.trial)) is None:
             return
         if isinstance(event, ev.Resumed):
@@ -99,7 +104,7 @@ class CurveRows:
             if row[0] > saved:
                 del self.rows[row[1]]
                 self._table = None
-        self.trials[e.trial] = TrialRows(e.attempt, True, saved, None, saved, top, top, kept)
+        self.trials[e.trial] = TrialRows(e.attempt, True, t.partial, saved, None, saved, top, top, kept)
 
     def _reported(self, t: TrialRows, e: ev.Reported) -> None:
         if e.epoch <= t.at:
@@ -121,6 +126,10 @@ class CurveRows:
         if status is Status.FAILED:
             t.at = max(1.0, t.at)
             self._add(t, trial, math.nan)
+        elif status is Status.COMPLETED and t.value is not None and t.at < self.full and not t.partial:
+            t.at = self.full
+            if self.goal.better(t.value, self.best):
+                self.best, self.best_at = t.value, self.trained
         known = bool(t.rows) and t.rows[-1][0] >= t.at
         if not (known or status in (Status.FAILED, Status.INTERRUPTED) or t.value is None):
             self._add(t, trial, t.value)

@@ -467,10 +467,14 @@ def reference_curves(
 ) -> ReferenceCurves:
     """Return the errors of trials on the scale of the judged trial, at the epochs that `steps` selects.
 
-    points: (trials, d) Their configurations in the unit cube; None where they are not known.
+    A training that ended by itself keeps its last error: its value is that of a full training. points: (trials, d)
+    Their configurations in the unit cube; None where they are not known.
     """
     known = [number for number, t in enumerate(trials) if t.whole.any()]
     curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
+    for at, number in enumerate(known):
+        if trials[number].status is Status.COMPLETED and (short := horizon - len(curves[at])) > 0 and len(curves[at]):
+            curves[at] = np.concatenate([curves[at], np.full(short, curves[at][-1])])
     return ReferenceCurves.of(curves, horizon, None if points is None else points[known])
 
 

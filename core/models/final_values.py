@@ -32,6 +32,7 @@ from numpy.random import Generator
 
 from haltune._utils.arrays import Array, Indices
 from haltune.gp.gp import factorise, solve_lower
+from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.records import TrialRecord
 from haltune.log.scores import measured, plausible
@@ -158,6 +159,8 @@ def _rows(history: History, trials: list[TrialRecord], lowest: float) -> CurveTa
     for t in trials:
         share = t.resource / most if t.partial and t.resource and horizon else 1.0
         epochs.append(np.maximum(t.epochs * share, 1e-9))
+        if horizon and t.status is Status.COMPLETED and not t.partial:  # it may have ended by itself before
+            epochs[-1][-1] = horizon
         found = goal.sign * measured(t.counting(goal))
         heights.append(np.where(np.isfinite(found), np.maximum(found, lowest), np.nan))
     ids = np.repeat([t.id for t in trials], [len(t.epochs) for t in trials])

@@ -57,26 +57,30 @@ _DIFFERENCE_STEP = 1e-4  # of central differences, in the cube
 
 
 def full_cost(history: History, id: int, unit: str) -> float:
-    """Return the cost of a finished trial scaled up to a full training; 0 if it failed or reported no cost."""
+    """Return the cost of a finished trial scaled up to a full training; 0 if it failed or reported no cost.
+
+    A training that ended by itself is a full one.
+    """
     trial, horizon = history.trial(id), history.problem.max_epochs
     if trial.status is Status.FAILED:
         return 0.0
-    trained = trial.epoch
-    more = horizon / trained - 1.0 if horizon and 0 < trained < horizon else 0.0
+    trained, cut = trial.epoch, trial.status is not Status.COMPLETED or trial.partial
+    more = horizon / trained - 1.0 if cut and horizon and 0 < trained < horizon else 0.0
     if unit == "cost":
         return (history.cost(id) or 0.0) * (1.0 + more)
     seconds = float(trial.seconds.sum())
     return max(history.worker_seconds(id), seconds) + more * seconds  # a test's clock may stand still
 
 
-def trained_share(history: History, finished: FinishedTrials) -> float:
-    """Return the mean share of a training that is trained before a stop; 1 if no trial was stopped.
+def trained_share(history: History, finished: FinishedTrials, by_itself: bool = False) -> float:
+    """Return the mean share of a full training that a trial trains before it is stopped; 1 if none was.
 
-    One imaginary full training is added to the mean. The paper assumes deterministic costs and has no such share.
+    by_itself: the share of max_epochs, which trainings that end by themselves lower too. One imaginary full training is
+    added to the mean. The paper assumes deterministic costs and has no such share.
     """
     horizon = history.problem.max_epochs
     ended = [t for id in finished if (t := history.trial(id)).status is not Status.FAILED]
-    stopped = [t for t in ended if t.status is Status.STOPPED]
+    stopped = [t for t in ended if t.status is Status.STOPPED or (by_itself and not t.partial)]
     if horizon is None or not stopped:
         return 1.0
     missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
@@ -522,7 +526,8 @@ class RemainingBudget:
             return np.ones(len(points))
         if unit == "epochs":
             horizon = self.history.problem.max_epochs
-            return None if horizon is None else np.full(len(points), horizon * self.share)
+            share = trained_share(self.history, self.finished, by_itself=True)
+            return None if horizon is None else np.full(len(points), horizon * share)
         if (model := self.model(unit)) is None:
             return None
         found = model.predict(points, after)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
 from haltune._utils.signals import undisturbed
-from haltune.errors import StoreAway
-from haltune.log.events import Event
+from haltune.errors import InvalidInput, StoreAway
+from haltune.log.events import Event, check_new_event
 
 T = TypeVar("T")
 CLAIM = -1  # in place of a trial's number: the lease of the worker that decides what to train next
@@ -108,6 +108,13 @@ class Lease:
     expires: float  # seconds since the epoch, store's clock
     renewed: float  # seconds since the epoch
 
+    @property
+    def fits(self) -> bool:
+        """True if its fields have the types and ranges of a lease, so that it can be read again."""
+        typed = isinstance(self.holder, str) and isinstance(self.trial, int) and isinstance(self.attempt, int)
+        timed = isinstance(self.expires, (int, float)) and isinstance(self.renewed, (int, float))
+        return typed and timed and math.isfinite(self.expires) and math.isfinite(self.renewed)
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -116,9 +123,21 @@ class Release:
     trial: int
 
 
+def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> None:
+    """Raise InvalidInput for an event or a lease that could not be read again. Every store asks before it writes."""
+    for event in events:
+        check_new_event(event)
+    if isinstance(lease, Lease) and not lease.fits:
+        raise InvalidInput(f"a lease is not recorded, because its times are invalid: {lease!r:.200}. Check the clock")
+
+
 @runtime_checkable
 class Store(Protocol):
-    """An append-only log of events for each study, and a small mutable table of leases."""
+    """An append-only log of events for each study, and a small mutable table of leases.
+
+    Nothing that could not be read again is written: `append`, `create` and `replace` raise InvalidInput before; `renew`
+    and `claim` too.
+    """
 
     url: str  # to show to people, without a password
     folder: Path | None  # for checkpoints; it may not exist. None: in the working directory

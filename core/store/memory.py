@@ -15,7 +15,7 @@ from haltune._utils.signals import undisturbed
 from haltune.errors import NotSupported, StoreError
 from haltune.log.events import MOVES, Event, trial_of
 
-from .base import CLAIM, Conflict, Lease, Release
+from .base import CLAIM, Conflict, Lease, Release, check_new
 
 _ELSEWHERE = "use a file, store='sqlite:///search.db', or a strategy that runs the script once per rank, such as 'ddp'"
 
@@ -49,6 +49,7 @@ class MemoryStore:
         with undisturbed, self._locked():
             if name in self._logs:
                 return False
+            check_new([first])
             self._logs[name], self._leases[name] = [first], {}
             return True
 
@@ -56,6 +57,7 @@ class MemoryStore:
         with undisturbed, self._locked():
             if len(self._log(name)) != seen:
                 return False
+            check_new([first])
             self._logs[name], self._leases[name] = [first], {}
             return True
 
@@ -65,6 +67,7 @@ class MemoryStore:
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
+        check_new(events, lease)
         with undisturbed, self._locked():
             log, leases = self._log(name), self._leases[name]
             for e in log[seen:]:
@@ -92,6 +95,7 @@ class MemoryStore:
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
         with self._lock:
+            check_new((), claim)
             free = self.claimed(name) == instead_of
             if free and claim is not None:
                 self._leases[name][CLAIM] = claim
@@ -100,6 +104,7 @@ class MemoryStore:
             return free
 
     def renew(self, name: str, lease: Lease) -> None:
+        check_new((), lease)
         with self._locked():
             self._log(name)
             held = self._leases[name].get(lease.trial)

@@ -25,7 +25,7 @@ from haltune._utils.signals import interrupts, undisturbed
 from haltune.log.events import MOVES, Event
 
 from . import rows, sql
-from .base import CLAIM, Conflict, Lease, Release, seconds_left
+from .base import CLAIM, Conflict, Lease, Release, check_new, seconds_left
 
 T = TypeVar("T")
 
@@ -219,6 +219,7 @@ class PostgresStore(sql.SqlStore):
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
+        check_new(events, lease)
         outages = self.outages
 
         def work(c: sa.Connection) -> int | None:

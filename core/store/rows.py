@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from haltune.errors import InvalidInput, StoreError
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Verdict
-from haltune.log.events import ADVICE, Event, check, from_json, plain, to_json
+from haltune.log.events import ADVICE, Event, check, fits, from_json, plain, to_json
 
 # -- tables ---------------------------------------------------------------------------------
 
@@ -180,7 +180,6 @@ _CHANGED = "it was changed after it was written: its checksum differs"
 _ACTIONS = {str(a): a for a in Action}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PUT = [getattr(ev.Reported, f.name).__set__ for f in fields(ev.Reported)]
-_INF = math.inf
 
 
 def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -> Event:
@@ -206,11 +205,7 @@ def event(row: Sequence[Any], measured: Mapping[str, float | None] = _NOTHING) -
             cost, deciding, scalars)  # fmt: skip
     for put, field in zip(_PUT, ordered, strict=True):
         put(report, field)
-    if not (
-        trial >= 0 and attempt >= 1 and 0.0 < epoch < _INF and 0.0 <= seconds < _INF and -_INF < at < _INF
-        and 0.0 <= deciding < _INF and seen >= 0 and (validation is None or 0.0 <= validation < _INF)
-        and (cost is None or 0.0 <= cost < _INF) and (pause_at is None or pause_at > 0.0)
-    ):  # fmt: skip
+    if not fits(report):
         check(report)  # names the field
     return report
 

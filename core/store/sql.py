@@ -10,12 +10,12 @@ SQLAlchemy takes longer to build an expression than to run it.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -23,12 +23,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 
 from haltune._utils.forks import fork_handlers
+from haltune._utils.interruption import heard_in_wait
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
 from haltune.log.events import ADVICE, MOVES, Event
 
 from . import rows
-from .base import CLAIM, Lease, Release
+from .base import CLAIM, Lease, Release, check_new
 
 T = TypeVar("T")
 Mark = tuple[int, int]  # position and checksum of an event; another log has different ones
@@ -201,6 +202,7 @@ class SqlStore(ABC):
 
         if self._run(exists, write=False):  # needs no lock
             return False
+        check_new([first])
         try:
             return self._run(lambda c: not exists(c) and self._made(c, name, first) is not None)
         except StoreError as error:
@@ -210,6 +212,8 @@ class SqlStore(ABC):
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
         """See Store. The new study has another number, so processes with the old one cannot write to the new one."""
+
+        check_new([first])
 
         def work(c: sa.Connection) -> int | None:
             old = {"of_study": self._key(c, name)}
@@ -262,13 +266,12 @@ class SqlStore(ABC):
 
         found = self._run(work, write=False)
         for one in found:
-            fine = isinstance(one.trial, int) and isinstance(one.attempt, int) and isinstance(one.holder, str)
-            times = (one.expires, one.renewed)
-            if not (fine and all(isinstance(t, (int, float)) and math.isfinite(t) for t in times)):
+            if not one.fits:
                 raise StoreError(f"a lease of {self._whose(name)} is invalid: {one!r:.200}. {ADVICE}")
         return found
 
     def renew(self, name: str, lease: Lease) -> None:
+        check_new((), lease)
         mine = {"of_trial": lease.trial, "of_holder": lease.holder, "of_attempt": lease.attempt}
 
         def work(c: sa.Connection) -> None:
@@ -280,6 +283,8 @@ class SqlStore(ABC):
         self._run(work)
 
     def claim(self, name: str, claim: Lease | None, instead_of: Lease | None) -> bool:
+        check_new((), claim)
+
         def work(c: sa.Connection) -> bool:
             if self._hurry:
                 c.exec_driver_sql(self._hurry)
@@ -325,7 +330,7 @@ class SqlStore(ABC):
                 if waited > _SILENCE and not warned:
                     warned = True
                     _log.warning("waiting: %s", explained(self.url, error, away))
-            with undisturbed.heard:
+            with undisturbed.heard, heard_in_wait() if warned else nullcontext():
                 time.sleep(random.uniform(0.0, _PAUSE))
 
     @abstractmethod

@@ -23,7 +23,7 @@ from haltune.errors import InvalidInput, StoreError, StoreReadOnly
 from haltune.log.events import Event
 
 from . import rows, sql
-from .base import Conflict, Lease, Release
+from .base import Conflict, Lease, Release, check_new
 
 T = TypeVar("T")
 _READS = 10  # tries to read a file while it is written
@@ -73,7 +73,8 @@ class SqliteStore(sql.SqlStore):
         if reading:
             need_file(path, "the database of the search, or its URL")
         try:
-            self._path = os.path.abspath(path)  # the training code may change the working directory
+            # the training code may change the working directory; the checkpoints lie next to the file, not to a link
+            self._path = os.path.realpath(path)
         except FileNotFoundError as error:
             raise StoreError(
                 f"{url}: the working directory of this process was deleted. Give the full path of the database"
@@ -94,6 +95,8 @@ class SqliteStore(sql.SqlStore):
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None
     ) -> int:
+        check_new(events, lease)
+
         def work(c: sa.Connection) -> tuple[int, sql.Mark]:
             study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
             if known is None:

@@ -51,10 +51,10 @@ def record(
     began, broken = clock(), None
     try:
         verdict = _verdict(replica, history, budget, stopped, r, report, judged, now)
+        if verdict.evidence:
+            verdict = replace(verdict, evidence=plain(verdict.evidence))
     except Exception as error:  # a bug of a policy must not lose the report
         verdict, broken = Verdict(Action.UNJUDGED, f"the policy raised {one_line(error)}"), error
-    if verdict.evidence:
-        verdict = replace(verdict, evidence=plain(verdict.evidence))
     event = ev.Reported(
         at=now, trial=attempt.id, attempt=attempt.attempt, verdict=verdict,
         seen=history.position, deciding=clock() - began, **vars(report),
@@ -201,6 +201,13 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> None:
         )
     elif attempt.ended in OVER:
         replica.warn_once(_has_ended(attempt), about="ended")
+    elif attempt.ended is Status.PAUSED:
+        replica.warn_once(
+            f"Trial {attempt.id} reported {replica.problem.at(report.epoch)} after it was paused, so the "
+            "report does not count. End the training where trial.report(value).stops is true; the trial resumes when "
+            "the study offers it again.",
+            about="ended",
+        )
 
 
 def _has_ended(attempt: Attempt) -> str:

@@ -28,7 +28,9 @@ from haltune._utils.interruption import AroundTrial
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
+from haltune.log.folds import FOLD
 from haltune.log.history import History
+from haltune.log.problem import rounded
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
@@ -60,7 +62,7 @@ class Port(Attempt):
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         super().__init__(**vars(attempt))
-        self._session = session
+        self._session, self._process = session, os.getpid()
         problem = session.log.problem
         self.unit = problem.unit
         self.horizon: int | None = problem.max_epochs
@@ -72,8 +74,11 @@ class Port(Attempt):
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
         self._last_act: Callable[[], object] | None = None
-        self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
+        # epoch and value of a report that was interrupted; True if it failed on all ranks
+        self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
+
+    _over_folds = False  # True in a loop over trial.folds(k)
 
     @property
     def history(self) -> History:
@@ -113,8 +118,8 @@ class Port(Attempt):
         if position is not None and position < int(self.epoch):
             if model is not None and known is not None and known() is model:
                 self.warn(
-                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model counts "
-                    f"from {self.unit} {position:g}. What it repeats does not count. {resume}.",
+                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
+                    f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
                     "repeat",
                 )
             else:
@@ -154,6 +159,7 @@ class Port(Attempt):
             position: Where it starts, in the study's unit. Default: 0.
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
+        self._need_held()
         reached, self._left = self.epoch, None
         if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
             return
@@ -179,9 +185,32 @@ class Port(Attempt):
             return None
         return first if first != self.id else None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._process = os.getpid()  # multiprocessing passed it to a process that it started, to train there
+
+    @property
+    def _held_here(self) -> bool:
+        """True in the process that asked for the trial, adopted it or entered it; False in any other fork of it."""
+        return os.getpid() == self._process
+
+    def _need_held(self) -> None:
+        """Raises NotSupported in a process that was forked from the one that trains."""
+        if not self._held_here:
+            raise NotSupported(
+                f"Trial {self.id} is trained by process {self._process}, and process {os.getpid()} was forked from it, "
+                "so it cannot report or save. To train the trial here, use `with trial:` in this process, or call "
+                "trial.adopt()."
+            )
+
+    def trained_another(self, model: Any) -> bool:
+        """Return whether a fit of this attempt in this process trained, and last another object than this model."""
+        return self._model is not None and self._model() is not model
+
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._session.adopt(self)
+        self._process = os.getpid()
         self._lap = self._session.monotonic()
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
@@ -198,13 +227,20 @@ class Port(Attempt):
             StoreError: If the log cannot be written; at once if `patient` is False.
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
+        self._need_held()
+        if FOLD not in report.metrics and (self._over_folds or FOLD in self.metrics):
+            raise InvalidInput(
+                f"Trial {self.id} trains over folds, so its value is their mean. Report for fold in trial.folds(k): "
+                "fold.report(value), HaltuneCallback(fold)."
+            )
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
         if report.metrics:
             further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
-        self._unheard = report.epoch, report.value
+        report = replace(report, epoch=rounded(report.epoch))
+        self._unheard = report.epoch, report.value, False
         session = self._session
         if self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
@@ -213,7 +249,11 @@ class Port(Attempt):
         )  # fmt: skip
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
-            verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
+            try:
+                verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
+            except StoreError:
+                self._unheard = report.epoch, report.value, True
+                raise
         if session.logger.verbose > 1:
             session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
         self._validation = report.validation or self._validation
@@ -257,8 +297,8 @@ class Port(Attempt):
         """Return the verdict of a repeated report that is in the log already, although its call was interrupted."""
         if (unheard := self._unheard) is None:
             return None
-        self.recall()
-        same = epoch in (None, unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
+        self._session.recall(self, f"{self.unit} {unheard[0]:.12g}" if unheard[2] else None)
+        same = (epoch is None or rounded(epoch) == unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None
         self._unheard = None
@@ -266,7 +306,8 @@ class Port(Attempt):
 
     def heartbeat(self) -> None:
         """Renew the lease during an epoch that outlasts it."""
-        self._session.renew(self)
+        if self._held_here:
+            self._session.renew(self)
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -290,7 +331,7 @@ class Port(Attempt):
         """
         self._session.once(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool = False) -> str:
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
@@ -299,8 +340,9 @@ class Port(Attempt):
             write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
                 renames it, records it and deletes older checkpoints of the trial.
             suffix: Ending of the path. Default: ".ckpt".
-            keep: True for the trial's best epoch, with which it counts. This state is kept in addition to the one to
-                resume from; it is `study.best.checkpoint` if no trial is better. Default: False.
+            keep: True for the trial's best epoch, with which it counts, or an earlier epoch whose state this is. It is
+                kept in addition to the state to resume from, as `study.best.checkpoint` if no trial is better.
+                Default: False.
 
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
@@ -322,7 +364,7 @@ class Port(Attempt):
             work = partial(self._save, write, suffix, keep)
             return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool) -> None:
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float) -> None:
         began = self._session.monotonic()
         temporary = self.begin_save(suffix, keep)
         with self._session.ours(self, temporary):
@@ -334,7 +376,7 @@ class Port(Attempt):
                 raise
         self.commit_save(temporary, self._session.monotonic() - began, keep)
 
-    def begin_save(self, suffix: str = ".ckpt", keep: bool = False) -> Path:
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
 
         Args:
@@ -344,9 +386,10 @@ class Port(Attempt):
         Raises:
             OSError: If the folder cannot be made.
         """
+        self._need_held()
         return self._session.begin_save(self, suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool = False) -> str:
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
 
         Args:
@@ -359,6 +402,7 @@ class Port(Attempt):
             LeaseLost: If another worker holds the trial now, or it has ended.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
+        self._need_held()
         path = self._session.commit_save(self, temporary, seconds, keep)
         self._lap = self._session.monotonic()
         return path
@@ -427,9 +471,9 @@ class Port(Attempt):
                 "verdict."
             )
         act, self._last_act = self._last_act, None
-        if act is not None and self.ended is None:
+        if act is not None and self.ended is None and self._held_here:
             act()
-        self._session.end(self, None if status is None else Status(status))
+        self._end_as(None if status is None else Status(status))
 
     def interrupt(self) -> None:
         """Give the trial back unfinished; it is offered again and resumes from its last checkpoint.
@@ -445,7 +489,7 @@ class Port(Attempt):
             >>> study.ask().attempt
             2
         """
-        self._session.end(self, Status.INTERRUPTED)
+        self._end_as(Status.INTERRUPTED)
 
     def fail(self, error: BaseException | Failure) -> None:
         """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
@@ -467,7 +511,12 @@ class Port(Attempt):
         if isinstance(error, StoreError):
             self.interrupt()
         else:
-            self._session.end(self, Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
+            self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
+
+    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+        """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
+        if self._held_here:
+            self._session.end(self, status, failure)
 
     def mark_lost(self, reason: str) -> None:
         """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""

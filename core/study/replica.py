@@ -330,9 +330,17 @@ class Replica(Copy):
     def append(
         self, events: ev.Event | Sequence[ev.Event], about: int | None, lease: Lease | Release | None = None
     ) -> None:
-        """Append and fold. Raises Conflict if a relevant event was appended since the last sync."""
-        batch = [events] if isinstance(events, ev.Event) else events
-        seen = self.fold.history.position
+        """Append and fold. Raises Conflict if a relevant event was appended since the last sync.
+
+        Raises InvalidInput, and appends nothing, if the event could not be folded when the log is read again.
+        """
+        batch, history = [events] if isinstance(events, ev.Event) else events, self.fold.history
+        for event in batch:
+            if why := history.objection(event):
+                raise InvalidInput(f"Nothing is recorded: {why}.")
+            if isinstance(event, ev.Widened | ev.JudgedEvery):
+                self.fold.under(history.problem_from(event))  # raises if the policy does not support it
+        seen = history.position
         if self.store.append(self.name, batch, seen=seen, about=about, lease=lease) != seen:
             self.sync()
             return
@@ -476,7 +484,6 @@ class Replica(Copy):
             if widens(self.store, self.name, self._given, history.problem):
                 difference = " ".join(history.problem.space.diff(self._given.space))
                 event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
-                self.fold.under(history.problem_from(event))  # raises if the policy does not support it
                 self.append(event, None)
                 _log.info("The space of the study %r is wider from here on: %s", self.name, difference)
 

@@ -10,7 +10,8 @@ from callback_fakes import PAUSE, STOP, FakeTrial
 from fits import BOOSTING, HELD_OUT, TRAIN, X, Y
 from paused_studies import pausing_study
 
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune import Minimize
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 
 @pytest.fixture(params=BOOSTING)
@@ -31,27 +32,165 @@ catboost_alone = pytest.mark.parametrize("lib", ["catboost"], indirect=True)
 
 
 DRAWS = [
-    pytest.param("xgboost", {"subsample": 0.5}, id="xgboost"),
-    pytest.param("lightgbm", {"bagging_fraction": 0.5, "bagging_freq": 1}, id="lightgbm"),
+    pytest.param("xgboost", params, name, id=f"xgboost, {name}")
+    for name, params in {
+        "subsample": {"subsample": 0.5},
+        "colsample_bylevel": {"colsample_bylevel": 0.5},
+        "rate_drop": {"booster": "dart", "rate_drop": 0.5},
+        "feature_selector": {"booster": "gblinear", "updater": "coord_descent", "feature_selector": "random"},
+    }.items()
+] + [
+    pytest.param("lightgbm", params, name, id=f"lightgbm, {name}")
+    for name, params in {
+        "bagging_fraction": {"subsample": 0.5, "subsample_freq": 1},
+        "neg_bagging_fraction": {"neg_bagging_fraction": 0.5, "bagging_freq": 1},
+        "feature_fraction": {"colsample_bytree": 0.5},
+        "extra_trees": {"extra_trees": True},
+        "goss": {"data_sample_strategy": "goss"},
+        "dart": {"boosting": "dart"},
+        "use_quantized_grad": {"use_quantized_grad": True},
+        "linear_tree": {"linear_tree": True},
+        "cegb_penalty_feature_coupled": {"cegb_penalty_feature_coupled": [5.0] * 4},
+    }.items()
 ]
 
 
-@pytest.mark.parametrize(("lib", "params"), DRAWS, indirect=["lib"])
-def test_what_is_drawn_at_random_starts_again_in_a_resumed_training(lib, params):
-    straight, _ = lib.train(rounds=6, **params)
-    pauses = {"at": (3,), "epochs": 6, "metric": lib.monitor}
-    resumed = lib.search(pausing_study(**pauses), **params)
-    elsewhere = lib.search(pausing_study(**pauses), seed=lambda trial: trial.attempt, **params)
-    assert not np.array_equal(lib.scores(resumed), lib.scores(straight))
-    assert not np.array_equal(lib.scores(resumed), lib.scores(elsewhere))
+@pytest.mark.parametrize(("lib", "params", "name"), DRAWS, indirect=["lib"])
+def test_a_training_that_would_resume_with_other_random_numbers_is_not_paused_and_says_so_once(lib, params, name):
+    if name == "feature_selector":
+        params = params | {"max_depth": None}
+    s = pausing_study(at=(3,), epochs=6, trials=2, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = lib.search(s, **params)
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert len(ours) == 1
+    assert ours[0].startswith("A trial cannot be paused, because ")
+    assert name in ours[0]
+    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6), (1, 6)]
+    np.testing.assert_array_equal(lib.scores(model), lib.scores(lib.train(rounds=6, **params)[0]))
 
 
-def test_the_best_trials_keep_their_final_boosters(lib):
-    s = pausing_study(at=(), epochs=3, keep=1, metric=lib.monitor, verbose=0)
-    booster = lib.search(s)
-    kept = lib.load(s.best.checkpoint)
-    assert (lib.rounds(kept), s.best.checkpoint_epoch) == (3, 3)
-    np.testing.assert_array_equal(lib.scores(kept), lib.scores(booster))
+# early stopping of the library
+
+
+def overfit(lib, **options):
+    """A training whose validation loss rises early, with the library's early stopping."""
+    if lib.name == "catboost":
+        return {"learning_rate": 1.0, "eval_metric": "Logloss", "use_best_model": True, "early_stopping_rounds": 5}
+    return {"eta": 1.0} if lib.name == "xgboost" else {"learning_rate": 1.0, "min_data_in_leaf": 3}
+
+
+def stopper(lib, rounds=5, **options):
+    """The library's early stopping by its callback, if it has one."""
+    if lib.name == "xgboost":
+        return [lib.package.callback.EarlyStopping(rounds=rounds, **options)]
+    if lib.name == "lightgbm":
+        return [lib.package.early_stopping(rounds, first_metric_only=False, verbose=False)]
+    return []
+
+
+class Stopped:
+    """A library whose trainings end by its early stopping, after haltune's callback or before it."""
+
+    def __init__(self, lib, first=False, **options):
+        self.lib, self.first, self.options = lib, first, options
+
+    def search(self, s):
+        for trial in s:
+            with trial:
+                ours = self.lib.callback(trial)
+                callbacks = [*stopper(self.lib, **self.options), ours]
+                model, _ = self.lib.attempt(trial, *callbacks[:: 1 if self.first else -1], **overfit(self.lib))
+        return model
+
+
+def loss(lib, model):
+    """The validation loss of a model, as its library predicts with it."""
+    predicted = 1 / (1 + np.exp(-lib.scores(model)))
+    predicted = predicted if lib.name != "catboost" else predicted[HELD_OUT]
+    return -np.mean(np.where(Y[HELD_OUT] > 0.5, np.log(predicted), np.log(1 - predicted)))
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_where_early_stopping_ends_a_training_the_kept_model_has_the_best_value(lib, of):
+    goal = Minimize(lib.monitor, of=of)
+    s = pausing_study(at=(), epochs=60, trials=2, keep=1, metric=goal, verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        Stopped(lib).search(s)
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    epochs = s.trials[0].epochs
+    assert len(epochs) < 60
+    if of == "best":
+        assert ours == []
+        assert s.best.epoch == s.best.checkpoint_epoch < epochs[-1]
+    else:
+        assert [f"Make the goal Minimize('{lib.monitor}', of='best')" in text for text in ours] == [True]
+    if lib.name != "catboost" or of == "best":  # CatBoost's own cut is after all hooks
+        assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_early_stopping_remembers_the_rounds_before_a_pause(gradient, first):
+    straight = pausing_study(at=(), epochs=60, metric=gradient.monitor, verbose=0)
+    paused = pausing_study(at=(3, 4), epochs=60, metric=gradient.monitor, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HaltuneWarning)
+        one, other = (Stopped(gradient, first).search(s) for s in (straight, paused))
+    assert 6 < len(straight.trials[0].epochs) < 60
+    assert paused.trials[0].attempt == 3
+    assert paused.trials[0].values.tolist() == straight.trials[0].values.tolist()
+    np.testing.assert_array_equal(gradient.scores(one), gradient.scores(other))
+
+
+def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
+    s = pausing_study(at=(3,), epochs=6, metric=Minimize(gradient.monitor, of="best"), verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"forget earlier rounds.*record='monitor'.*keeps training"):
+            ours = gradient.callback(trial, record="monitor")
+            gradient.attempt(trial, ours, *stopper(gradient, 50))
+    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
+
+
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+def test_the_best_round_of_trees_that_later_rounds_change_is_kept_as_it_was(name):
+    lib = BOOSTING[name]()
+    s = pausing_study(at=(), epochs=30, keep=1, metric=Minimize(lib.monitor, of="best"), verbose=0)
+    options = {"booster": "dart", "rate_drop": 0.3} if name == "xgboost" else {"boosting": "dart"}
+    lib.search(s, **options, **overfit(lib))
+    assert 1 < s.best.epoch == s.best.checkpoint_epoch < 30
+    assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
+@xgboost_alone
+def test_a_booster_of_another_trial_is_not_continued(lib, tmp_path):
+    keeping = lib.package.callback.TrainingCheckPoint(tmp_path, interval=1)
+    s = pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            last = sorted(tmp_path.glob("*"))
+            lib.train(lib.callback(trial), keeping, rounds=3, start=last[-1] if last else None)
+    assert [t.status for t in s.trials] == ["completed", "failed"]
+    assert "loaded a state of trial 0" in s.trials[1].error
+
+
+def test_a_file_of_another_trial_is_not_continued(gradient):
+    s = pausing_study(at=(), epochs=3, trials=2, keep=1, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            start = s.best.checkpoint if s.best else None
+            gradient.train(gradient.callback(trial), rounds=3, start=start)
+    assert [t.status for t in s.trials] == ["completed", "failed"]
+    assert "loaded a state of trial 0" in s.trials[1].error
+
+
+def test_a_fit_after_a_stop_ends_at_once(lib):
+    trial = FakeTrial(max_epochs=9, epoch=2.0)
+    trial.ended, trial.verdict = "stopped", STOP
+    with pytest.warns(HaltuneWarning, match="has ended"):
+        model, _ = lib.train(lib.told(trial), rounds=9)
+    assert lib.rounds(model) <= 1
 
 
 # names of metrics
@@ -85,16 +224,6 @@ def test_a_continued_booster_counts_on_although_xgboost_counts_from_0(lib):
     assert (trial.epochs, trial.endings) == ([1, 2, 3, 4, 5], [None])
 
 
-@lightgbm_alone
-def test_after_early_stopping_without_a_callback_the_booster_is_kept_as_lightgbm_leaves_it(lib):
-    s = pausing_study(at=(), epochs=60, keep=1, metric=lib.monitor)
-    booster = lib.search(s, lib.package.early_stopping(2, first_metric_only=True, verbose=False))
-    kept = lib.load(s.best.checkpoint)
-    epochs = len(s.trials[0].epochs)
-    assert kept.num_trees() == booster.best_iteration < s.best.checkpoint_epoch == epochs < 60
-    np.testing.assert_array_equal(lib.scores(kept), lib.scores(booster))
-
-
 # cross-validation
 
 
@@ -121,6 +250,34 @@ def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
         table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=4)
     assert (trial.epochs, len(table[gradient.fold_column]), trial.declined) == ([1, 2, 3, 4], 4, 1)
     assert all(r["judge"] for r in trial.reports)
+
+
+def test_a_trial_over_folds_counts_their_mean_and_resumes_exactly(lib):
+    found = []
+    for at in ((), (2, 4)):
+        s = pausing_study(at=at, epochs=5, metric=lib.monitor, verbose=0)
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2):
+                    lib.attempt(fold, lib.callback(fold))
+        found.append(s.trials[0])
+    one, other = found
+    assert other.attempt > one.attempt == 1
+    assert one.values.tolist() == other.values.tolist()
+
+
+def test_a_second_training_of_a_trial_that_has_ended_is_refused_with_advice(lib):
+    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
+    refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
+    with pytest.raises(refusal, match=r"for fold in trial\.folds\(k\)"):
+        for trial in s:
+            with trial:
+                for _ in range(3):
+                    ours = lib.callback(trial)
+                    snapshot = {"snapshot": ours.snapshot} if lib.name == "catboost" else {}
+                    lib.train(ours, rounds=4, **snapshot)
+                    trial.finish()
+    assert len(s.trials) == 1
 
 
 # estimators in scikit-learn's manner
@@ -222,7 +379,8 @@ def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
     straight, log = lib.train(rounds=60, **detects)
     rounds = len(log["validation"]["Logloss"])
     assert straight.tree_count_ < rounds - 1 < 60
-    s = pausing_study(at=(rounds - 2,), epochs=60, metric=lib.monitor, verbose=0, keep=1)
+    goal = Minimize(lib.monitor, of="best")
+    s = pausing_study(at=(rounds - 2,), epochs=60, metric=goal, verbose=0, keep=1)
     model = lib.search(s, **detects)
     assert (len(s.trials[0].epochs), model.tree_count_) == (rounds, straight.tree_count_)
     np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(straight))

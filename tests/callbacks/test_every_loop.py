@@ -88,6 +88,18 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, cas
         assert differences(alone, {name: straight[name] for name in alone}, case.apart) == []
 
 
+@pytest.mark.parametrize("lib", LOOPS, indirect=True)
+def test_a_trial_over_folds_that_pauses_within_and_between_them_equals_one_that_never_paused(lib, tmp_path):
+    case = lib.usual
+    within, end, again = 1, case.length, case.length + 2  # epochs of all folds together
+    once, straight = lib.trained(case, (), tmp_path / "straight", folds=2)
+    attempts, paused = lib.trained(case, [n / 2 for n in (within, end, again)], tmp_path / "paused", folds=2)
+    assert (once, attempts) == (1, 4)
+    assert (straight["status"], straight["epochs"][-1]) == ("completed", case.length)
+    assert paused["starts"] == straight["starts"] == [(0, 0), (1, 0)]
+    assert differences(straight, paused, lib.lost(case)) == []
+
+
 def differences(one, other, ignored=frozenset(), name=""):
     """The names of what is not equal bit for bit in two nested states. ignored: keys."""
     if type(one) is not type(other):
@@ -162,11 +174,11 @@ def test_after_the_training_the_callback_holds_no_model_and_copies_and_pickles(l
         lib.train(pickle.loads(pickle.dumps(callback)))
 
 
-def test_a_training_started_again_is_ignored_with_a_warning_that_says_how_to_continue(lib):
+def test_a_training_started_again_starts_the_curve_again_with_a_warning_that_says_how_to_continue(lib):
     trial = FakeTrial(max_epochs=3, epoch=2.0)
     with pytest.warns(HaltuneWarning, match=lib.hint):
         lib.train(lib.told(trial), rounds=3)
-    assert trial.epochs == [3]
+    assert (trial.attempt, trial.epochs) == (2, [1, 2, 3])
 
 
 def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_else(lib):

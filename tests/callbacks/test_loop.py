@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -276,3 +277,20 @@ def test_a_signal_between_two_reports_waits_for_the_next(tmp_path):
         train(trial)
     trial = study.ask()
     assert (trial.step, trial.attempt, Path(trial.checkpoint).read_text()) == (10, 2, "state")
+
+
+@pytest.mark.parametrize(("end", "kept"), [(4, True), (3, False)], ids=["validated", "not validated"])
+def test_the_kept_model_is_the_one_that_was_reported_or_none_is_kept(end, kept):
+    """The loop validates every other epoch."""
+    study = Study({"x": Float(0.0, 1.0)}, "val_loss", max_epochs=end, budget="1 trial", seed=0, policy=RandomSearch())
+    for trial in study:
+        state: dict[str, float] = {}
+        loop = TrainingLoop(trial, save=lambda path, state=state: path.write_text(json.dumps(state)), suffix=".json")
+        said = nullcontext() if kept else pytest.warns(HaltuneWarning, match="it has trained to epoch 3, but its value")
+        with said, trial:
+            for epoch in loop:
+                state["loss"] = 1.0 / epoch
+                if epoch % 2 == 0:
+                    loop.report(state["loss"])
+    assert (study.best.checkpoint is not None) == kept
+    assert not kept or json.loads(Path(study.best.checkpoint).read_text())["loss"] == study.best.value

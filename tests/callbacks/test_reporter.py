@@ -79,7 +79,8 @@ def test_a_loop_that_counts_from_its_start_again_starts_the_curve_again(resumed)
     r = reporter(FakeTrial(max_epochs=9, epoch=resumed))
     if not resumed:
         [r.report(0.5, n) for n in (1, 2, 3)]
-    [r.report(0.6, n) for n in (1, 2)]
+    with pytest.warns(HaltuneWarning, match="trains again from 0"):
+        [r.report(0.6, n) for n in (1, 2)]
     assert (r.trial.attempt, r.trial.epochs, r.trial.values) == (2, [1.0, 2.0], [0.6, 0.6])
 
 
@@ -93,7 +94,11 @@ def test_one_number_is_forwarded_finite_or_not(value):
     np.testing.assert_equal(r.trial.values, [float(np.squeeze(value))])
 
 
-@pytest.mark.parametrize(("value", "sentence"), [(np.zeros(3), r"'val_loss'.*shape \(3,\)"), ("high", "not a number")])
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [(np.zeros(3), r"'val_loss'.*shape \(3,\)"), ("high", "not a number"), (np.complex64(1), "a complex number"),
+     (np.ma.masked, "a masked element")],
+)  # fmt: skip
 def test_what_is_not_one_number_is_refused(value, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         told().report(value, 1)

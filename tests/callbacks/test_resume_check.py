@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from haltune import Maximize
+from haltune._utils.randomness import capture, restore
 from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
-from haltune.callbacks.randomness import capture, restore
 from haltune.errors import InvalidInput
 
 

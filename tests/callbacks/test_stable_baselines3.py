@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from documents import blocks
+from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Study, Trial
 from haltune.callbacks.stable_baselines3 import HaltuneCallback
-from haltune.errors import InvalidInput
-from haltune.policies import Hyperband, RandomSearch
+from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.policies import RandomSearch
 
 gymnasium = pytest.importorskip("gymnasium")
 SPACE = {"learning_rate": Float(1e-4, 1e-2, log=True)}
@@ -33,22 +33,107 @@ def learnt(trial: Trial, kind: str = "PPO", evaluated: bool = True, right: bool 
     return model.learn(trial.max_steps, callback=tests)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_trials_pause_and_continue_at_their_step(tmp_path: Path) -> None:
-    policy = Hyperband(eta=2, brackets="most_exploratory", rounds=1)
-    study = Study(SPACE, Maximize("mean_reward"), tmp_path / "rl.db", max_steps=256, policy=policy, seed=0, verbose=0)
-    steps = {}
+class Counting:
+    """The steps from which each model has learnt."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        import stable_baselines3 as sb3
+
+        self.learnt = 0
+        algorithm: Any = getattr(sb3, kind)
+        train = algorithm.train
+
+        def counted(model: Any, *arguments: Any, **options: Any) -> None:
+            self.learnt = model.num_timesteps
+            train(model, *arguments, **options)
+
+        monkeypatch.setattr(algorithm, "train", counted)
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("evaluated", [True, False])
+@pytest.mark.parametrize("kind", ["PPO", "DQN"])
+def test_the_steps_of_a_report_were_learnt_from(kind: str, evaluated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting(monkeypatch, kind)
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=256, policy=RandomSearch(), budget="1 trial", verbose=0)
+    seen = []
     for trial in study:
+        record = trial.record
+
+        def noted(report: Any, *others: Any, record: Any = record) -> Any:
+            seen.append((report.epoch, counting.learnt))
+            return record(report, *others)
+
+        monkeypatch.setattr(trial, "record", noted)
         with trial:
-            begin = trial.epoch
-            model = learnt(trial)
-            steps.setdefault(trial.id, []).append((begin, model.num_timesteps))
-    assert all(set(t.epochs) <= {64.0, 128.0, 192.0, 256.0} for t in study.trials)
-    continued = [legs for legs in steps.values() if len(legs) > 1]
-    assert continued
-    assert all(after[0] == before[1] for legs in continued for before, after in pairwise(legs))
-    assert any(t.epoch == 256.0 for t in study.trials)
+            model = learnt(trial, kind, evaluated)
+    assert all(epoch == steps for epoch, steps in seen)
+    assert seen[0][0] > 10
+    assert seen[-1][0] == model.num_timesteps == 256
+    assert [t.status for t in study.trials] == ["completed"]
+
+
+def normalized(kind: str, trial: Any, seed: int, *others: Any) -> tuple[Any, Any]:
+    """A training with all that a resumed one has to remember, and its EvalCallback."""
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import CallbackList, EvalCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env, test = (VecNormalize(make_vec_env("CartPole-v1", n, seed=n + seed)) for n in (2, 1))
+    size: Any = {"n_steps": 32, "batch_size": 32, "n_epochs": 2} if kind == "PPO" else {"n_steps": 32}
+    size["learning_rate"] = lambda left: 0.003 * left
+    model = getattr(sb3, kind)("MlpPolicy", env, seed=seed, device="cpu", **size)
+    ours = [HaltuneCallback(trial)] if trial else []
+    tests = EvalCallback(test, callback_after_eval=CallbackList([*others, *ours]), eval_freq=24, verbose=0)
+    return model.learn(256, callback=[tests]), tests
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("kind", ["PPO", "A2C"])
+def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Path) -> None:
+    found = []
+    for at in ((), (64.0, 192.0)):
+        s = pausing_study(
+            tmp_path / f"{at}.db", at=at, epochs=256, metric=Maximize("mean_reward"), unit="step", verbose=0
+        )
+        for trial in s:
+            with trial:
+                model, tests = normalized(kind, trial, seed=1 if trial.attempt == 1 else 90 + trial.attempt)
+        (record,) = s.trials
+        found.append((record, model, tests))
+    (one, straight, tests), (other, resumed, continued) = found
+    assert (one.attempt, other.attempt) == (1, 3)
+    assert one.epochs.tolist() == other.epochs.tolist() == [64, 128, 192, 256]
+    assert one.values.tolist() == other.values.tolist()
+    assert tests.n_calls == continued.n_calls
+    alone, _ = normalized(kind, None, 1)
+    for model in (resumed, alone):
+        for name, parameter in straight.policy.state_dict().items():
+            np.testing.assert_array_equal(model.policy.state_dict()[name], parameter)
+    for theirs in (resumed.get_vec_normalize_env(), alone.get_vec_normalize_env()):
+        np.testing.assert_array_equal(theirs.obs_rms.mean, straight.get_vec_normalize_env().obs_rms.mean)
+
+
+class Foreign(gymnasium.Wrapper):  # type: ignore[misc]
+    """An environment whose state is not Python's."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.simulator = iter(range(10**9))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_environment_with_a_state_that_cannot_be_read_is_not_paused_and_the_warning_names_it() -> None:
+    import stable_baselines3 as sb3
+
+    s = pausing_study(at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    env = Foreign(gymnasium.make("CartPole-v1"))
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"Foreign\.simulator .*cannot be read.*keeps training"):
+            model = sb3.PPO("MlpPolicy", env, n_steps=64, batch_size=64, device="cpu")
+            model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=64))
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -57,8 +142,10 @@ def test_the_best_model_is_loaded_with_the_statistics_it_was_trained_with(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
+    short = {"20_000": "256", "eval_freq=1000": "eval_freq=64", "20 trials": "1 trial"}
+    short["**trial.config"] = "n_steps=64, batch_size=64, **trial.config"
     for program in blocks("docs/loops/reinforcement.md"):
-        program.run(names, {"20_000": "256", "eval_freq=1000": "eval_freq=64", "20 trials": "1 trial"})
+        program.run(names, short)
     env, trained, loaded = names["env"], names["model"], names["best"]
     before = trained.get_vec_normalize_env()
     for ours, theirs in ((env.obs_rms, before.obs_rms), (env.ret_rms, before.ret_rms)):

@@ -63,6 +63,23 @@ def test_what_is_asked_for_in_scopes_and_loops_is_found_with_its_condition():
         assert found.values == values
 
 
+def test_a_combination_that_cannot_be_built_declares_what_came_before_its_error():
+    def build(hp):
+        layers = hp.Int("layers", 1, 3)
+        if hp.Choice("padding", ["same", "valid"]) == "valid":
+            hp.Int("crop", 1, 2)
+            raise MemoryError("out of memory")
+        for i in range(layers):
+            hp.Int(f"units_{i}", 8, 16)
+
+    assert set(space_of(explored(build, known(build))).names) == {
+        "layers",
+        "padding",
+        "crop",
+        *(f"units_{i}" for i in range(3)),
+    }
+
+
 def other_ranges(hp):
     hp.Choice("kind", ["a", "b"])
     for scope, high in (("a", 1.0), ("b", 2.0)):

@@ -512,3 +512,30 @@ def test_workers_that_ask_at_once_share_the_users_own(name: str) -> None:
     configs = [trial.config for trial in held if isinstance(trial, Trial)]
     assert configs[:2] == ([MINE] if name in ONE_AT_A_TIME else [MINE, OTHER])
     assert len(configs) == (1 if name in ONE_AT_A_TIME else 3)
+
+
+# law 11
+
+
+def ended_by_itself(study: Study, last: int) -> Study:
+    """Search with trainings that end by themselves after `last` epochs, unless their verdict ends them before."""
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                verdict = trial.report(told(trial, accuracy(trial.config, epoch)), seconds=1.0 + trial.id % 3)
+                if epoch == last or verdict.stops:
+                    break
+    return study
+
+
+@each_class
+@pytest.mark.parametrize("last", [pytest.param(1, marks=pytest.mark.slow), 2, 4])
+def test_no_more_trials_train_to_their_end_where_trainings_end_by_themselves(name: str, last: int) -> None:
+    study = ended_by_itself(small_study(LAWFUL[name](), trials=9), last)
+    whole = searched(name, trials=9)
+    assert study.outcome.over
+    assert len([t for t in study.trials if t.epoch >= last]) <= len([t for t in whole.trials if t.epoch >= last])
+    ended = [t for t in study.trials if t.status is Status.COMPLETED and not t.partial]
+    assert all(t.complete for t in ended)
+    assert all(study.trials[best.trial].complete for best in study.pareto_front()) or not ended
+    assert differences(study, LAWFUL[name]()) == []

@@ -14,7 +14,7 @@ from whims import PROBLEM, STOP, Whims
 
 from haltune import Action, Budget, Float, HaltuneWarning, Minimize, Study, Trial
 from haltune.errors import InvalidInput
-from haltune.log.events import Reported
+from haltune.log.events import JudgedEvery, Reported
 from haltune.policies import Hyperband
 
 
@@ -91,13 +91,15 @@ def test_what_is_not_finite_is_stored_as_it_is_and_never_the_best(world: World, 
     ("value", "words"),
     [
         (np.zeros((2, 0)), r"shape \(2, 0\)"), ([0.1, 0.2], r"\[0.1, 0.2\]"), ("0.5", "'0.5'"), (10**400, "1000"),
+        (np.complex128(0.5), "a complex number"), (np.array([1j]), "a complex number"), (0.5j, "a complex number"),
+        (np.ma.masked, "a masked element"), (np.ma.array([0.5], mask=[True]), "a masked element"),
     ],
 )  # fmt: skip
 def test_what_is_not_one_number_is_refused_with_its_shape(world: World, value: Any, words: str) -> None:
     trial = world.ask()
     with pytest.raises(InvalidInput, match=f"value must be one number; got .*{words}") as caught:
         trial.report(value)
-    assert ("or the mean" in str(caught.value)) == isinstance(value, (list, np.ndarray))
+    assert ("or the mean" in str(caught.value)) == ("shape" in words or isinstance(value, list))
     with pytest.raises(InvalidInput, match="metric 'f1' must be one number"):
         trial.report(0.5, metrics={"f1": value})
     assert world.curve() == []
@@ -122,6 +124,23 @@ def test_epochs_and_times_that_cannot_be_are_refused(world: World, arguments: di
     trial = world.ask()
     with pytest.raises(InvalidInput, match=words):
         trial.report(0.5, **arguments)
+
+
+@pytest.mark.parametrize("batches", [10, 49])
+def test_a_position_summed_from_batches_is_a_whole_epoch(world: World, batches: int) -> None:
+    trial = world.ask()
+    for epoch in (1, 2, 3):
+        trial.report(0.5, epoch=sum([1 / batches] * epoch * batches))
+    reports = world.events(Reported)
+    assert [e.epoch for e in reports] == [1.0, 2.0, 3.0]
+    assert [e.verdict.action for e in reports] == [Action.CONTINUE] * 3  # judged
+
+
+def test_two_first_reports_that_are_close_do_not_set_how_often_trials_are_judged(world: World) -> None:
+    trial = world.ask()
+    actions = [trial.report(0.5, epoch=epoch).action for epoch in (0.5, 0.5000001, 1.0, 1.5)]
+    assert actions == [Action.CONTINUE, Action.UNJUDGED, Action.CONTINUE, Action.CONTINUE]
+    assert [e.every for e in world.events(JudgedEvery)] == [0.5]
 
 
 def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> None:

@@ -48,7 +48,7 @@ class FakeTrial(Port):
 
     def starts(self, model=None, position=None, of=None, resume=""):
         if position is not None and position < self.epoch:
-            self.restart(position)
+            self.restart(position, resume)
 
     def begins_loop(self):
         pass
@@ -60,6 +60,7 @@ class FakeTrial(Port):
         return epoch < self.epoch and (not self.reports or epoch <= self.reports[0]["epoch"])
 
     def restart(self, position=0.0, advice=""):
+        self.warn(f"trains again from {position:g}. {advice}", "restart")
         self.attempt, self.epoch, self.reports = self.attempt + 1, position, []
 
     def owner(self, path):
@@ -67,6 +68,9 @@ class FakeTrial(Port):
 
     def trained_before(self, model):
         return None
+
+    def trained_another(self, model):
+        return False
 
     def adopt(self):
         self.homes += 1

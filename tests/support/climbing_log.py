@@ -19,6 +19,7 @@ class Climbing:
     attempt: int = 1
     held: bool = True
     last: float = -math.inf
+    at: float = 0.0  # epochs of its last report
     kept: float = -math.inf
     result: float | None = None  # at its rung
     paused: bool = False
@@ -91,7 +92,7 @@ def walked(r: Rungs, log: list[Event], plan: list[Bracket], race: bool) -> Rungs
         elif getattr(e, "attempt", t.attempt) != t.attempt:
             continue
         elif isinstance(e, Reported) and t.held:
-            t.last = e.value if math.isfinite(e.value) else -math.inf
+            t.last, t.at = e.value if math.isfinite(e.value) else -math.inf, e.epoch
             reached = e.epoch >= t.bracket.rungs[t.rung].resource
             if reached and t.result is None and "policy" not in e.verdict.evidence:
                 r.arrive(e.trial, t.last)
@@ -107,6 +108,11 @@ def walked(r: Rungs, log: list[Event], plan: list[Bracket], race: bool) -> Rungs
             t.kept = t.last
         elif isinstance(e, (Ended, Expired)):
             t.held, t.paused = False, e.status is Status.PAUSED
+            whole = e.status is Status.COMPLETED and math.isfinite(t.last)
             if e.status in OVER and t.result is None:
-                r.arrive(e.trial, t.last if e.status is Status.COMPLETED else -math.inf)
+                r.arrive(e.trial, t.last if whole else -math.inf)
+            while whole and t.rung + 1 < len(t.bracket.rungs):  # a training that ended by itself counts to the end
+                t.rung += 1
+                if t.rung + 1 == len(t.bracket.rungs) or t.bracket.rungs[t.rung].resource > t.at:
+                    r.arrive(e.trial, t.last)
     return r

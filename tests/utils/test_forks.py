@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,11 @@ import pytest
 from callback_fakes import FakeTrial
 from whims import PROBLEM, Whims
 
-from haltune import Budget, Study, Trial
+from haltune import Budget, Study, Trial, load_study
 from haltune._utils import forks, threads
 from haltune._utils.signals import undisturbed
 from haltune.callbacks.reporter import Reporter
-from haltune.errors import StoreError
+from haltune.errors import NotSupported, StoreError
 from haltune.store.open import open_sql
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -99,6 +101,96 @@ def test_a_child_reports_for_its_parent_which_continues(tmp_path: Path) -> None:
     assert in_child(life) == "2"
     trial.report(0.5, epoch=3)
     assert list(study.trials[0].epochs) == [1, 2, 3]
+
+
+def raises(trial: Trial, study: Study) -> None:
+    with suppress(ZeroDivisionError):
+        trial.__exit__(ZeroDivisionError, ZeroDivisionError("in the child"), None)
+
+
+def comes_to_the_end_of_the_block(trial: Trial, study: Study) -> None:
+    trial.__exit__(None, None, None)
+
+
+def calls_every_end(trial: Trial, study: Study) -> None:
+    for end in (trial.finish, trial.interrupt, lambda: trial.fail(ValueError("in the child")), trial.heartbeat):
+        end()
+
+
+def ends_a_fit(trial: Trial, study: Study) -> None:
+    for end in (lambda: Reporter(trial).end(), lambda: Reporter(trial).fail(ValueError("in the child"))):
+        end()
+
+
+def reports(trial: Trial, study: Study) -> None:
+    for work in (lambda: trial.report(0.5), lambda: trial.save(lambda path: path.touch()),
+                 lambda: trial.checkpointed("mine"), lambda: study.tell(trial, 0.5)):  # fmt: skip
+        with pytest.raises(NotSupported, match=r"forked from it.*`with trial:` in this process, or call trial.adopt"):
+            work()
+
+
+@pytest.mark.parametrize("act", [raises, comes_to_the_end_of_the_block, calls_every_end, ends_a_fit, reports])
+def test_a_fork_that_did_not_take_the_trial_over_neither_ends_it_nor_reports(
+    tmp_path: Path, act: Callable[[Trial, Study], None]
+) -> None:
+    study = a_study(tmp_path / "f.db")
+    trial = asked(study)
+    with trial:
+        trial.report(0.5)
+        assert in_child(lambda: act(trial, study)) == "None"
+        assert not trial.report(0.5).stops
+    assert [e.kind for e in study.events()][-4:] == ["started", "reported", "reported", "ended"]
+
+
+LEAVES = """
+import atexit, os, sys
+from haltune import Float, Minimize, Study
+from haltune.policies import RandomSearch
+study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), "f.db", max_epochs=3, policy=RandomSearch(trials=1), verbose=0)
+for trial in study:
+    atexit.register(trial.finish)
+    with trial:
+        for epoch in trial.epochs():
+            trial.report(0.5)
+            if epoch == 2 and not (child := os.fork()):
+                sys.exit(0)  # through the generators, the block and the handlers at exit
+            if epoch == 2:
+                os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_that_leaves_the_loops_of_its_parent_by_sys_exit_ends_nothing(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", LEAVES], cwd=tmp_path, check=True, timeout=LONG)
+    (trial,) = load_study(tmp_path / "f.db").trials
+    assert (trial.attempt, trial.status, trial.epoch) == (1, "completed", 3.0)
+
+
+def test_a_fork_that_enters_the_trial_trains_it(tmp_path: Path) -> None:
+    study = a_study(tmp_path / "f.db")
+    trial = asked(study)
+
+    def life() -> str:
+        with trial:
+            trial.report(0.5)
+        return str(trial.ended)
+
+    assert in_child(life) == "completed"
+    trial.finish()
+    assert study.trials[0].status.value == "completed"
+
+
+def test_a_fork_that_asks_is_another_worker(tmp_path: Path) -> None:
+    study = a_study(tmp_path / "f.db")
+    trial = asked(study)
+
+    def life() -> int:
+        other = asked(study)
+        other.report(0.5)
+        other.finish()
+        return other.id
+
+    assert in_child(life) == "1"
+    assert not trial.report(0.5).stops
 
 
 def test_a_fork_waits_for_a_transaction_of_another_thread(tmp_path: Path) -> None:

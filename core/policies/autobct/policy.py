@@ -204,8 +204,8 @@ class AutoBCT(Policy[Trials]):
         method: "exact" is optimal for max_trainings of at most 3; "relaxed" always looks `depth` ahead. Default:
             "relaxed".
         epsilon: share of the value of continuing to subtract for errors. Default: None, 0.02 with a map, else 0.
-        value_map: "1d", "2d" or the path of a file: look one training further than the map, instead of `depth`.
-            Default: None.
+        value_map: "1d", "2d" or the path of a file: look one training further than the map, instead of `depth`,
+            while max_trainings allows as many. Default: None.
 
     Raises:
         InvalidInput: for other values, for a space of more than 8 coordinates, and for a prior of another space.
@@ -343,9 +343,10 @@ class AutoBCT(Policy[Trials]):
         """Return the value of training each control next (g,), less epsilon; -inf where it was not computed."""
         dim = problem.space.dim
         left = None if self.max_trainings is None else self.max_trainings - len(assessment.done)
-        if self.value_map is not None and left is None:
+        known = None if self.value_map is None else shipped(self.value_map)
+        if known is not None and (left is None or left > known.header["depth"]):
             epsilon = 0.02 if self.epsilon is None else self.epsilon
-            return mapped(assessment.x, assessment.controls.points, shipped(self.value_map), epsilon)
+            return mapped(assessment.x, assessment.controls.points, known, epsilon)
         depth = self.depth or (3 if dim == 2 else 2)
         if left is not None:
             depth = min(left, _DEEPEST if self.method == "exact" else depth)

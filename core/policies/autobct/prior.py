@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
+from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
 
 from haltune._utils.arrays import Array
@@ -220,9 +221,9 @@ def prior_from_json(data: Mapping[str, Any]) -> Prior:
 
 
 # The priors of the paper's eight examples, appendix D.1 to D.8. In D.2 and D.3 times are divided by 7.5, as in (4.22)
-# and in the tables (the appendix prints 1.5). Costs are in seconds: the paper's minutes times 60. In D.4 the appendix
-# has its coefficients twice, for powers of u - 0.5 and, written out, for powers of u; here they are for u - 0.5, as in
-# all other examples.
+# and in the tables (the appendix prints 1.5). Costs are in seconds: the paper's minutes times 60. In D.4 and D.8 the
+# means are printed as coefficients of powers of u - 0.5 and as polynomials in u. They are polynomials in u: only so do
+# the expected scores and V of table 6 follow. The covariances are those of the coefficients.
 
 _ONES = np.ones(4)
 _WIDE = np.array([0.64, 4.0, 4.0, 4.0])
@@ -252,9 +253,22 @@ def preset(name: str) -> Prior:
     if name not in _LINES:
         raise InvalidInput(f"The paper has no prior {name!r}. Give one of {', '.join(PRESETS)}.")
     score, score_cov, cost, cost_cov, noise, score_map, minutes = _LINES[name]
-    basis = Powers(3) if len(score) == 4 else Powers(4, products=True)
+    basis = Powers(3)
+    if len(score) > 4:
+        basis, score, cost = Powers(4, products=True), _centred(score), _centred(cost)
     seconds = (60.0 * minutes[0], 60.0 * minutes[1])
     return Prior(belief(score, score_cov), belief(cost, cost_cov), basis, noise, 0.1, score_map, seconds)
+
+
+def _centred(mean: Sequence[float]) -> Array:
+    """Return the coefficients in u - 0.5 of a mean in u: 1, u_1 .. u_1^4, u_2 .. u_2^4, u_1 u_2. The last must be 0."""
+    found = np.zeros(10)
+    found[0], found[9] = mean[0], mean[9]
+    for start in (1, 5):
+        moved = Polynomial([0.0, *mean[start : start + 4]])(Polynomial([0.5, 1.0])).coef
+        found[0] += moved[0]
+        found[start : start + len(moved) - 1] = moved[1:]
+    return found
 
 
 # Sampled shapes. A score is unimodal: a bump of random height, place and width in each coordinate, with the drops of

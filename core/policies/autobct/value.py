@@ -442,7 +442,7 @@ def load_map(path: str | os.PathLike[str]) -> ValueMap:
         layers = tuple((held[f"w{i}"], held[f"b{i}"]) for i in range(len(held) // 2))
     except Exception as error:  # NumPy, the archive and its compression raise many kinds
         raise InvalidInput(
-            f"{name} is not a value map: {one_line(error)}. Build one with benchmarks/papers/value_maps.py."
+            f"{name} is not a value map: {one_line(error)}. Build one with `haltune maps build`."
         ) from error
     if not isinstance(header, dict) or not set(_HEADER) <= set(header) or header["format"] != _FORMAT:
         raise InvalidInput(

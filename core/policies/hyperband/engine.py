@@ -8,7 +8,8 @@ One engine folds the log and decides for all policies of this folder, in two mod
 - `Asynchronous`: a trial continues as soon as it is among the top 1 / eta of those that arrived at its rung (Li et al.
   2020, ASHA). In the promotion form it pauses until then; in the stopping form it is judged once, on arrival.
 
-A trial that failed, was stopped or has a value that is not finite arrives as the worst and never continues. New
+A trial that failed, was stopped or has a value that is not finite arrives as the worst and never continues. A trial
+whose training ended by itself is complete: it enters later rungs with its final value, without training. New
 configurations come from a `Sampler`.
 """
 
@@ -174,7 +175,10 @@ class Halving(ABC):
             return "its first report shows when trials are compared"
         if rung >= len(bracket.rungs) - 1:
             return "compared with other trials only at the end"
-        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
+        sooner = ""  # until the first report it is not known whether reports come within an epoch
+        if self.unit == "epochs" and problem.unit == "epoch" and problem.every is None and not history.reports:
+            sooner = ", or sooner if it reports within an epoch"
+        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}{sooner}"
 
 
 # -- synchronous -------------------------------------------------------------------------------
@@ -281,7 +285,8 @@ class Synchronous(Halving):
                 if self.resumes and trial.status is not Status.PAUSED:
                     continue  # still with its worker, or interrupted: the study offers it again
                 tags = {"bracket": bracket.number, "rung": bracket.rung}
-                before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
+                compared = bracket.bracket.rungs[bracket.rung - 1].resource
+                before = self.amount(max(compared, bracket.past[id].had) if self.unit == "epochs" else compared)
                 reason = f"among the best {bracket.places} after {before}; continues to {self.amount(resource)}"
                 if self.resumes:
                     return Resume(id, end, resource, tags, reason)
@@ -429,8 +434,10 @@ class Synchronous(Halving):
         assert bracket is not None
         if not self.resumes and e.trial in bracket.past:
             return  # a new trial continues for it
-        if e.status is Status.COMPLETED:  # its value counts here and, if the bracket carries it, at the rungs to come
-            entry.whole = bracket.carries
+        if (
+            e.status is Status.COMPLETED
+        ):  # its value counts here and, unless it was a part of a training, at later rungs
+            entry.whole = bracket.carries or self.counted
             bracket.enter(e.trial, entry)
             if entry.result is None:
                 bracket.arrive(e.trial, entry.value)
@@ -461,9 +468,8 @@ class Synchronous(Halving):
         for bracket in [b for b in self.open if b.rung == 0]:
             if self.no_more and bracket.free:
                 planned, started = bracket.planned or bracket.bracket, len(bracket.members)
-                bracket.bracket, bracket.places = planned.cut(started), started
-                if self._settle(bracket) is bracket:
-                    bracket.planned = planned
+                bracket.bracket, bracket.places, bracket.planned = planned.cut(started), started, planned
+                self._settle(bracket)
             elif not self.no_more and bracket.planned is not None:
                 bracket.bracket, bracket.places, bracket.planned = bracket.planned, bracket.planned.rungs[0].n, None
 
@@ -635,7 +641,8 @@ class Asynchronous(Halving):
         """Return the rank of a trial at its rung, in words."""
         entry = self.trials[id]
         rung = self.rung(entry)
-        return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(entry.needed)}"
+        at = max(entry.needed, entry.had) if self.unit == "epochs" else entry.needed  # a report may come after the rung
+        return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(at)}"
 
     def judge(self, history: History, trial: TrialRecord, promotion: Callable[[], Promotion] | None = None) -> Verdict:
         """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived.
@@ -744,16 +751,23 @@ class Asynchronous(Halving):
             insort(self.rung(entry).waiting, entry.key(e.trial))
 
     def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:
-        """Let a trial that is over arrive at its rung: with its value if it completed, otherwise only counted."""
+        """Let a trial that is over arrive at its rung, a complete one at all later ones too; others are only counted.
+
+        At a rung that it passed after its verdict its value is not known, so there it does not count.
+        """
         assert isinstance(entry, LadderEntry)
         if e.status not in OVER:
             return
-        if entry.result is not None:
+        whole = e.status is Status.COMPLETED and entry.value > OUT
+        if entry.result is None:
+            entry.result = entry.value if whole else OUT
+            self.rung(entry).arrive(entry.key(e.trial) if whole else None)
+        else:
             self.rung(entry).leave(entry.key(e.trial))
-            return
-        counts = e.status is Status.COMPLETED and entry.value > OUT
-        entry.result = entry.value if counts else OUT
-        self.rung(entry).arrive(entry.key(e.trial) if counts else None)
+        while whole and not entry.last:
+            entry.rung, entry.result = entry.rung + 1, entry.value
+            if entry.last or entry.needed > entry.had:
+                self.rung(entry).arrive(entry.key(e.trial))
 
 
 def _first_paused(rung: RungState, top: int, history: History) -> int | None:

@@ -80,7 +80,7 @@ class EarlierStudy:
                 f"got {study!r}. To name a file, write Study(..., learn_from=['earlier.db'])"
             )
         problem = history.problem.in_points()
-        rows = CurveRows(problem.goal)
+        rows = CurveRows(problem.goal, full=problem.max_epochs or 0.0)
         for event in log_in_points(history.problem, study.events()):
             rows.take(event)
         horizon = float(problem.max_epochs or max([1.0, *rows.table.epoch]))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from haltune._utils.interruption import caller
-from haltune.callbacks.keras import _metrics, _numbered, saving, surroundings
+from haltune.callbacks.keras import _metrics, _numbered, companions, optimizers, saving, surroundings
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BACKEND = keras.backend.backend()
@@ -112,6 +112,54 @@ def schedule():
     return isinstance(found, keras.optimizers.schedules.LearningRateSchedule) and rates[0] == rates[1]
 
 
+def data_of_a_fit():
+    """Whether a fit has its iterator, which may be put within a pass, and the batches of the epoch."""
+    seen = SimpleNamespace(steps=[])
+
+    class Reads(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            seen.data = companions.Data()
+            iterator = seen.data._iterator
+            seen.data.put_back({"drawn": None, "seen": 1, "changed": {}, "generators": {}}, None)
+            seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen.steps.append((companions.batches_of_epoch(None), seen.data._iterator._steps_seen))
+
+    net().fit(X, Y, batch_size=1, steps_per_epoch=3, epochs=2, verbose=0, callbacks=[Reads()])
+    return seen.there and seen.steps == [(3, 4), (3, 7)]
+
+
+def sources():
+    """Whether the adapters of a PyDataset and of a DataLoader have them under these names."""
+    from keras.src.trainers.data_adapters import get_data_adapter
+
+    class Rows(keras.utils.PyDataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return X, Y
+
+    found = get_data_adapter(rows := Rows()).py_dataset is rows
+    if BACKEND == "torch":
+        import torch
+
+        found &= get_data_adapter(made := torch.utils.data.DataLoader([(X, Y)]))._dataloader is made
+    return found
+
+
+def structure():
+    model = net()
+    model.optimizer.build(model.trainable_variables)
+    found = optimizers.structure_of(model)
+    return found["optimizers"] == {"0/optimizer": [0, 1]} and len(found["trainable"]) >= 3
+
+
+def swapped():
+    return keras.callbacks.SwapEMAWeights()._ema_weights_in_model is False
+
+
 KERAS = {
     "fit() of a module of Keras is on the stack in on_train_begin": (
         "Ctrl-C and SIGTERM that wait until the epoch is saved",
@@ -122,7 +170,7 @@ KERAS = {
         lambda: fitted(fails=True).hooks == ["epoch", "first", "failed"],
     ),
     "the caller of a hook has the list of all callbacks as `callbacks`": (
-        "the warnings about EarlyStopping and SwapEMAWeights, and the logs of trackers",
+        "the state of other callbacks in a resumed fit, the warnings about EarlyStopping, and the logs of trackers",
         lambda: (seen := fitted()).first in seen.listed and seen.later is seen.listed,
     ),
     "callbacks that are moved in this list in on_train_begin are called in the new order": (
@@ -149,6 +197,19 @@ KERAS = {
         "names of metrics that are the same in every trial, with several outputs",
         names_agree,
     ),
+    "fit has its data as epoch_iterator, with a place that can be set, and end_step": (
+        "the place in the data with steps_per_epoch, and steps with several optimizers",
+        data_of_a_fit,
+    ),
+    "the adapters of data have a PyDataset and a DataLoader under these names": (
+        "exact resumption with data that shuffle themselves",
+        sources,
+    ),
+    "an optimizer has its _trainable_variables, and a model _flatten_layers": (
+        "models with several optimizers or frozen layers that trial.load_model(make_model) builds",
+        structure,
+    ),
+    "SwapEMAWeights has _ema_weights_in_model": ("that the kept model has the weights that were evaluated", swapped),
     "an optimizer's config has its schedule, and a LossScaleOptimizer its inner_optimizer": (
         "the hint that a trial ended before its learning-rate schedule",
         schedule,
@@ -174,6 +235,14 @@ def test_tensorflows_context_has_the_seed_and_the_generator_of_seeds():
     assert context._seed == 3
     again = list(tf.data.Dataset.range(99).shuffle(99).as_numpy_iterator())
     assert first == again, "Without it: the order of arrays in a resumed training."
+
+
+def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
+    tf = pytest.importorskip("tensorflow")
+    made = tf.data.Dataset.range(9)
+    shuffled = [made.shuffle(9, seed=1).batch(2), made.shuffle(9, seed=1, reshuffle_each_iteration=False)]
+    found = [companions._shuffles_from_a_seed(one) for one in shuffled]
+    assert found == [True, False], "Without it: pauses that cannot resume exactly."
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="of JAX")

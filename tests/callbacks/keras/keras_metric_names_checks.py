@@ -133,6 +133,19 @@ def test_a_model_that_was_saved_keeps_the_names_it_had(goal, place, record):
         assert not np.isnan([*found.metrics.values()]).any()
 
 
+@pytest.mark.parametrize("goal", ["val_accuracy", "val_weighted_accuracy", "val_left_weighted_accuracy"])
+def test_a_metric_that_is_also_weighted_has_the_names_of_keras(goal):
+    seen = keras.Input((3,))
+    names = ["left", "right"] if "left" in goal else ["one"]
+    model = keras.Model(seen, [keras.layers.Dense(1, "sigmoid", name=name)(seen) for name in names])
+    both = [["accuracy"] for _ in names]
+    model.compile("sgd", ["binary_crossentropy"] * len(names), metrics=both, weighted_metrics=both, run_eagerly=True)
+    trial, y = FakeTrial(goal, max_epochs=1), [Y] * len(names)
+    data = {"validation_data": (X, y, [np.linspace(0, 1, len(X))] * len(names)), "verbose": 0}
+    history = model.fit(X, y, callbacks=[HaltuneCallback(trial)], **data).history
+    assert trial.values == history[goal]
+
+
 def test_a_name_that_may_be_either_of_two_metrics_is_an_error_that_says_how_to_name_them():
     net(keras.metrics.AUC())
     model = net(keras.metrics.AUC(), keras.metrics.AUC(name="auc_1"))  # the first is called so by Keras

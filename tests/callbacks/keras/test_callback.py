@@ -9,9 +9,11 @@ HERE = Path(__file__).parent
 LAWS = "../test_every_loop.py"
 RESUMING = f"{LAWS}::test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit"
 COMPILED = "keras_resume_checks.py"  # in another process
+STATE = ("keras_state_checks.py",)
 EVERYWHERE = ("keras_checks.py", "keras_loading_checks.py", "keras_assumption_checks.py", COMPILED, LAWS)
 ON_ONE = (
     "keras_pause_checks.py",
+    "keras_state_checks.py",
     "keras_steps_checks.py",
     "keras_metric_names_checks.py",
     "keras_search_checks.py",
@@ -26,6 +28,8 @@ WHOLE = [  # what is the same on every backend is checked on torch, which is fas
     pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process"), id="torch"),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
+    pytest.param("tensorflow", STATE, id="tensorflow, state", marks=pytest.mark.slow),
+    pytest.param("jax", STATE, id="jax, state", marks=pytest.mark.slow),
     pytest.param("jax", (RESUMING, COMPILED), id="jax, resuming", marks=pytest.mark.slow),
     pytest.param("jax", EVERYWHERE[:3], id="jax, the rest", marks=pytest.mark.slow),
 ]

@@ -12,7 +12,7 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 
 from lightning.fabric.plugins import TorchCheckpointIO  # noqa: E402
 from lightning.pytorch.plugins import AsyncCheckpointIO  # noqa: E402
-from lightning_nets import Net, make_trainer, search, seed, shuffled  # noqa: E402
+from lightning_nets import Net, Slow, make_trainer, search, seed, shuffled  # noqa: E402
 
 from haltune import Budget  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
@@ -51,7 +51,7 @@ def test_a_pause_saves_at_the_end_of_the_epoch_and_ends_the_fit_by_the_flag():
 def test_a_pause_within_an_epoch_comes_at_the_first_report_from_which_the_fit_resumes_exactly(options, saved):
     trial = FakeTrial(max_epochs=9, verdicts={4 / 3: PAUSE})
     with pytest.warns(HaltuneWarning, match="pause at the next possible point") if options else nullcontext():
-        fit(trial, val_check_interval=1 / 3, **options)
+        fit(trial, net=Slow(), val_check_interval=1 / 3, **options)
     assert trial.saved == pytest.approx([saved])
     assert trial.epochs == pytest.approx([n / 3 for n in range(1, round(3 * saved) + 1)])
 

@@ -183,6 +183,43 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
+def is_generator(value: Any) -> bool:
+    """Return whether it is a generator of torch, NumPy or Python that a user's object holds."""
+    torch = sys.modules.get("torch")
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    return isinstance(value, kinds) or (torch is not None and isinstance(value, torch.Generator))
+
+
+def of_generator(generator: Any) -> Any:
+    """Return a generator's state as primitives."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return _listed(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return _listed(generator.get_state(legacy=False))
+    return of_tensor(generator.get_state())
+
+
+def set_generator(generator: Any, state: Any) -> None:
+    """The inverse of `of_generator`."""
+    if isinstance(generator, random.Random):
+        generator.setstate(tupled(list(state)))
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.set_state(tensor_of(state))
+
+
+def _listed(state: Any) -> Any:
+    """Return NumPy's state with lists in place of arrays."""
+    if isinstance(state, dict):
+        return {name: _listed(value) for name, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
+
+
 def of_tensor(tensor: Any) -> str:
     """Return the state of a torch generator as text."""
     return _text(tensor.cpu().numpy().tobytes())

@@ -1,0 +1,338 @@
+"""State of a fit outside of its model's file: other callbacks, attributes of layers, the place in the data.
+
+A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
+arrays, generators, containers of these, and variables of a callback's functions. Attributes that cannot be read are
+named. An array of more than 16 MB, or a list of more than a million values, is data and is not watched.
+
+A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
+training. In tf.data, a shuffle from a seed cannot return to a pass, so such trials do not pause.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from haltune._utils import randomness
+from haltune._utils.interruption import caller
+from haltune.errors import NotSupported
+from haltune.study import Study
+from haltune.study.port import Port, weak
+
+from .. import objects
+
+_LARGEST_ARRAY, _LARGEST_LIST = 1 << 24, 10**6  # bytes, values
+_SKIPPED = {"_model", "_model_ref", "model", "params", "validation_data"}  # of a callback
+_CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
+_PLAIN = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset, deque, np.ndarray, np.generic)
+
+Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
+
+
+def of_keras(owner: Any) -> bool:
+    """Return whether it is a callback of Keras, or a part of the model: no program keeps its own records there."""
+    return _is_layer(owner) or type(owner).__module__.startswith("keras.")
+
+
+def metrics_of(model: Any) -> list[Any]:
+    """Return the variables of a model's metrics. Keras resets them in each epoch; a metric of the user's may not."""
+    from keras import ops
+
+    return [objects.state_of(ops.convert_to_numpy(v)) for metric in model.metrics for v in metric.variables]
+
+
+def set_metrics(model: Any, states: list[Any]) -> None:
+    """Set the variables of the metrics, if they are built."""
+    variables = [v for metric in model.metrics for v in metric.variables]
+    values = [objects.put_back(state, None) for state in states]
+    if [tuple(v.shape) for v in variables] == [np.shape(value) for value in values]:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
+class Watch:
+    """The attributes of objects, marked when it is made.
+
+    owners: name -> object. silent: starts of paths whose unreadable changes are not reported. earlier: the watch of the
+    fit before, whose marks stay for the same objects.
+    """
+
+    def __init__(self, owners: Mapping[str, Any], silent: tuple[str, ...] = (), earlier: Watch | None = None) -> None:
+        self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
+        self._silent = silent
+        self._ids = {name: id(owner) for name, owner in owners.items()}
+        known = {} if earlier is None else earlier._marks
+        same = {n for n, i in self._ids.items() if earlier is not None and earlier._ids.get(n) == i}
+        self._marks = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
+        fresh = {name: owner for name, owner in owners.items() if name not in same}
+        self._marks |= {path: _mark(value) for path, value, _ in _places(fresh)}
+
+    @property
+    def _owners(self) -> dict[str, Any]:
+        return {name: one for name, refer in self._references.items() if (one := refer()) is not None}
+
+    def changes(self) -> tuple[dict[str, list[Any]], list[str]]:
+        """Return what changed: path -> [mark at the start, state]; and the paths of changes that cannot be read."""
+        changed, unread = {}, []
+        for path, value, _ in _places(self._owners):
+            before, now = self._marks.get(path), _mark(value)
+            if now in (before, _DATA):
+                continue
+            if now.startswith("object "):
+                unread += [] if callable(value) or path.startswith(self._silent) else [path]
+            else:
+                changed[path] = [before, _state(value)]
+        return changed, unread
+
+    def put_back(self, changed: Mapping[str, list[Any]], always: Callable[[str], bool]) -> None:
+        """Set what changed.
+
+        always: of an owner, whether to set it in any case. Otherwise it is set if it is as it was at the start; if not,
+        it is shared with other trials, such as a list of the program's own records.
+        """
+        there = {path: (value, put) for path, value, put in _places(self._owners)}
+        for path, (before, state) in changed.items():
+            owner, _, name = path.rpartition("/")
+            with suppress(NotSupported):  # built otherwise in this attempt
+                if path in there:
+                    value, put = there[path]
+                    if always(self._owners[path.partition("/")[0]]) or self._marks.get(path) == before:
+                        put(_put_back(state, value))
+                elif owner in self._owners:
+                    setattr(self._owners[owner], name, objects.put_back(state, None))
+
+
+_DATA = "data"
+
+
+def _mark(value: Any) -> str:
+    """Return a text that changes with the value."""
+    if _is_data(value):
+        return _DATA
+    try:
+        return hashlib.blake2b(json.dumps(_state(value)).encode(), digest_size=16).hexdigest()
+    except (NotSupported, TypeError, ValueError, RecursionError):
+        return f"object {id(value)}"
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+        return len(value) > _LARGEST_LIST or any(map(_is_data, value if len(value) <= 100 else ()))
+    return int(getattr(value, "nbytes", 0) or 0) > _LARGEST_ARRAY
+
+
+def _state(value: Any) -> Any:
+    if type(value).__name__ == "Generator" and type(value).__module__.startswith("torch"):
+        return {"is": "torch's generator", "state": randomness.of_tensor(value.get_state())}
+    if not (isinstance(value, _PLAIN) or randomness.is_generator(value) or _is_tensor(value) or _of_user(value)):
+        raise NotSupported("not plain data")
+    return objects.state_of(value, constant=_parts_of_keras())
+
+
+def _put_back(state: Any, value: Any) -> Any:
+    if isinstance(state, dict) and state.get("is") == "torch's generator":
+        value.set_state(randomness.tensor_of(state["state"]))
+        return value
+    return objects.put_back(state, value)
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "untyped_storage")
+
+
+def _of_user(value: Any) -> bool:
+    """Return whether an object is of a class of the user's program, not of a library."""
+    if isinstance(value, (type, types.ModuleType, types.FunctionType, *_parts_of_keras())):
+        return False
+    name = type(value).__module__
+    package = name.partition(".")[0]
+    if package in sys.stdlib_module_names and name != "__main__":
+        return name == "types" and isinstance(value, types.SimpleNamespace)
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return package != "haltune" and not any(part in file for part in ("site-packages", "dist-packages"))
+
+
+def _parts_of_keras() -> tuple[type, ...]:
+    import keras
+
+    kinds = (keras.Layer, keras.Variable, keras.Optimizer, keras.Loss, keras.Metric, keras.callbacks.Callback)
+    return (*kinds, Port, Study)
+
+
+def _places(owners: Mapping[str, Any]) -> Iterator[Place]:
+    for name, owner in owners.items():
+        yield from _slots(name, owner, {id(owner)})
+
+
+def _slots(name: str, owner: Any, seen: set[int]) -> Iterator[Place]:
+    """Yield the attributes of an object, or the variables of a function, and those of its functions."""
+    if isinstance(owner, types.MethodType):
+        slots: list[Place] = []
+        if id(owner.__self__) not in seen and _of_user(owner.__self__):
+            slots = [(f"{name}/self", owner.__self__, lambda value: None)]
+    elif isinstance(owner, types.FunctionType):
+        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
+        full = [(variable, cell) for variable, cell in cells if cell != types.CellType()]
+        slots = [(f"{name}/{v}", cell.cell_contents, partial(setattr, cell, "cell_contents")) for v, cell in full]
+    else:
+        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set()) | _hidden(owner)
+        held = [(key, value) for key, value in vars(owner).items() if key not in hidden]
+        held = [(key, value) for key, value in held if not (_is_layer(owner) and key.startswith("_"))]
+        slots = [(f"{name}/{key}", value, partial(setattr, owner, key)) for key, value in held]
+    for path, value, put in slots:
+        if not isinstance(value, (types.FunctionType, types.MethodType)):
+            yield path, value, put
+        elif id(value) not in seen:
+            seen.add(id(value))
+            yield from _slots(path, value, seen)
+
+
+def _is_layer(owner: Any) -> bool:
+    import keras
+
+    return isinstance(owner, keras.Layer)
+
+
+def _hidden(owner: Any) -> set[str]:
+    """Return the attributes that Keras itself sets on a model or a layer."""
+    import keras
+
+    if not _is_layer(owner):
+        return set()
+    return {*vars(keras.Sequential()), "optimizer", "history", "stop_training", "trainable", "built", "autocast"}
+
+
+def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return the objects of a fit to watch, besides its data: the user's parts of the model, and the callbacks."""
+    owners = {"model": model}
+    own = [layer for layer in model._flatten_layers(include_self=False) if _of_user_class(layer)]
+    owners |= {f"layer {i}": layer for i, layer in enumerate(own)}
+    counts: dict[str, int] = {}
+    for callback in listed:
+        if not is_listener(callback):
+            kind = type(callback).__qualname__
+            counts[kind] = counts.get(kind, 0) + 1
+            owners[f"{kind} {counts[kind]}" if counts[kind] > 1 else kind] = callback
+    return owners
+
+
+def _of_user_class(layer: Any) -> bool:
+    return not type(layer).__module__.startswith("keras.")
+
+
+# the data
+
+
+class Data:
+    """The place of a fit in its data.
+
+    Keras has no public access to a fit's data. They are the local `epoch_iterator` of Model.fit, with a `data_adapter`.
+    Without it, shuffles by the data's own generators, and the place within a pass, start again in a resumed fit.
+    """
+
+    def __init__(self) -> None:
+        frame = caller("fit", "keras.")
+        iterator = None if frame is None else frame.f_locals.get("epoch_iterator")
+        self._fit: Callable[[], Any] = weak(iterator)
+        roots, owners, source = [], {}, self._source
+        if source is not None:
+            roots = [source]
+            if not _is_tf(source):
+                parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
+                owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
+        self._generators = randomness.generators_in(*roots)
+        self._watch = Watch(owners, tuple(owners))
+        # random states before the first batch of the present pass, and whether its iterator was made before that
+        self._drawn: tuple[Any, Any, bool] | None = None
+
+    @property
+    def _iterator(self) -> Any:
+        return self._fit()
+
+    @property
+    def _source(self) -> Any:
+        """What the program gave to fit, if it may have a state: a dataset, a loader or an adapter of the user's."""
+        adapter = getattr(self._iterator, "data_adapter", None)
+        if type(adapter).__name__ in ("ArrayDataAdapter", "GeneratorDataAdapter"):
+            return None
+        names = ("py_dataset", "_dataloader", "_dataset")
+        return next((found for n in names if (found := getattr(adapter, n, None)) is not None), adapter)
+
+    @property
+    def _within(self) -> bool:
+        """True if epochs may end within a pass over the data."""
+        return bool(getattr(self._iterator, "steps_per_epoch", None))
+
+    def epoch_begins(self, capture: Callable[[], Any]) -> None:
+        """Record the random state if the next batch is the first of a pass."""
+        if self._within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
+            made = self._iterator._current_iterator is not None
+            self._drawn = capture(), randomness.states_of(self._generators), made
+
+    def state(self) -> dict[str, Any]:
+        """Return the place after an epoch. Raises NotSupported if a fit cannot return to it."""
+        if _shuffles_from_a_seed(self._source):
+            raise NotSupported(
+                "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
+                "to a pass. Use shuffle(..., reshuffle_each_iteration=False), arrays or a keras.utils.PyDataset"
+            )
+        if getattr(self._source, "persistent_workers", False):
+            raise NotSupported(
+                "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
+            )
+        seen = int(self._iterator._steps_seen) if self._within else 0
+        drawn = self._drawn if seen else None
+        changed, _ = self._watch.changes()
+        held = randomness.states_of(self._generators)
+        return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn}
+
+    def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object]) -> None:
+        """Return to a place. restore: sets a random state; the caller sets the final one afterwards."""
+        if self._within:
+            drawn, held, made = state["drawn"] or (None, {}, False)
+            iterator = self._iterator
+            if made:  # to make it draws numbers, too
+                iterator._current_iterator = iter(iterator._get_iterator())
+            if drawn is not None:
+                restore(drawn)
+                randomness.set_states(self._generators, held)
+            if not made:
+                iterator._current_iterator = iter(iterator._get_iterator())
+            for _ in range(state["seen"]):
+                next(iterator._current_iterator, None)
+            iterator._steps_seen = state["seen"]
+        self._watch.put_back(state["changed"], lambda owner: True)
+        randomness.set_states(self._generators, state["generators"])
+
+
+def batches_of_epoch(planned: int | None) -> int:
+    """Return the number of batches that the fit has trained in the epoch that ends. planned: by Keras, if known."""
+    frame = caller("fit", "keras.")
+    end = None if frame is None else frame.f_locals.get("end_step")
+    trained = (planned or 0) if end is None else int(end) + 1
+    return min(trained, planned) if planned else trained  # with steps_per_execution, end_step may be beyond the end
+
+
+def _is_tf(source: Any) -> bool:
+    return type(source).__module__.startswith("tensorflow.")
+
+
+def _shuffles_from_a_seed(source: Any) -> bool:
+    left = [source] if _is_tf(source) and hasattr(source, "_inputs") else []
+    while left:
+        one = left.pop()
+        if hasattr(one, "_reshuffle_each_iteration") and one._reshuffle_each_iteration is not False:
+            seeds = getattr(one, "_seed", 0), getattr(one, "_seed2", 0)
+            if any(int(seed) for seed in seeds):
+                return True
+        left += one._inputs()
+    return False

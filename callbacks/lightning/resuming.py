@@ -1,0 +1,178 @@
+"""Whether a fit would resume exactly from a pause: the parts of its state that no checkpoint has.
+
+`Start` has what the fit configured before it trained. `never` names what prevents every pause, `not_here` what prevents
+one at this point of the epoch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from haltune.errors import NotSupported
+
+from .checks import accumulates, at_boundary, cannot_save, leaves, of_lightning, sharded, stateful
+from .internals import given_loaders, loader_epoch
+
+_SHOWS_ONLY = ("ProgressBar", "LearningRateMonitor", "GradientAccumulationScheduler")  # at the start of an epoch
+_SAMPLED = 8  # elements of each parameter
+
+
+class Start:
+    """The module, the optimizers and the schedules of a fit, before it trains."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._shards = sharded(trainer)
+        self._names = set() if self._shards else set(trainer.lightning_module.state_dict())
+        self._optimizers, self._schedules = _optimizers(trainer), _schedules(trainer)
+        self._weights = {} if self._shards else sample(dict(trainer.lightning_module.named_parameters()))
+        self._sets_weights = False
+
+    def trains(self, trainer: Any) -> None:
+        """Compare the weights at the start of the first epoch: a resumed fit calls its first hooks again."""
+        if not self._shards:
+            now = sample(dict(trainer.lightning_module.named_parameters()))
+            self._sets_weights = self._sets_weights or differ(now, self._weights)
+
+    def never(self, trainer: Any) -> str | None:
+        """Return why no state of this fit resumes exactly; None if there is no reason."""
+        if self._shards:
+            return str(cannot_save(trainer))
+        if self._sets_weights:
+            return (
+                "its weights are set in on_fit_start or on_train_start, which a resumed fit calls after it has loaded "
+                "them: set them in configure_model or in the module's __init__"
+            )
+        if changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys()):
+            return (
+                f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it anew, "
+                "could not load its state"
+            )
+        kinds = {kind.__name__ for c in trainer.callbacks for kind in type(c).__mro__}
+        if _optimizers(trainer) != self._optimizers and "BaseFinetuning" not in kinds:
+            return (
+                "the fit changed its optimizers or their parameter groups, which a resumed fit configures anew: give "
+                "configure_optimizers all parameters from the start, with requires_grad=False for frozen ones"
+            )
+        if _schedules(trainer) != self._schedules and "StochasticWeightAveraging" not in kinds:
+            return "the fit changed its learning-rate schedules, which a resumed fit configures anew"
+        if any(getattr(loader, "persistent_workers", False) for loader in _loaders(trainer)):
+            return (
+                "the random numbers of persistent workers are not in a checkpoint: use "
+                "DataLoader(persistent_workers=False)"
+            )
+        every = trainer.reload_dataloaders_every_n_epochs
+        epoch = trainer.current_epoch + at_boundary(trainer)
+        old = epoch - loader_epoch(trainer) < every if at_boundary(trainer) else epoch > loader_epoch(trainer)
+        if every > 1 and old and given_loaders(trainer) is None:
+            return (
+                f"with reload_dataloaders_every_n_epochs={every} its loaders are those of an earlier epoch, and a "
+                "resumed fit makes new ones: pauses are possible where loaders are made, or with 1"
+            )
+        return None
+
+    def check(self, trainer: Any) -> None:
+        """Raise NotSupported with the reason of `never`."""
+        if (why := self.never(trainer)) is not None:
+            raise NotSupported(why)
+
+
+def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:
+    """Return why a fit that is saved at this point of an epoch would not resume exactly; None if it does.
+
+    validated: the names of the metrics of validations. drew: reading batches in this process drew random numbers.
+    """
+    loop, module = trainer.fit_loop, trainer.lightning_module
+    if at_boundary(trainer):
+        return None
+    if not hasattr(loop, "restarted_mid_epoch"):
+        return "Lightning resumes within an epoch from version 2.5 on"
+    before_end = loop.epoch_progress.current.processed < (trainer.min_epochs or 0)
+    if before_end or trainer.global_step < (trainer.min_steps or 0):
+        return "it is before min_epochs or min_steps"
+    if accumulates(trainer):
+        return "the gradients of accumulated batches are not used yet"
+    if any(c.reduce_on_plateau and c.interval == "step" for c in trainer.lr_scheduler_configs):
+        return "ReduceLROnPlateau by steps steps after the validation"
+    if "dataloader_iter" in inspect.signature(module.training_step).parameters:
+        return "training_step reads the batches itself (dataloader_iter)"
+    for owner in (module, *trainer.callbacks):
+        shows = {kind.__name__ for kind in type(owner).__mro__} & {*_SHOWS_ONLY, "HaltuneCallback"}
+        hook = getattr(owner, "on_train_epoch_start", None)
+        if not shows and not _unused(hook):
+            return (
+                f"{type(owner).__name__}.on_train_epoch_start prepares an epoch, and Lightning does not call it in a "
+                "fit that resumes within one"
+            )
+    monitors = [c.monitor for c in trainer.lr_scheduler_configs if c.reduce_on_plateau]
+    monitors += [stopping.monitor for stopping in trainer.early_stopping_callbacks]
+    for name in monitors:
+        if name is not None and name not in validated and not name.startswith("val"):
+            return (
+                f"{name!r}, which a schedule or EarlyStopping reads, is a mean over the epoch, and its first part is "
+                "not in a checkpoint"
+            )
+    loaders = list(leaves(trainer.train_dataloader))
+    if len({_length(loader) for loader in loaders}) > 1:
+        return "the training loaders have different lengths, so one of them starts again within the epoch"
+    if drew:
+        return (
+            "the training data draw random numbers while they are read in this process: use DataLoader(num_workers=1), "
+            "or a loader with state_dict and load_state_dict"
+        )
+    return None
+
+
+def reads_a_stream(trainer: Any) -> bool:
+    """Return whether an IterableDataset is read in this process, by a loader that does not save its place."""
+    return any(
+        not stateful(loader)
+        and getattr(loader, "num_workers", 0) == 0
+        and "IterableDataset" in {kind.__name__ for kind in type(getattr(loader, "dataset", None)).__mro__}
+        for loader in leaves(trainer.train_dataloader)
+    )
+
+
+def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first elements of each tensor: whether weights are others can be seen without a copy of all."""
+    import torch
+
+    parts = {n: t.detach().flatten()[:_SAMPLED] for n, t in tensors.items() if t.is_floating_point() and t.numel()}
+    found: dict[str, Any] = {}
+    for device in {part.device for part in parts.values()}:  # one copy from each device
+        here = {n: part for n, part in parts.items() if part.device == device}
+        whole = torch.cat([part.float() for part in here.values()]).cpu()
+        found |= zip(here, whole.split([len(part) for part in here.values()]), strict=True)
+    return found
+
+
+def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two samples differ in a tensor that both have. NaN equals NaN."""
+    common = one.keys() & other.keys()
+    return any(not one[n].allclose(other[n], rtol=0.0, atol=0.0, equal_nan=True) for n in common)
+
+
+def _optimizers(trainer: Any) -> list[Any]:
+    return [(type(o).__name__, [len(group["params"]) for group in o.param_groups]) for o in trainer.optimizers]
+
+
+def _schedules(trainer: Any) -> list[str]:
+    return [type(config.scheduler).__name__ for config in trainer.lr_scheduler_configs]
+
+
+def _loaders(trainer: Any) -> Iterator[Any]:
+    yield from leaves(trainer.train_dataloader)
+    yield from leaves(trainer.val_dataloaders)
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def _unused(hook: Any) -> bool:
+    """Return whether a hook is the empty one of Lightning's base classes."""
+    return of_lightning(hook) and hook.__qualname__.partition(".")[0] in ("Callback", "ModelHooks", "LightningModule")

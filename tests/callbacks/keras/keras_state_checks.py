@@ -1,0 +1,462 @@
+"""State outside of a model's file, in trainings that pause: other callbacks, optimizers, flags, the place in the data.
+
+Run by test_callback.py in a process for each backend. A paused training must equal one that never paused.
+"""
+
+import random
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from callback_fakes import FakeTrial
+from keras_resume_checks import BACKEND, X, Y, momentum, net, once, seed_everything, state
+from paused_studies import pausing_study
+
+from haltune import Minimize
+from haltune.callbacks.keras import HaltuneCallback
+from haltune.errors import HaltuneWarning, NotSupported
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+LENGTH = 9
+
+
+def trained(train, at, **options):
+    """Train a study of one trial by train(trial), which builds all its objects again in each attempt."""
+    study = pausing_study(at=at, epochs=options.pop("epochs", LENGTH), verbose=0, **options)
+    for trial in study:
+        with trial:
+            seed_everything(3 if trial.checkpoint is None else 77)
+            model = train(trial)
+    (found,) = study.trials
+    return state(model), found
+
+
+def assert_equal(train, at=(2, 5), **options):
+    straight, alone = trained(train, (), **options)
+    paused, found = trained(train, at, **options)
+    assert found.attempt == len(at) + 1
+    assert (found.epochs.tolist(), found.values.tolist()) == (alone.epochs.tolist(), alone.values.tolist())
+    for one, other in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return found
+
+
+def fit(trial, model, *callbacks, data=(X, Y), **options):
+    x, y = data if isinstance(data, tuple) else (data, None)
+    plan = {"epochs": LENGTH, "initial_epoch": int(trial.epoch), "validation_data": (X, Y), "verbose": 0}
+    model.fit(
+        x,
+        y,
+        callbacks=[*callbacks, HaltuneCallback(trial)],
+        **plan | {"batch_size": 4 if y is not None else None} | options,
+    )
+    return model
+
+
+# callbacks
+
+
+def early(trial):
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=3, min_delta=1e3, restore_best_weights=True)
+    return fit(trial, trial.load_model() or net(momentum(0.01)), stopping)
+
+
+def test_early_stopping_ends_a_resumed_training_where_it_would_have_ended():
+    found = assert_equal(early, at=(3,), metric=Minimize("val_loss", of="best"))
+    assert (found.status, found.epochs.tolist()) == ("completed", [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_rate_that_falls_on_a_plateau_falls_in_the_same_epoch_wherever_the_callback_stands(behind):
+    rates = []
+
+    def train(trial):
+        model = trial.load_model() or net(momentum(0.01))
+        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=2, min_delta=1e3, cooldown=1)
+        company = [plateau, HaltuneCallback(trial)]
+        model.fit(
+            X, Y, epochs=LENGTH, initial_epoch=int(trial.epoch), validation_data=(X, Y), batch_size=4, verbose=0,
+            callbacks=company[::-1] if behind else company,
+        )  # fmt: skip
+        rates.append(float(model.optimizer.learning_rate))
+        return model
+
+    assert_equal(train, at=(2, 3))
+    assert rates[0] == rates[-1] < 1e-4
+
+
+class Anneals(keras.callbacks.Callback):
+    """A callback of the user's with numbers, a history, a generator and an attribute of its model."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor, self.seen, self.random = 1.0, [], np.random.default_rng(1)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append(logs["val_loss"])
+        self.factor *= 0.9 + 0.1 * self.random.random()
+        self.last = self.factor  # new in the first epoch
+        optimizer = self.model.optimizer
+        optimizer.learning_rate = 0.01 * self.factor / len(self.seen) + 1e-4 * self.last
+
+
+def test_what_a_callback_of_the_users_remembers_continues():
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Anneals()))
+
+
+def test_a_schedule_that_counts_its_calls_is_called_once_an_epoch_and_continues():
+    calls = []
+
+    def train(trial):
+        count = 0
+
+        def schedule(epoch, rate):
+            nonlocal count
+            count += 1
+            calls.append((trial.attempt, epoch))
+            return 0.01 / count
+
+        scheduler = keras.callbacks.LearningRateScheduler(schedule)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), scheduler)
+
+    assert_equal(train)
+    assert [epoch for _, epoch in calls] == [*range(LENGTH)] * 2
+
+
+def test_a_list_of_the_programs_own_keeps_what_it_collects():
+    seen = []
+
+    class Collects(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = seen
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen.append(epoch)
+
+    trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Collects()), (2, 5))
+    assert seen == [*range(LENGTH)]
+
+
+def test_what_cannot_be_read_is_said_once():
+    class Holds(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.graph = iter([epoch])
+
+    with pytest.warns(HaltuneWarning, match=r"Holds\.graph is not plain data") as said:
+        trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Holds()), (2, 5))
+    assert len([w for w in said if issubclass(w.category, HaltuneWarning)]) == 1
+
+
+@once
+def test_a_backup_of_another_training_is_refused(tmp_path):
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise ValueError("killed")
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(tmp_path / "backup")
+
+    with pytest.raises(ValueError, match="killed"):
+        net(momentum(0.01)).fit(X, Y, epochs=3, callbacks=[backup(), Dies()], verbose=0)
+    with pytest.raises(NotSupported, match=r"backup of another training \(2 epochs\)"):
+        fit(FakeTrial(max_epochs=LENGTH), net(momentum(0.01)), backup())
+
+
+# optimizers, flags, metrics
+
+
+def applied(optimizer, layer):
+    import torch
+
+    with torch.no_grad():
+        optimizer.apply([v.value.grad for v in layer.trainable_variables], layer.trainable_variables)
+
+
+class Pair(keras.Model):
+    """Two nets, each with an optimizer: one as an attribute, one in a dict."""
+
+    def __init__(self, rate, hidden=None):
+        super().__init__()
+        self.one, self.two = keras.layers.Dense(3, name="one"), keras.layers.Dense(1, name="two")
+        self.built = True
+        self.one.build((None, 3))
+        self.two.build((None, 3))
+        super().compile()
+        self.optimizers = {"one": keras.optimizers.Adam(rate)}
+        self.second = [hidden] if hidden else keras.optimizers.Adam(rate)
+
+    def call(self, x):
+        return self.two(self.one(x))
+
+    def train_step(self, data):
+        x, y = data
+        second = self.second[0]() if isinstance(self.second, list) else self.second
+        for layer, optimizer in ((self.one, self.optimizers["one"]), (self.two, second)):
+            self.zero_grad()
+            loss = keras.ops.mean((self(x) - y) ** 2)
+            loss.backward()
+            applied(optimizer, layer)
+        return {"loss": loss.detach()}
+
+    def test_step(self, data):
+        return {"loss": keras.ops.mean((self(data[0]) - data[1]) ** 2)}
+
+
+@once
+def test_two_optimizers_continue_and_batches_are_the_steps():
+    assert_equal(lambda trial: fit(trial, trial.load_model(lambda lr: Pair(0.01))))
+
+    def by_steps(trial):
+        done = int(trial.epoch) // 3
+        return fit(trial, trial.load_model(lambda lr: Pair(0.01)), epochs=4, initial_epoch=done)
+
+    found = assert_equal(by_steps, at=(3, 9), epochs=12, unit="step")
+    assert found.epochs.tolist() == [3, 6, 9, 12]
+
+
+@once
+def test_an_optimizer_that_is_not_part_of_the_model_declines_the_pause():
+    def train(trial):
+        outside = keras.optimizers.Adam(0.01)
+        return fit(trial, trial.load_model(lambda lr: Pair(0.01, lambda: outside)))
+
+    with pytest.warns(HaltuneWarning, match=r"two/.* is trained by an optimizer that is not part of the model.*self\."):
+        _, found = trained(train, (2, 5))
+    assert (found.status, found.attempt, found.epoch) == ("completed", 1, LENGTH)
+
+
+def frozen():
+    layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    return model
+
+
+class Freezes(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.layers[0].trainable = False
+            self.model.layers[1].trainable = False
+
+
+@once  # a compiled step of other backends does not look at the flags again
+@pytest.mark.parametrize("by_function", [False, True])
+def test_layers_that_a_callback_freezes_stay_frozen(by_function):
+    def train(trial):
+        model = trial.load_model(lambda lr: frozen()) if by_function else trial.load_model() or frozen()
+        return fit(trial, model, Freezes())
+
+    assert_equal(train)
+
+
+@once
+def test_a_model_compiled_again_between_two_fits_does_not_pause_in_the_second():
+    def train(trial):
+        model = trial.load_model() or net(momentum(0.01))
+        fit(trial, model, epochs=4, validation_data=(X, Y))
+        model.compile(momentum(0.001), "mse")
+        return fit(trial, model)
+
+    with pytest.warns(HaltuneWarning, match="compiles the model again"), warnings.catch_warnings():
+        warnings.filterwarnings("default", category=HaltuneWarning)
+        _, found = trained(train, (2, 5))
+    assert (found.status, found.attempt, found.epochs.tolist()) == ("completed", 2, [*range(1, LENGTH + 1)])
+
+
+@keras.saving.register_keras_serializable()
+class Running(keras.metrics.Mean):
+    def reset_state(self):
+        """Keep it over all epochs."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(keras.ops.abs(y_true - y_pred))
+
+
+@once
+def test_a_metric_that_is_never_reset_continues():
+    def train(trial):
+        model = trial.load_model()
+        if model is None:
+            model = net(momentum(0.01))
+            model.compile(momentum(0.01), "mse", metrics=[Running(name="running")])
+        return fit(trial, model)
+
+    assert_equal(train, metric="val_running")
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="compiles for seconds")
+def test_a_scaled_loss_continues():
+    def scaled(lr):
+        return keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(lr), dynamic_growth_steps=4)
+
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(scaled(0.01))))
+
+
+# the place in the data
+
+
+class Shuffled(keras.utils.PyDataset):
+    """Shuffles its rows at the end of each epoch, by a generator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.random = np.arange(len(X)), np.random.default_rng(5)
+        self.order = [*range(5)]
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        rows = self.rows[2 * self.order[index] : 2 * self.order[index] + 2]
+        return X[rows], Y[rows]
+
+    def on_epoch_end(self):
+        self.random.shuffle(self.rows)
+        random.Random(int(self.rows[0])).shuffle(self.order)
+
+
+def loader():
+    import torch
+
+    data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    return torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(3))
+
+
+def batches():
+    draws = np.random.default_rng(3)
+    while True:
+        rows = draws.integers(0, len(X), 4)
+        yield X[rows], Y[rows]
+
+
+class Endless(Shuffled):
+    def __getitem__(self, index):
+        return super().__getitem__(index * 7 % 5)
+
+    @property
+    def num_batches(self):
+        return None
+
+
+def arrays():
+    return X, Y
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (Shuffled, {}),
+        pytest.param(loader, {}, marks=once),
+        pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
+        (batches, {"steps_per_epoch": 2}),
+        (Endless, {"steps_per_epoch": 3}),
+        (arrays, {"steps_per_epoch": 2}),
+        (arrays, {"steps_per_epoch": 3}),
+    ],
+)
+def test_the_place_in_the_data_continues(make, options):
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), **options))
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_declines_the_pause(seed):
+    tf = pytest.importorskip("tensorflow")
+    tf.random.set_seed(None) if seed is None else None
+
+    def train(trial):
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(10, seed=seed).batch(4).prefetch(1)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
+
+    if seed is None and BACKEND != "torch":
+        pytest.skip("its seeds are set")
+    if seed is None:
+        assert trained(train, (2,))[1].attempt == 2
+        return
+    with pytest.warns(HaltuneWarning, match=r"tf\.data dataset shuffles from a seed"):
+        assert trained(train, (2,))[1].attempt == 1
+
+
+# what is kept
+
+
+def value_of(path):
+    return keras.saving.load_model(path).evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)["loss"]
+
+
+def averaged():
+    return net(keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9))
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize(
+    ("make", "callbacks"),
+    [
+        (averaged, list),
+        (averaged, lambda: [keras.callbacks.SwapEMAWeights()]),
+        (averaged, lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]),
+        (
+            lambda: net(momentum(0.3)),
+            lambda: [keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)],
+        ),
+    ],
+    ids=["an average at the end", "averages are evaluated", "and swapped", "the best restored"],
+)
+def test_the_kept_model_has_the_value_of_its_trial(make, callbacks, of):
+    study = pausing_study(at=(2,), epochs=LENGTH, keep=1, metric=Minimize("val_loss", of=of), verbose=0)
+    for trial in study:
+        with trial, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "EarlyStopping")  # advises of="best"
+            seed_everything(3)
+            fit(trial, trial.load_model() or make(), *callbacks())
+    assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+def test_a_training_whose_averages_are_evaluated_continues(swaps):
+    assert_equal(
+        lambda trial: fit(trial, trial.load_model() or averaged(), keras.callbacks.SwapEMAWeights(swap_on_epoch=swaps))
+    )
+
+
+def test_a_goal_of_the_best_epoch_is_advised_where_keras_restores_it():
+    stopping = keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True, patience=9)
+    with pytest.warns(HaltuneWarning, match=r"Make the goal Minimize\('val_loss', of='best'\)"):
+        fit(pausing_study(at=(), verbose=0).ask(), net(momentum(0.01)), stopping, epochs=4)
+
+
+# loops that drive callbacks by hand
+
+
+@once
+def test_a_list_of_callbacks_that_a_loop_drives_by_hand_reports_pauses_and_stops():
+    def train(trial):
+        model = trial.load_model() or net(momentum(0.01))
+        callbacks = keras.callbacks.CallbackList([HaltuneCallback(trial), Anneals()], model=model)
+        callbacks.on_train_begin()
+        for epoch in range(int(trial.epoch), LENGTH):
+            callbacks.on_epoch_begin(epoch)
+            model.train_on_batch(X, Y)
+            loss = model.test_on_batch(X, Y)
+            callbacks.on_epoch_end(epoch, {"val_loss": float(loss)})
+            if model.stop_training:
+                break
+        callbacks.on_train_end()
+        return model
+
+    assert_equal(train)
+
+
+def test_reports_within_an_epoch_come_at_the_first_step_after_each_multiple():
+    trial = FakeTrial("loss", max_epochs=2)
+    callback = HaltuneCallback(trial, every=10)
+    model = net(momentum(0.01))
+    callback.set_model(model)
+    callback.set_params({"epochs": 2, "steps": 40})
+    callback.on_train_begin()
+    callback.on_epoch_begin(0)
+    for batch in range(7, 40, 8):  # as with steps_per_execution=8
+        callback.on_train_batch_end(batch, {"loss": 1.0})
+    assert trial.epochs == [16 / 40, 24 / 40, 32 / 40]
