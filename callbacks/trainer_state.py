@@ -213,9 +213,10 @@ class Unsaved(Portable):
         """Return the states of the generators from which data can draw."""
         import torch
 
-        kind = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+        _, keys, position, *_ = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
         own = repr(states_of(self._generators)) if self._generators else ""
-        return random.getstate(), kind[2], kind[1].tobytes(), torch.get_rng_state().numpy().tobytes(), own  # type: ignore[union-attr]
+        numpy = position, np.asarray(keys).tobytes()
+        return random.getstate(), numpy, torch.get_rng_state().numpy().tobytes(), own
 
 
 def read(checkpoint: str) -> dict[str, Any] | None:

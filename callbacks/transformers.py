@@ -121,6 +121,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _logs: int
     _unreported: tuple[float, float] | None
     _passes: int
+    _steps: int | None
     _install = 'pip install "transformers[torch]"'
     _hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
 
@@ -150,7 +151,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._check_logs(args, state)
         self._check_evaluations(args, state, trainer)
         self._advise_best(args)
-        steps = self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        self._steps = steps = _steps_in_epoch(args, others.get("train_dataloader"))
         self._has_length = steps is not None
         planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
         planned = float(state.max_steps) if self.trial.unit == "step" else planned
@@ -291,7 +292,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
-        self._steps: int | None = None  # optimizer steps in a pass; None: the data have no length
+        self._steps = None  # optimizer steps in a pass; None: the data have no length
         self._unsaved: Unsaved | None = None
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
