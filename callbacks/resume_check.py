@@ -126,7 +126,7 @@ def check_resume(
     broken = _CheckedTraining(goal, epochs, middle, config)
     broken.train(make_run, seed)
     if (why := broken.not_paused()) is not None:
-        return ResumeCheck(epochs, middle, (), (why,))
+        return ResumeCheck(epochs, middle, (), (why, *broken.warnings))
     broken.train(make_run, seed + 1)
 
     def again() -> _CheckedTraining:
