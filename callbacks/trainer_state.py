@@ -60,9 +60,9 @@ class Unsaved(Portable):
         if args.fsdp or args.deepspeed:  # which do not pause
             return
         self._generators = generators_in(*_parts(train_dataloader))
-        if args.dataloader_num_workers > 0 and hasattr(train_dataloader, "collate_fn"):
-            watch = _Watched(train_dataloader)
-            self._drawn = watch.drawn
+        inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
+        if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
+            self._drawn = _Watched(inner).drawn
         if self._resumes:
             self._restore()
             if loss := self._restored.get("loss"):
@@ -127,6 +127,7 @@ class Unsaved(Portable):
         """Add values that are logged after a pause, for the first report of the resumed training."""
         if self.paused is not None:
             self._written["logged"] |= values
+            self._written["loss"] = self._loss()
             _put(self.paused, self._written)
 
     def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
@@ -147,8 +148,8 @@ class Unsaved(Portable):
             if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
                 kind, _, attribute = name.partition(".")[2].partition(".")
                 return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts "
-                    "of callbacks"
+                    f"{kind}.{attribute} changes in training, and haltune saves only their numbers, texts, lists "
+                    "and dicts"
                 )
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
@@ -212,9 +213,10 @@ class Unsaved(Portable):
         """Return the states of the generators from which data can draw."""
         import torch
 
-        kind = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+        _, keys, position, *_ = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
         own = repr(states_of(self._generators)) if self._generators else ""
-        return random.getstate(), kind[2], kind[1].tobytes(), torch.get_rng_state().numpy().tobytes(), own  # type: ignore[union-attr]
+        numpy = position, np.asarray(keys).tobytes()
+        return random.getstate(), numpy, torch.get_rng_state().numpy().tobytes(), own
 
 
 def read(checkpoint: str) -> dict[str, Any] | None:
