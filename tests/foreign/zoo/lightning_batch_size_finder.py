@@ -61,10 +61,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    wrong={
-        "counted": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-        "resumed": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-    },
+    wrong={"resumed": "A trial that resumes after the finder differs from one that never paused."},
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=3,

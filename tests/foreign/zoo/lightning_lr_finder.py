@@ -51,9 +51,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    wrong={
-        "resumed": "A resumed trial runs the finder again, which starts the fit at epoch 0.",
-    },
+    wrong={"resumed": "A trial that resumes after the finder differs from one that never paused."},
     space={"width": Int(2, 64)},
     goal=Minimize("val_loss"),
     max_epochs=3,
