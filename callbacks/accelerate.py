@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.randomness import capture, damaged, of_tensor, restore, tensor_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from .loop import TrainingLoop, other_ranks
-from .randomness import capture, damaged, of_tensor, restore, tensor_of
 
 
 class AcceleratedLoop(TrainingLoop):

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from haltune._utils.interruption import caller
 from haltune.errors import InvalidInput
 from haltune.study import Trial
+from haltune.study.trial import Fold
 
 from .reporter import Reporter, missing, two_callbacks
 
@@ -75,12 +76,16 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
 
 def advise_best(reporter: Reporter, keeper: str) -> None:
     """Warn if `keeper`, a part of the library, keeps the best round but the study counts the last."""
-    trial = reporter.trial
-    if trial.goal.of == "last" and not trial.measures.others and not reporter.ended:
-        goal = f"{type(trial.goal).__name__}({trial.goal.metric!r}, of='best')"
+    trial, goal = reporter.trial, reporter.trial.goal
+    if isinstance(trial, Fold):
+        counts_last, what, do = not trial.counts_best, "a fold", f"Write trial.folds({trial.count}, of='best')"
+    else:
+        best = f"{type(goal).__name__}({goal.metric!r}, of='best')"
+        counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
+    if counts_last and not trial.measures.others and not reporter.ended:
         reporter.advise(
-            f"{keeper} keeps the model of its best round, but a trial of this study counts with its last round. Make "
-            f"the goal {goal}, so that study.best.value is the value of the model that is kept."
+            f"{keeper} keeps the model of its best round, but {what} counts with its last round. {do}, so that the "
+            "value is that of the model that is kept."
         )
 
 

@@ -97,6 +97,8 @@ class HaltuneCallback(Reporting):
         except Exception as error:
             # CatBoost would replace it by its own error (catboost/catboost#1744), and quote it in later errors
             self._model, failed = None, error
+            if self.trial.ended is not None:  # it does not end again
+                raise
             self.trial.before_end(lambda: self._fail(failed))
             return False
 
@@ -127,7 +129,8 @@ class HaltuneCallback(Reporting):
             self._cuts = fit.f_locals["params"].get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
         # the metrics of the first round include evaluations of rounds before this training, of each round or not
         self._evaluations = iteration - 1
-        self._reporter.begin(position=iteration - 1)
+        self._training = _Training()
+        self._reporter.begin(model=self._training, position=iteration - 1)
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")
         ends = "after this round, without a save" if self._file is None else "after the next save"
@@ -156,6 +159,10 @@ class HaltuneCallback(Reporting):
         if self._file is None or not self._file.exists():
             raise NotSupported(_UNASKED)
         shutil.copy(self._file, path)
+
+
+class _Training:
+    """One call of fit: an estimator that is fitted again starts from scratch."""
 
 
 def _write(model: Any, path: Path, rounds: int) -> None:

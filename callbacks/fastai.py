@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.interruption import Interruption, caller
+from haltune._utils.randomness import capture, damaged, restore, tupled
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 
 from .base import Reporting
-from .randomness import capture, damaged, restore, tupled
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _PROGRESS = ".fastai", "model.pth", "progress.json"

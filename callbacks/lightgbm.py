@@ -129,7 +129,8 @@ class HaltuneCallback(Reporting):
         # with a new booster the trial starts again; rounds without a split are not in the file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._given = max(0, env.begin_iteration - self._before)
-        self._reporter.begin(position=self._before, of=given_by(self.trial, "lightgbm.", "init_model"))
+        given = given_by(self.trial, "lightgbm.", "init_model")
+        self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end(env))  # after a callback that ends a training LightGBM calls no other
         self._follow_early_stopping(env)

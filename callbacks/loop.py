@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.interruption import Interruption
+from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
-from .randomness import capture, restore, state_from_json
 from .reporter import Reporter
 
 

@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.randomness import tupled
 from haltune.errors import NotSupported
-
-from .randomness import tupled
 
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,

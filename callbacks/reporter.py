@@ -244,11 +244,7 @@ class Reporter:
         self.ended = self.ended or trial.ended is not None
         horizon = trial.horizon
         if self.ended and self.verdict is None and model is not None and trial.trained_another(model):
-            raise NotSupported(
-                f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
-                "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
-                "and HaltuneCallback(fold). Otherwise fit without the callback."
-            )
+            raise trains_another(trial)
         if self.ended and self.verdict is None:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
             if trial.verdict is not None and trial.verdict.stops:
@@ -622,7 +618,7 @@ def scalar(value: Any, name: str) -> float:
     Raises InvalidInput if it is a vector, with its shape, or if it is not a number.
     """
     if why := no_real_number(value):
-        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number, such as its size.")
+        raise InvalidInput(f"The metric {name!r} is {why}, {_named(value)}. Log a real number.")
     shape = tuple(getattr(value, "shape", ()))
     if not shape and isinstance(value, (list, tuple)):
         shape = (len(value),)
@@ -688,6 +684,15 @@ def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | Non
         lower[other.lower()] = other
     found = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=likeness)
     return lower[found[0]] if found else None
+
+
+def trains_another(trial: Port) -> NotSupported:
+    """Return the error for a training of another model after a trial has ended."""
+    return NotSupported(
+        f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
+        "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
+        "and HaltuneCallback(fold). Otherwise fit without the callback."
+    )
 
 
 def two_callbacks(where: str) -> InvalidInput:

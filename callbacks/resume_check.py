@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from haltune._utils.randomness import capture
 from haltune.display import plural, visible
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.decisions import Action, Finish, Move, Resume, Start, Verdict, continue_
@@ -37,7 +38,6 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 
 from .loop import TrainingLoop
-from .randomness import capture
 
 MakeRun = Callable[[Trial], Any]
 

@@ -23,12 +23,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Portable, Reporting
 from .objects import put_back, state_of
-from .randomness import capture, restore
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
@@ -184,7 +184,7 @@ class HaltuneCallback(Reporting):
         if (every := getattr(self.parent, "eval_freq", None)) is None:
             return self._due
         calls = self.parent.n_calls
-        return every > 0 and (calls + self.model.n_steps) // every > calls // every
+        return bool(every > 0 and (calls + self.model.n_steps) // every > calls // every)
 
     def _report(self, reward: float) -> None:
         if self._learnt > self.trial.epoch:

@@ -1,9 +1,9 @@
 """What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of haltune's next to it.
 
-`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint: the
-model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states with
-which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so that
-the pause is declined.
+`Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint:
+the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states
+with which the present pass over the data started. It saves and restores them. `why_not` names what it cannot save, so
+that the pause is declined.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+
 from .base import Portable
-from .randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -146,8 +147,8 @@ class Unsaved(Portable):
             if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
                 kind, _, attribute = name.partition(".")[2].partition(".")
                 return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts of "
-                    "callbacks"
+                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts "
+                    "of callbacks"
                 )
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)

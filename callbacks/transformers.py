@@ -20,6 +20,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
+from haltune.log.metric_names import direction
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
@@ -347,7 +349,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool]:
-        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint of this step."""
+        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint."""
         assert self._unreported is not None
 
         def need() -> int:
@@ -470,8 +472,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
             raise InvalidInput(
-                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and this "
-                f"training has {delay:g}, so {self.monitor!r} is never logged. Reduce TrainingArguments(eval_delay=)."
+                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and "
+                f"this training has {delay:g}, so {self.monitor!r} is never logged. Reduce eval_delay=."
             )
         logged = {"loss", "grad_norm", "learning_rate", "num_input_tokens_seen"}
         of_transformers = type(trainer).__module__ == "transformers.trainer"
@@ -502,8 +504,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"write {better} in the study"
             )
         self._reporter.advise(
-            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or leave "
-            "load_best_model_at_end out.",
+            f"load_best_model_at_end=True keeps {keeps}, but the study counts the last {self.monitor!r}. {do}, or "
+            "leave load_best_model_at_end out.",
             "best",
         )
 
@@ -532,8 +534,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if found:
             how = f"Return it from compute_metrics, {{{self.monitor.removeprefix('eval_')!r}: ...}}"
             if self.monitor in self._names:
-                kind = type(self.trial.goal).__name__
-                how += f", or judge its values in training, {kind}({self.monitor!r}, rank_by='eval_loss')"
+                goal = self.trial.goal
+                alike = [name for name in sorted(self._seen) if direction(name) == goal.sign]
+                if goal.rank_by is None and (by := next((n for n in alike if n.startswith("eval_")), None)):
+                    how += f", or judge its values in training, {replace(goal, rank_by=by)!r}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         raise missing(self.monitor, self._logged, "in this fit", _EVALUATE, guess=False)  # never the training loss
 

@@ -104,7 +104,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if not _folds(model):
             owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
             self._booster = weakref.ref(model)
-        self._reporter.begin(position=self._before, of=owner)
+        self._reporter.begin(model=model, position=self._before, of=owner)
         if not _folds(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
         stoppers = [c for c in _callbacks("before_training") if isinstance(c, EarlyStopping)]
@@ -177,7 +177,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             first, stopper.starting_round = stopper.starting_round, 0
             stopper.stopping_history, stopper.best_scores, stopper.current_rounds = {}, {}, 0
             for rounds in range(1, self._before + 1):
-                log = {
+                log: Any = {
                     data: {m: columns[f"{data}-{m}"][:rounds] for m in of if f"{data}-{m}" in columns}
                     for data, of in evals_log.items()
                 }

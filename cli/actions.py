@@ -27,7 +27,7 @@ from haltune.launch import run_script
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.studies import hold, if_allowed, lift, recorded_problem
+from haltune.store.studies import hold, if_allowed, known, lift, recorded_problem
 from haltune.study import Study
 from haltune.study.view import RecordedStudy, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
@@ -131,12 +131,12 @@ def enqueue(
         study = follow_study(store, name)
         over = study.outcome.over and not study.history.held
         lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
-        added = study.enqueue(store, dict(map(_setting, values)), again)
-        say(
-            f"enqueued{if_allowed(study.problem)}{lifted}"
-            if added
-            else "Not enqueued: it has started already or is enqueued. To train it once more, add --again"
-        )
+        config = dict(map(_setting, values))
+        if study.enqueue(store, config, again):
+            say(f"enqueued{if_allowed(study.problem)}{lifted}")
+        else:
+            why = known(study.history, study.problem.checked(config, "enqueue(config)"))
+            say(f"{why}. To train it once more, add --again")
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -22,6 +22,7 @@ from haltune._utils.process import named, surely_gone
 from haltune.display import cell, duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain, to_json, trial_of
+from haltune.log.folds import plus_minus, spread
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
@@ -68,7 +69,17 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 def best_data(b: Best) -> dict[str, Any]:
     return {"trial": b.trial, "value": _json_number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
-            "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch}  # fmt: skip
+            "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch,
+            **folds_data(b.folds)}  # fmt: skip
+
+
+def folds_data(values: Sequence[float]) -> dict[str, Any]:
+    """Return the values of a trial's folds, and their standard deviation; nothing without folds."""
+    if not values:
+        return {}
+    deviation = spread(values)
+    std = None if deviation is None else _json_number(deviation)
+    return {"folds": [_json_number(value) for value in values], "std": std}
 
 
 def front_data(run: OnFront) -> dict[str, Any]:
@@ -84,6 +95,7 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
         "value": _json_number(values[-1]) if len(values) else None,
         **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
+        **folds_data(t.folds(problem)),
         "seconds": float(t.seconds.sum()),
         "reason": comparisons.reason(t), "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
@@ -215,6 +227,7 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
     for t, row in zip(found, rows, strict=True):
         results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
+        value += plus_minus(t.folds(history.problem))
         cells = (
             row["trial"], listed.outcome(t), row["attempt"], history.problem.reached(row["epoch"]), value,
             *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]), row["reason"],
@@ -268,7 +281,8 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
 
 def _say_best(history: History, leads: Best) -> None:
     problem = history.problem
-    text = f"{problem.goal.metric} = {short(leads.value, 6)} at {problem.at(leads.epoch)} of trial {leads.trial}"
+    value = f"{short(leads.value, 6)}{plus_minus(leads.folds)}"
+    text = f"{problem.goal.metric} = {value} at {problem.at(leads.epoch)} of trial {leads.trial}"
     if not (run := history.trial(leads.trial)).complete:
         reached = f"{problem.unit} {problem.reached(run.epoch)}"
         text += f" so far: no trial is complete yet; this one is at {reached}"
@@ -384,7 +398,7 @@ def export(
         if out is not None and to is ExportFormat.parquet:
             _parquet(rows, out)
             return
-        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows)
+        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, _columns(study.history, of))
         if out is not None:
             keep(text, out)
         elif to is ExportFormat.csv and sys.stdout.isatty():
@@ -414,6 +428,7 @@ def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
     for t in study.trials:
         row = trial_data(t, comparisons)
         config, tags = row.pop("config"), row.pop("tags")
+        row |= {f"fold.{i}": value for i, value in enumerate(row.pop("folds", ()))}
         row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}
         last = ((n, _json_number(column[-1])) for n, column in t.metrics.items() if len(column))
         found.append(row | {f"metric.{n}": value for n, value in last})
@@ -444,8 +459,17 @@ def _column(values: list[Any]) -> list[Any]:
     return [None if value is None else kind(value) for value in values]
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+def _columns(history: History, of: Of) -> list[str]:
+    """Return the columns that every export has, also one without rows."""
+    config = [f"config.{name}" for name in history.problem.space.parameters]
+    if of is Of.reports:
+        return ["trial", "attempt", "status", history.problem.unit, "value", "score", "seconds", *config]
+    results = ["outcome", "complete", "attempt", "epoch", "value", "seconds", "reason", "error"]
+    return ["trial", "status", *results, *config]
+
+
+def _csv(rows: list[dict[str, Any]], usual: list[str]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row)) or usual
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(map(_guarded, columns))

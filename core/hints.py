@@ -31,6 +31,7 @@ _SUGGEST = "define the space once, Study({'lr': Float(1e-4, 1e-1)}, ...), then r
 _CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or from .keras, .transformers, .xgboost, ..."
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
+_FOLDS = "in train(trial) loop over its folds: for fold in trial.folds(5); see docs/howto/cross_validation.md"
 NO_TRIAL = (
     "study.ask() returns a Trial, a Wait while others train, or a Finish at the end of the search. Use for trial in "
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
@@ -57,6 +58,7 @@ ARGUMENTS: Rows = (
     ("Study", "points_to_evaluate", "start=[{...}]"),
     ("Study", "warm_start prior_studies", "learn_from=[study]"),
     ("Study.optimize", f"{_N_TRIALS} {_TIMEOUT}", f"{_BUDGET}; workers=4 trains in processes"),
+    ("Study Study.optimize", "cv folds n_folds n_splits kfold", _FOLDS),
     ("Study.optimize", "n_jobs num_workers", "workers="),
     ("Study.optimize", "callbacks", "give callbacks to the framework's trainer, in train(trial)"),
     ("Study.optimize", "catch", "exceptions are recorded and the search continues; see Study(..., max_failures=5)"),
@@ -91,6 +93,7 @@ ATTRIBUTES: Rows = (
     ("Trial", "should_prune", "trial.report(value) returns a verdict: if trial.report(value).stops: break"),
     ("Trial TrialRecord Best", "params hyperparameters", ".config"),
     ("Trial TrialRecord", "number trial_id", ".id"),
+    ("Trial", "cv fold kfold split splits n_splits cross_validate", _FOLDS),
     ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number})"),
     # frameworks look for these first in a list of callbacks
     ("Trial Study", "on_batch_end on_exception on_init_end setup set_params", "callbacks=[HaltuneCallback(trial)]"),

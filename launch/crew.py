@@ -146,6 +146,7 @@ class Crew:
         self._pause, self._next_ask, self._next_renewal = 0.0, 0.0, 0.0
 
     def __enter__(self) -> Self:
+        self._study.session.need_outside()
         self._study.session.waits = False  # for a server that does not answer, because it must watch its trials
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from haltune.display import duration, numeral, plural, settings, short, visible
+from haltune.log.folds import plus_minus
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 from haltune.study.messages import lead_of, shared_error
@@ -71,7 +72,8 @@ def _found(facts: Digest) -> list[str]:
     b = facts.best
     if b is None:
         return [f"no trial has reported a finite {facts.problem.goal.metric} yet"]
-    best = f"best {facts.problem.goal.metric} {short(b.value)} (trial {b.trial}, {facts.problem.at(b.epoch)})"
+    value = f"{short(b.value)}{plus_minus(b.folds)}"
+    best = f"best {facts.problem.goal.metric} {value} (trial {b.trial}, {facts.problem.at(b.epoch)})"
     return [best, f"  {settings(b.config, 4)}"]
 
 

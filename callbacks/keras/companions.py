@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils import randomness
 from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
 from haltune.study import Study
 from haltune.study.port import Port, weak
 
-from .. import objects, randomness
+from .. import objects
 
 _LARGEST_ARRAY, _LARGEST_LIST = 1 << 24, 10**6  # bytes, values
 _SKIPPED = {"_model", "_model_ref", "model", "params", "validation_data"}  # of a callback

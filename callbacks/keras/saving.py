@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from haltune._utils import randomness
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial
 
-from .. import randomness
 from .optimizers import flags_of, optimizers_of, set_structure, structure_of
 
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"

@@ -186,6 +186,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validates = False  # the check before training logged the metric
         self._validated: set[str] = set()  # names of the metrics of validations
         self._beginning: resuming.Start | None = None
+        self._numbers: dict[str, Any] = {}
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False
         self._of: int | None = None  # this trial, if a checkpoint was loaded
@@ -264,7 +265,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
             trainer.should_stop |= ranks.once(lambda: self._begin(trainer))
-            if self._finders(trainer):
+            self._beginning = self._beginning or resuming.Start(trainer)  # a subclass may replace on_fit_start
+            if self._finders(trainer) and self._numbers:
                 now = attributes.numbers(trainer)
                 self._found_before |= {n: v for n, v in now.items() if v != self._numbers.get(n)}
             if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
@@ -416,6 +418,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if trainer.state.fn == "fit" and not (self._fits or trainer.fast_dev_run):
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
             self._changed = checkpoint.get("haltune", [])
+            self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
+            attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
             # they would run again, and then start at epoch 0
             trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
 
@@ -425,8 +429,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
             self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
-            if not self._fits:
-                self._found_before = state_dict.get("found", {})
 
     def _finders(self, trainer: Any) -> list[Any]:
         """Return Lightning's callbacks that find a batch size or a learning rate at the start of each fit."""
@@ -494,12 +496,34 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
         reporter.begin(planned, trainer.lightning_module, starts, self._of)
         checks.check_start(trainer, trial)
+        if self._fresh.source is None:
+            self._foresee(trainer)
+        if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
+            trial.hint(sentence, "best")
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
             if sentence is not None:
                 reporter.advise(sentence)
         if trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
             trial.hint(sentence, "loud")
         return reporter.verdict is not None
+
+    def _foresee(self, trainer: Any) -> None:
+        """Raise InvalidInput if the goal's metric comes from validations and none will run; warn if that is likely."""
+        why = checks.no_validation(trainer, self.trial)
+        if why is None or not (self._validates or self.monitor.startswith("val")):
+            return
+        if trainer.enable_validation and trainer.check_val_every_n_epoch is None and self.trial.horizon is not None:
+            self._reporter.advise(
+                f"{why}. haltune validates at the end of each trial, so none is stopped or paused before.", "validation"
+            )
+            return
+        sentence = f"The metric {self.monitor!r} is one of validations, but none will run in this fit: {why}."
+        own = checks.of_lightning(trainer.lightning_module.validation_step)
+        if self._validates or not (own or checks.logged_in_training(trainer, self.monitor)):
+            raise InvalidInput(
+                f"{sentence} Change that, or name a training metric, HaltuneCallback(trial, monitor=name)."
+            )
+        self._reporter.advise(sentence, "validation")
 
     def _position(self, trainer: Any) -> float | None:
         """Return the position in the study's unit; see `checks.position`."""
@@ -622,7 +646,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"
-            how = f"Give trainer.fit validation data, because no validation ran, or log it in training, {log}"
+            why = checks.no_validation(trainer, self.trial) or "none ran"
+            data = "Give trainer.fit validation data" if why == checks.NO_DATA else "Let a validation run"
+            how = f"{data}, because {why}, or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 

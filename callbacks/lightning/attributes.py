@@ -4,7 +4,8 @@ A fit may unfreeze layers, set a layer to evaluation, lower a dropout rate, or c
 these. A `Snapshot` at the start of a fit has what the fit itself sets, so that only later changes are saved: trainable
 flags; plain attributes (numbers, texts, tensors, and lists and dicts of them) of modules, hyperparameters, the data
 module, the loaders, and callbacks without a state_dict; buffers that are not persistent; and gradients of manual
-optimization. A list or dict of more than 10,000 values counts as data and is not saved.
+optimization. Tensors may change in place, so they are always saved. A list or dict of more than 10,000 values counts as
+data and is not saved.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
-from weakref import ref
 
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
@@ -33,7 +33,6 @@ class Snapshot:
     def __init__(self, trainer: Any) -> None:
         self._marks = {owner: {n: _mark(v) for n, v in held.items()} for owner, held, _ in _owners(trainer)}
         self._frozen = _frozen(trainer.lightning_module)
-        self._buffers = {name: buffer._version for name, buffer in _unsaved_buffers(trainer.lightning_module)}
 
     def changes(self, trainer: Any) -> dict[str, Any]:
         """Return what changed, as primitives and tensors."""
@@ -51,7 +50,7 @@ class Snapshot:
         found = {
             "attributes": attributes,
             "frozen": sorted(frozen) if frozen != self._frozen else None,
-            "buffers": {n: b.cpu() for n, b in _unsaved_buffers(module) if b._version != self._buffers.get(n)},
+            "buffers": {n: b.cpu() for n, b in _unsaved_buffers(module)},
             "gradients": {},
         }
         if not module.automatic_optimization:  # the module may use them in a later step
@@ -149,23 +148,14 @@ def _tensor(value: Any) -> bool:
 
 
 def _mark(value: Any) -> Any:
-    """Return what tells later whether a value has changed; tensors are not copied."""
-    if _scalar(value):
-        return value
-    if _tensor(value):
-        return ref(value), value._version
+    """Return what tells later whether a value has changed. Tensors, which may change in place, count as changed."""
     packed = _packed(value, frozenset())
-    return packed if packed is _OTHER or not _has_tensor(packed) else object()  # always saved
+    return object() if _has_tensor(packed) else packed
 
 
 def _unchanged(value: Any, mark: Any) -> bool:
-    if _tensor(value):  # a change through .data leaves the version
-        small = value.numel() <= _LARGEST
-        return not small and isinstance(mark, tuple) and mark[0]() is value and mark[1] == value._version
-    if _scalar(value):
-        return type(value) is type(mark) and (value == mark or (value != value and mark != mark))
     packed = _packed(value, frozenset())
-    return packed is _OTHER or (type(packed) is type(mark) and not _has_tensor(packed) and bool(packed == mark))
+    return packed is _OTHER or (type(packed) is type(mark) and not _has_tensor(packed) and repr(packed) == repr(mark))
 
 
 def _has_tensor(packed: Any) -> bool:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from haltune._utils import randomness
 from haltune._utils.disk import discard
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
-from .. import randomness
 from ..reporter import Reporter
 from .checks import at_boundary, leaves, loader_parts, sharded, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch

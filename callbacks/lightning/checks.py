@@ -16,6 +16,7 @@ from haltune.study import Trial
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
 
+NO_DATA = "trainer.fit was given no validation data"
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 _SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
@@ -260,25 +261,52 @@ def check_trainer(trainer: Any, trial: Trial) -> None:
 
 def no_validation(trainer: Any, trial: Trial) -> str | None:
     """Return why no validation will run in this fit, a sentence that names the argument; None if one will."""
-    module, epochs, batches = trainer.lightning_module, trainer.max_epochs, trainer.num_training_batches
+    module, batches = trainer.lightning_module, trainer.num_training_batches
+    epochs = -1 if trainer.max_epochs is None else trainer.max_epochs
     if not trainer.enable_validation:
         if trainer.limit_val_batches == 0:
             return "Trainer(limit_val_batches=0) turns validation off"
         if of_lightning(module.validation_step):
             return "the module has no validation_step"
-        return "trainer.fit was given no validation data"
+        return NO_DATA
     every, interval = trainer.check_val_every_n_epoch, trainer.val_check_batch
-    counted = math.isfinite(batches) and epochs not in (None, -1)
-    if every is not None and epochs not in (None, -1) and epochs // every <= trainer.current_epoch // every:
+    if epochs == -1:
+        return None
+    if every is not None and epochs // every <= trainer.current_epoch // every:
         return (
-            f"Trainer(check_val_every_n_epoch={every}) validates first after epoch {every}, and this fit has {epochs}"
+            f"Trainer(check_val_every_n_epoch={every}) validates first after {every} epochs, and this fit has {epochs}"
         )
-    if every is None and counted and isinstance(interval, (int, float)) and epochs * batches < interval:
+    if every is None and isinstance(interval, (int, float)) and math.isfinite(batches) and epochs * batches < interval:
         total = plural(epochs * batches, "batch", "batches")
         return (
-            f"Trainer(val_check_interval={interval}) validates first after that many batches, and this fit has {total}"
+            f"Trainer(val_check_interval={interval}) validates first after {interval} batches, and this fit has {total}"
         )
     return None
+
+
+def logged_in_training(trainer: Any, name: str) -> bool:
+    """Return whether a hook of the user's that is not one of validations has the name of a metric as a constant."""
+    hooks = [
+        method
+        for owner in (trainer.lightning_module, *trainer.callbacks)
+        for kind in type(owner).__mro__
+        if not of_lightning(kind) and kind.__module__.partition(".")[0] not in ("torch", "haltune")
+        for hook, method in vars(kind).items()
+        if "validation" not in hook and hasattr(method, "__code__")
+    ]
+    return any(name in hook.__code__.co_consts for hook in hooks)
+
+
+def keeps_best_itself(trainer: Any, trial: Trial, monitor: str) -> str | None:
+    """Return a hint if the program keeps the model of its best epoch, and the study counts the last value."""
+    keeps = [c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == monitor and c.save_top_k > 0]
+    goal, kind = trial.goal, type(trial.goal).__name__
+    if not keeps or goal.of != "last" or trial.measures.goals:
+        return None
+    return (
+        f"ModelCheckpoint(monitor={monitor!r}) keeps the model of the best epoch, and the study counts the last "
+        f"value of each trial. If you use the best epoch's model, write {kind}({goal.metric!r}, of='best')."
+    )
 
 
 def is_finder(callback: Any) -> bool:

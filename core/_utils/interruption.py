@@ -185,6 +185,17 @@ class AroundTrial(Interruption):
         """unit: what `epochs` counts."""
         super().__init__(bears, ends=f"after this {unit}")
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._before and self not in _entered:
+            _entered.append(self)
+        return self
+
+    def _restore(self) -> None:
+        if self in _entered:
+            _entered.remove(self)
+        super()._restore()
+
     def _takes(self, number: int, handler: Any) -> bool:
         return number != signal.SIGINT and _is_free(number, handler)
 
@@ -228,6 +239,26 @@ class AroundTrial(Interruption):
         """Leave a signal to a framework that asks whether it is free."""
         if number in self._before and signal.getsignal(number) == self._hear:
             signal.signal(number, self._before.pop(number))
+
+
+_entered: list[AroundTrial] = []  # blocks of this process that have not ended, outermost first
+
+
+@contextmanager
+def heard_in_wait() -> Iterator[None]:
+    """A wait within `with trial:`: a signal ends the program at once, because the end of the epoch may never come."""
+    main = threading.current_thread() is threading.main_thread()
+    around = [one for one in _entered if one.counts] if main else []
+    for one in around:
+        one.counts = False
+    try:
+        for one in reversed(around):
+            if one.waits:
+                one.leave()
+        yield
+    finally:
+        for one in around:
+            one.counts = True
 
 
 def _is_free(number: int, handler: Any) -> bool:

@@ -189,9 +189,7 @@ class Comparisons:
         """
         if (rung := self._rung(t)) is None:
             return ""
-        if rung not in self._arrivals:
-            self._arrivals[rung] = self._came(rung)
-        found = self._arrivals[rung]
+        found = self._arrived(rung)
         own = found.costs.get(t.id)
         if own is None or not np.isfinite(own).all():
             return ""
@@ -208,6 +206,25 @@ class Comparisons:
         if t.verdict and t.verdict.evidence.get(IDLE):
             rank += ", but it had not improved since the rung before"
         return f"{rank}; {plural(len(found.continued), 'other') if found.continued else 'none'} continued"
+
+    def counts(self, level: float) -> tuple[int, int] | None:
+        """Return how many trials continued from the rungs at so many epochs, and how many arrived, in all brackets.
+
+        None if all that were compared there continued.
+        """
+        rungs = [r for t in self.history.trials if (r := self._rung(t)) is not None]
+        kinds = {r.group[0] for r in rungs if r.unit == "epochs" and r.level == level}
+        found = [
+            self._arrived(_Rung((kind, which), level, 0))
+            for kind, which in self._groups
+            if kind in kinds and self._first_of(kind, which) <= level
+        ]
+        return (sum(len(f.continued) for f in found), sum(len(f.costs) for f in found)) if found else None
+
+    def _first_of(self, kind: str, which: str | float | None) -> float:
+        """Return the first rung of a group."""
+        first = self.history.first_rungs.get(str(which)) if kind == "bracket" else which
+        return float(first or 0.0)
 
     def because(self, t: TrialRecord) -> list[tuple[str, str]]:
         """Return why a trial did not continue, as (title, words): its rank now, then the reason of the decision."""
@@ -275,6 +292,11 @@ class Comparisons:
     def _winners(self) -> set[int]:
         """The trials whose configuration continues as another trial."""
         return {t.tags["of"] for t in self.history.trials if "rung" in t.tags and "of" in t.tags}
+
+    def _arrived(self, rung: _Rung) -> _Arrivals:
+        if rung not in self._arrivals:
+            self._arrivals[rung] = self._came(rung)
+        return self._arrivals[rung]
 
     def _came(self, rung: _Rung) -> _Arrivals:
         found, problem = _Arrivals(), self.history.problem

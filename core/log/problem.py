@@ -62,6 +62,11 @@ class _MetricGoal(KnowsArguments):
         if self.rank_by is not None and (not isinstance(self.rank_by, str) or self.rank_by in ("", self.metric)):
             raise InvalidInput(f"rank_by={self.rank_by!r}: use the name of another metric, such as 'eval_loss'")
 
+    def __repr__(self) -> str:
+        """Return the goal as a user writes it: Minimize('val_loss', of='best')."""
+        given = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[1:] if getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join([repr(self.metric), *given])})"
+
     def better(self, value: float, than: float) -> bool:
         """Return whether `value` ranks above `than`; a value that is not finite ranks last."""
         if not math.isfinite(value):
@@ -408,6 +413,11 @@ class Budget(KnowsArguments):
 LENGTHS = {"max_epochs": "epoch", "max_steps": "step", "max_tokens": "token"}  # argument of Study -> its unit
 
 
+def singular(unit: Any) -> Any:
+    """Return the singular of epochs, steps and tokens; any other unit as it is."""
+    return next((one for one in LENGTHS.values() if unit == several_of(one)), unit)
+
+
 def length_argument(unit: str) -> str:
     """Return the argument of Study for the length of a full training; a unit of the user's own uses max_epochs."""
     return next((name for name, counts in LENGTHS.items() if counts == unit), "max_epochs")
@@ -517,6 +527,7 @@ class Problem(KnowsArguments):
                 f" Or, if it does not change, use Constraint({changing[0].metric!r}, ..., changes=False)"
             )
         pythonic(self)
+        object.__setattr__(self, "unit", singular(self.unit))
         full, least, length = self.max_epochs, self.min_epochs, length_argument(self.unit)
         if full is not None and (isinstance(full, bool) or not isinstance(full, int) or full < 1):
             raise InvalidInput(f"{length} must be a whole number of at least 1, or None; got {full!r}")
@@ -613,6 +624,13 @@ class Problem(KnowsArguments):
     @cached_property
     def goals(self) -> tuple[Goal, ...]:
         return (self.goal, *self.further)
+
+    @property
+    def by_best_epoch(self) -> Goal | None:
+        """The goal with of="best", for advice; None if it has that, or cannot have it in this problem."""
+        if self.goal.of == "best" or self.further or any(c.changes for c in self.constraints):
+            return None
+        return replace(self.goal, of="best")
 
     @property
     def plain(self) -> bool:

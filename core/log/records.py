@@ -13,7 +13,7 @@ import copyreg
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +28,7 @@ from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
 from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
+from .folds import FOLD, curves, ends, plus_minus, spread
 from .problem import MOST_EPOCHS, Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
@@ -125,6 +126,11 @@ class TrialRecord(KnowsAttributes):
         value = float(self.counting(goal)[-1]) if len(self.values) else math.nan
         return value if math.isfinite(value) else math.nan
 
+    def folds(self, problem: Problem) -> tuple[float, ...]:
+        """Return the values of its folds that have ended, of which its result is the mean; empty without folds."""
+        known = curves(self.metrics, problem.goal.metric)
+        return ends(known, problem.max_epochs, self.status is Status.COMPLETED)
+
     def target(self, goal: Goal) -> float:
         """Return sign * its result, for models; NaN if it is not finite."""
         return goal.sign * float(measured(self.result(goal)))
@@ -156,6 +162,18 @@ class Best(KnowsAttributes):
     checkpoint_epoch: float | None = None  # its epoch: `epoch`, unless that could not be saved
     unit: str = "epoch"  # what the study counts
     metric: str = ""  # the goal's, or that of rank_by=
+    folds: tuple[float, ...] = ()  # the value of each fold, of which `value` is the mean; empty without folds
+
+    @property
+    def std(self) -> float | None:
+        """The sample standard deviation over its folds; None without folds."""
+        return spread(self.folds)
+
+    def __repr__(self) -> str:
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "folds" or self.folds}
+        if self.std is not None:
+            shown["std"] = float(short(self.std))
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`; see haltune.callbacks.keras.load_best.
@@ -166,12 +184,13 @@ class Best(KnowsAttributes):
         return load(self, make_model, **options)
 
     def _repr_html_(self) -> str:
-        found = f"Best {self.metric} {short(self.value, 6)} (trial {self.trial}, {self.unit} {numeral(self.epoch)})"
+        at = f"trial {self.trial}, {self.unit} {numeral(self.epoch)}"
+        found = f"Best {self.metric} {short(self.value, 6)}{plus_minus(self.folds)} ({at})"
         config = [(name, short(value, 6)) for name, value in self.config.items()]
         return facts(found, [*config, ("checkpoint", self.checkpoint or "")])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OnFront(Best):
     """A trial of the Pareto front; `value` is the first goal's."""
 
@@ -276,6 +295,10 @@ class TrialBuilder:
         if goal.rank_by is not None and self.complete and (ranked := self._rank_value()) > -math.inf:
             i, value, metric = -1, goal.sign * ranked, goal.rank_by
         found = Best(self.id, dict(self.config), value, self.epochs[i], unit=self.problem.unit, metric=metric)
+        if FOLD in self.metrics:  # no file has the mean over folds
+            known = curves(self.metrics, metric, sparse=metric != goal.metric)
+            completed = self.status is Status.COMPLETED
+            return replace(found, folds=ends(known, self.problem.max_epochs, completed))
         if self.kept is not None and self.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
         if self.checkpoint is None:

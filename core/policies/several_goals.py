@@ -325,7 +325,9 @@ class SeveralGoals(Wrapper):
         return Verdict(Action.CONTINUE, reason, evidence, problem.max_epochs)
 
     def _judged(self, view: View, trial: TrialRecord, rng: Generator) -> Verdict:
-        return self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
+        """Return the verdict in a view, without a warning, which would name the view's goal instead of the study's."""
+        verdict = self.policy.judge(view.fold.state, view.history, view.seen(trial), deepcopy(rng))
+        return replace(verdict, evidence={name: v for name, v in verdict.evidence.items() if name != "warning"})
 
     def alive(self, state: Views) -> frozenset[int] | None:
         return None

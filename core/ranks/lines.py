@@ -49,7 +49,7 @@ class Outcome:
     topic: str
     position: int  # of the log
     answer: Any = None  # JSON
-    error: tuple[str, str] | None = None  # type and text
+    error: tuple[str, str, int | None] | None = None  # type, text, and the errno of an OSError
 
 
 class Writer:
@@ -289,17 +289,20 @@ class Reader:
         )
 
 
-def error_to_json(error: BaseException) -> tuple[str, str]:
-    """Return the type and the text of an exception, for other ranks."""
-    return type(error).__name__, str(error)
+def error_to_json(error: BaseException) -> tuple[str, str, int | None]:
+    """Return the type, the text and, of an OSError, the errno of an exception, for other ranks."""
+    return type(error).__name__, str(error), error.errno if isinstance(error, OSError) else None
 
 
-def error_from_json(name: str, text: str) -> Exception:
+def error_from_json(name: str, text: str, errno: int | None = None) -> Exception:
     """Return an exception of the same type, if it is haltune's or Python's; otherwise a HaltuneError with its name."""
     kind = getattr(errors, name, None) or getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         with suppress(TypeError):  # some need more than a text
-            return kind(text)
+            found = kind(text)
+            if isinstance(found, OSError):
+                found.errno = errno
+            return found
     return HaltuneError(f"{name}: {text}")
 
 

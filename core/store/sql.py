@@ -15,6 +15,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 
 from haltune._utils.forks import fork_handlers
+from haltune._utils.interruption import heard_in_wait
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
 from haltune.log.events import ADVICE, MOVES, Event
@@ -328,7 +330,7 @@ class SqlStore(ABC):
                 if waited > _SILENCE and not warned:
                     warned = True
                     _log.warning("waiting: %s", explained(self.url, error, away))
-            with undisturbed.heard:
+            with undisturbed.heard, heard_in_wait() if warned else nullcontext():
                 time.sleep(random.uniform(0.0, _PAUSE))
 
     @abstractmethod

@@ -73,7 +73,8 @@ class SqliteStore(sql.SqlStore):
         if reading:
             need_file(path, "the database of the search, or its URL")
         try:
-            self._path = os.path.abspath(path)  # the training code may change the working directory
+            # the training code may change the working directory; the checkpoints lie next to the file, not to a link
+            self._path = os.path.realpath(path)
         except FileNotFoundError as error:
             raise StoreError(
                 f"{url}: the working directory of this process was deleted. Give the full path of the database"

@@ -34,6 +34,7 @@ from haltune.log.events import (
     plain,
 )  # fmt: skip
 from haltune.log.history import History
+from haltune.log.outcomes import outcome_of
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
 
@@ -225,6 +226,15 @@ def enqueued(
             "Start a new search with another name="
         )
     return Enqueued(at=now, config=plain(config))
+
+
+def known(history: History, config: Mapping[str, Any]) -> str:
+    """Return why a configuration in canonical form was not enqueued."""
+    key = history.problem.space.key_of_canonical
+    same = [t for t in history.trials if key(dict(t.config)) == key(config)]
+    if not same:
+        return "Not enqueued: this configuration is in the queue already"
+    return f"Not enqueued: trial {same[-1].id} has this configuration ({outcome_of(same[-1], history.problem).words})"
 
 
 def if_allowed(problem: Problem) -> str:

@@ -1,6 +1,6 @@
 """Ask, report, finish: a search as a program sees it."""
 
 from .study import Study
-from .trial import Trial
+from .trial import Fold, Trial
 
-__all__ = ["Study", "Trial"]
+__all__ = ["Fold", "Study", "Trial"]

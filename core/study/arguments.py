@@ -26,7 +26,17 @@ from haltune.errors import HaltuneError, InvalidInput, StoreError, warn
 from haltune.log.events import Reported
 from haltune.log.metric_names import direction, meant
 from haltune.log.policy import Policy, check_policy, in_words
-from haltune.log.problem import LENGTHS, Budget, Goal, Maximize, Minimize, Problem, length_argument, seconds_of
+from haltune.log.problem import (
+    LENGTHS,
+    Budget,
+    Goal,
+    Maximize,
+    Minimize,
+    Problem,
+    length_argument,
+    seconds_of,
+    singular,
+)
 from haltune.ranks import follows
 from haltune.space import Space
 from haltune.space.domains import Constant
@@ -48,9 +58,17 @@ def length_of(max_epochs: Any, max_steps: Any, max_tokens: Any, unit: Any) -> tu
     if not given or max_epochs is not None:
         return max_epochs, unit
     ((argument, length),) = given.items()
-    if unit not in (None, LENGTHS[argument]):
+    if singular(unit) not in (None, LENGTHS[argument]):
         raise InvalidInput(f"{argument}= counts {LENGTHS[argument]}s, but unit={unit!r}. Leave unit= out.")
     return length, LENGTHS[argument]
+
+
+def refuse_misplaced_policy(**given: Any) -> None:
+    """Raises InvalidInput for a policy as the value of another argument, by position or by name."""
+    for name, value in given.items():
+        if isinstance(value, Policy) or (isinstance(value, type) and issubclass(value, Policy)):
+            written = in_words(value) if isinstance(value, Policy) else f"{value.__name__}()"
+            raise InvalidInput(f"Study() got a policy as its {name}=. Pass it by keyword: policy={written}.")
 
 
 def problem_of(
@@ -394,9 +412,9 @@ class ReportingFunction:
         if self._doubted or math.isclose(returned, counts, rel_tol=1e-6) or math.isnan(returned):
             return
         self._doubted = True
-        hint = ""
-        if goal.of == "last" and np.isclose(record.values, returned, rtol=1e-6).any():
-            hint = f" If the best epoch counts, use {type(goal).__name__}({goal.metric!r}, of='best')."
+        hint, best = "", trial._session.log.problem.by_best_epoch
+        if best is not None and np.isclose(record.values, returned, rtol=1e-6).any():
+            hint = f" If the best epoch counts, use {best!r}."
         _log.warning(
             "train(trial) returned %s after it reported its epochs. The returned value is ignored: trial %d counts "
             "with its reports, %s %s at epoch %g. Report the value that counts, or return it and report nothing.%s",

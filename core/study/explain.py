@@ -9,7 +9,7 @@ frame        the reports as a table
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,11 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Status, trial_of
+from haltune.log.folds import EPOCH, FOLD, of_fold, spread
 from haltune.log.history import History
 from haltune.log.metric_names import limit
 from haltune.log.outcomes import Comparisons, outcome_of, saved_epochs
-from haltune.log.problem import Goal
+from haltune.log.problem import Goal, Problem
 from haltune.log.records import Best, TrialRecord
 
 if TYPE_CHECKING:
@@ -35,12 +36,18 @@ if TYPE_CHECKING:
 # -- a trial's decisions -----------------------------------------------------------------------------------------------
 
 
-def explanation(history: History, trial: int, log: Iterable[ev.Event], over: bool = False) -> str:
-    """Return each decision on a trial, as text. over: whether the search is. Raises InvalidInput for no such trial."""
+def explanation(
+    history: History, trial: int, log: Iterable[ev.Event], over: bool = False, lost: Container[int] = ()
+) -> str:
+    """Return each decision on a trial, as text.
+
+    over: whether the search is. lost: trials whose workers are gone. Raises InvalidInput for no such trial.
+    """
     record, problem = history.trial(trial), history.problem
     comparisons = Comparisons(history, over)
-    found = _Lines(comparisons, record)
+    found = _Lines(comparisons, record, lost)
     found.add("ended because", comparisons.now(record))
+    found.add("folds", _folds(record, problem))
     smooth = {} if record.smoothed is None else dict(zip(record.epochs, record.smoothed, strict=True))
     for e in log:
         if trial_of(e) != trial:
@@ -53,6 +60,9 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
             others = [f"{n} {e.metrics[n]:.6g}" for n in problem.measured if n in e.metrics]
             seen = smooth.get(e.epoch, math.nan) if e.attempt == record.attempt else math.nan
             first = f"{e.value:.6g}" + (f" (smoothed {seen:.6g})" if math.isfinite(seen) else "")
+            if FOLD in e.metrics:
+                at = f"{problem.unit} {numeral(e.metrics[EPOCH])} of fold {e.metrics[FOLD]:.0f}"
+                first += f" ({at}: {e.metrics[of_fold(problem.goal.metric)]:.6g})"
             values, v = ", ".join([first, *others]), e.verdict
             found.add(problem.at(e.epoch), f"{values} -> {v.action}: {v.reason}", v.evidence)
         elif isinstance(e, ev.Ended):
@@ -65,13 +75,14 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
     return found.text()
 
 
-def short_explanation(comparisons: Comparisons, trial: int) -> str:
+def short_explanation(comparisons: Comparisons, trial: int, lost: Container[int] = ()) -> str:
     """Return the outcome of a trial and its reason, as text. Raises InvalidInput for an unknown trial."""
     history, record = comparisons.history, comparisons.history.trial(trial)
     problem, values = history.problem, record.counting(history.problem.goal)
-    found = _Lines(comparisons, record)
+    found = _Lines(comparisons, record, lost)
     if len(values):
         found.add(problem.goal.metric, f"{values[-1]:.6g}, after {problem.at(record.epoch)}")
+        found.add("folds", _folds(record, problem))
         others = record.results(problem) if problem.measured else {}
         for name in problem.measured:
             found.add(name, f"{others[name]:.6g}")
@@ -82,12 +93,20 @@ def short_explanation(comparisons: Comparisons, trial: int) -> str:
     return found.text()
 
 
+def _folds(record: TrialRecord, problem: Problem) -> str:
+    """Return the last value of each fold, and their spread."""
+    values = record.folds(problem)
+    deviation = spread(values)
+    return ", ".join(short(v) for v in values) + (f"; standard deviation {short(deviation, 2)}" if deviation else "")
+
+
 class _Lines:
     """The lines of an explanation: the outcome first, the saved epochs last."""
 
-    def __init__(self, comparisons: Comparisons, record: TrialRecord) -> None:
+    def __init__(self, comparisons: Comparisons, record: TrialRecord, lost: Container[int]) -> None:
         self._comparisons, self._record = comparisons, record
-        self._lines = [f"trial {record.id}: {outcome_of(record, comparisons.history.problem, comparisons.over).words}"]
+        found = outcome_of(record, comparisons.history.problem, comparisons.over, lost)
+        self._lines = [f"trial {record.id}: {found.words}"]
         config = ", ".join(f"{name}={_number_of(value)}" for name, value in record.config.items())
         self.add("configuration", config or "the only one there is")
 

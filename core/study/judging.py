@@ -201,6 +201,13 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> None:
         )
     elif attempt.ended in OVER:
         replica.warn_once(_has_ended(attempt), about="ended")
+    elif attempt.ended is Status.PAUSED:
+        replica.warn_once(
+            f"Trial {attempt.id} reported {replica.problem.at(report.epoch)} after it was paused, so the "
+            "report does not count. End the training where trial.report(value).stops is true; the trial resumes when "
+            "the study offers it again.",
+            about="ended",
+        )
 
 
 def _has_ended(attempt: Attempt) -> str:

@@ -19,9 +19,12 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from haltune.display import clipped, clock, counted, heard, numeral, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
+from haltune.log.folds import plus_minus
 from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Savings, outcome_of, trained_again
 from haltune.log.policy import Policy, called, in_words
@@ -43,7 +46,8 @@ _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "sto
 
 def values_of(t: TrialRecord, problem: Problem) -> str:
     """Return the present values of a trial: acc 0.91, ms 12."""
-    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}"
+    deviation = plus_minus(t.folds(problem))
+    first = f"{problem.goal.metric} {short(float(t.counting(problem.goal)[-1]))}{deviation}"
     found = t.results(problem) if problem.measured else {}
     # the metric of rank_by may not be measured yet
     others = [n for n in problem.measured if n != problem.goal.rank_by or not math.isnan(found[n])]
@@ -54,8 +58,15 @@ def lead_of(history: History) -> str | None:
     """Return the best trial, "best acc 0.91 (trial 3)", or the front; None before a trial has a value."""
     problem = history.problem
     if not problem.further:
-        best = history.best()
-        return f"best {best.metric} {short(best.value)} (trial {best.trial})" if best else None
+        if (best := history.best()) is None:
+            return None
+        complete, goal = history.trial(best.trial).complete, problem.goal
+        if not complete and _seen_better(history, best.value):
+            where = problem.at(best.epoch)
+            return f"trial {best.trial} leads at {where}: {best.metric} {short(best.value)}{plus_minus(best.folds)}"
+        worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
+        value = short(best.value) + plus_minus(best.folds)
+        return f"best {best.metric} {value} (trial {best.trial}{', complete' if worse else ''})"
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():
@@ -187,13 +198,14 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     values at earlier epochs.
     """
     goal, complete = history.problem.goal, history.trial(best.trial).complete
+    metric = f"{best.metric} " if best.metric != goal.metric else ""
     if best.trial != t.id:
-        worse = goal.better(t.result(goal), than=best.value)
-        of = f", {'complete' if complete else f'at {history.problem.at(best.epoch)}'}" if worse else ""
-        metric = f"{best.metric} " if best.metric != goal.metric else ""
-        return f"best {metric}{short(best.value)} (trial {best.trial}{of})"
-    earlier = () if complete else t.values  # a trial that paused with a better value was reported as the best then
-    if not any(goal.better(value, than=best.value) for value in (history.incumbent(exclude=t.id), *earlier)):
+        if not complete and _seen_better(history, best.value):
+            return f"trial {best.trial} leads at {history.problem.at(best.epoch)} with {metric}{short(best.value)}"
+        worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
+        return f"best {metric}{short(best.value)} (trial {best.trial}{', complete' if worse else ''})"
+    # a trial that paused with a better value was reported as the best then
+    if not _seen_better(history, best.value, besides=t.id if complete else None):
         return "the best so far"
     others = (u for u in history.trials if u.id != t.id and len(u.values))
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
@@ -202,6 +214,19 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
         where = history.problem.at(t.epoch)
         return f"the {first} of {among} at {where}" if among > 1 else f"the only one at {where}"
     return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
+
+
+def _seen_better(history: History, value: float, besides: int | None = None) -> bool:
+    """Return whether a trial has ever reported a better value. besides: one whose own curve does not count."""
+    goal = history.problem.goal
+    for t in history.trials:
+        for run in (t, history.furthest_superseded(t.id)):
+            if run is None or (run is t and t.id == besides):
+                continue
+            heights = goal.sign * run.counting(goal)
+            if (heights[np.isfinite(heights)] > goal.sign * value).any():
+                return True
+    return False
 
 
 def _at_a_terminal() -> bool:

@@ -28,6 +28,7 @@ from haltune._utils.interruption import AroundTrial
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
+from haltune.log.folds import FOLD
 from haltune.log.history import History
 from haltune.log.problem import rounded
 from haltune.store.checkpoints import keepers
@@ -73,8 +74,11 @@ class Port(Attempt):
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
         self._last_act: Callable[[], object] | None = None
-        self._unheard: tuple[float, float] | None = None  # epoch and value of a report that was interrupted
+        # epoch and value of a report that was interrupted; True if it failed on all ranks
+        self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
+
+    _over_folds = False  # True in a loop over trial.folds(k)
 
     @property
     def history(self) -> History:
@@ -205,8 +209,8 @@ class Port(Attempt):
 
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
-        self._process = os.getpid()
         self._session.adopt(self)
+        self._process = os.getpid()
         self._lap = self._session.monotonic()
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
@@ -224,6 +228,11 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
+        if FOLD not in report.metrics and (self._over_folds or FOLD in self.metrics):
+            raise InvalidInput(
+                f"Trial {self.id} trains over folds, so its value is their mean. Report for fold in trial.folds(k): "
+                "fold.report(value), HaltuneCallback(fold)."
+            )
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
         if report.metrics:
@@ -231,7 +240,7 @@ class Port(Attempt):
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
         report = replace(report, epoch=rounded(report.epoch))
-        self._unheard = report.epoch, report.value
+        self._unheard = report.epoch, report.value, False
         session = self._session
         if self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
@@ -240,7 +249,11 @@ class Port(Attempt):
         )  # fmt: skip
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
-            verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
+            try:
+                verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
+            except StoreError:
+                self._unheard = report.epoch, report.value, True
+                raise
         if session.logger.verbose > 1:
             session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
         self._validation = report.validation or self._validation
@@ -284,7 +297,7 @@ class Port(Attempt):
         """Return the verdict of a repeated report that is in the log already, although its call was interrupted."""
         if (unheard := self._unheard) is None:
             return None
-        self.recall()
+        self._session.recall(self, f"{self.unit} {unheard[0]:.12g}" if unheard[2] else None)
         same = (epoch is None or rounded(epoch) == unheard[0]) and np.array_equal(value, unheard[1], equal_nan=True)
         if not same or self.epoch < unheard[0]:
             return None

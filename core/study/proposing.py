@@ -11,7 +11,7 @@ from typing import Any
 from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.display import plural, settings
+from haltune.display import clipped, plural, settings
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
@@ -183,6 +183,10 @@ def outcome(log: Log, budget: Budget) -> Outcome:
         return Outcome(True, reason or history.held or "", held=reason is None)
     if not len(history):
         return Outcome(False, "nothing has been trained yet")
+    if history.failures_in_a_row and not unfinished:  # perhaps the program ended by its exception
+        failed = history.with_status(Status.FAILED)[-1]
+        error = (failed.error or "no error was recorded").partition("\n")[0]
+        return Outcome(False, f"the search can continue, but trial {failed.id} failed: {clipped(error, 200)}")
     trained = f", with {plural(unfinished, 'unfinished trial')}" if unfinished else ""
     return Outcome(False, f"the search continues{trained}")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,10 +21,11 @@ from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from haltune._utils.checks import number
 from haltune._utils.disk import discard
+from haltune._utils.interruption import heard_in_wait
 from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_shortage, told_shortage, warn
 from haltune.log import events as ev
@@ -37,6 +39,7 @@ from haltune.ranks import Part, error_from_json, joined
 from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
+from haltune.store.studies import known
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, shared_error, unlimited
@@ -66,6 +69,15 @@ def clocked(monotonic: MonotonicClock, sleep: Callable[[float], None] = time.sle
         _clocks.reset(token)
 
 
+def _wait(sleep: Callable[[float], None], seconds: float) -> None:
+    with heard_in_wait():
+        sleep(seconds)
+
+
+Place = tuple[int, int, str]  # a process, a thread of it and the id of a study
+_inside: WeakValueDictionary[Place, Attempt] = WeakValueDictionary()  # the trial of the study that the thread trains
+
+
 def _same(answer: Any) -> Any:
     return answer
 
@@ -90,7 +102,8 @@ class Session:
     def __init__(self, settings: Settings, seed: int | None = None, holds: tuple[str, Attempts] | None = None) -> None:
         self._given, self._seed, self._holds = settings, seed, holds
         self.budget = settings.budget
-        self.monotonic, self._sleep = _clocks.get()
+        self.monotonic, sleep = _clocks.get()
+        self._sleep = partial(_wait, sleep)
         self.launched = False  # it trains for a launcher, which handles signals
         self.waits = True  # for a server that does not answer; a launcher does not wait, because it has other workers
         self._rank = joined(settings.name, settings.where) if holds is None else Part()
@@ -245,6 +258,28 @@ class Session:
 
     # between trials
 
+    def need_outside(self) -> None:
+        """Raises NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
+        outer = _inside.get(self._place)
+        if outer is not None and outer.ended is None:
+            raise NotSupported(
+                f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "
+                "would wait for that trial for ever. Start it after the trial's end. For an inner search make another "
+                "study, with another name=."
+            )
+
+    def enter(self, attempt: Attempt) -> None:
+        """Note that this thread trains an attempt, until `leave`."""
+        _inside[self._place] = attempt
+
+    def leave(self, attempt: Attempt) -> None:
+        if _inside.get(self._place) is attempt:
+            del _inside[self._place]
+
+    @property
+    def _place(self) -> Place:
+        return os.getpid(), threading.get_ident(), self.log.created.id
+
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
         """See Study.ask. make: turns an attempt into the worker's Trial; while the Trial lives, it trains here."""
         started: Attempts = set()
@@ -284,7 +319,11 @@ class Session:
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        return self.change(partial(enqueue, config=config, again=again), "enqueues")
+        added: bool = self.change(partial(enqueue, config=config, again=again), "enqueues")
+        if not added:
+            why = known(self.log.history, config)
+            self.logger.note(f"{why}. To train it once more, call study.enqueue(config, again=True).")
+        return added
 
     def take(
         self, id: int, attempt: int, holder: str, leaving: Callable[[], str | None], make: Callable[[Attempt], A]
@@ -352,9 +391,14 @@ class Session:
         work = partial(start_again, attempt=attempt, position=position)
         return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
 
-    def recall(self, attempt: Attempt) -> None:
-        """Read the outcome of an interrupted report from the log. Other ranks receive it with the next report."""
-        self.change(Replica.sync, attempt=attempt, patient=attempt.patient)
+    def recall(self, attempt: Attempt, of: str | None = None) -> None:
+        """Read the outcome of an interrupted report from the log.
+
+        of: the report, if it failed on all ranks, which then all recall it. None: rank 0 reads alone, and the others
+        receive the outcome with the next report.
+        """
+        topic = None if of is None else f"{attempt._label} recalls {of}"
+        self.change(_synced, topic, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
@@ -562,6 +606,10 @@ def _fail(error: BaseException) -> NoReturn:
     raise error
 
 
+def _synced(replica: Replica) -> None:
+    replica.sync()
+
+
 # -- the other events of an attempt ------------------------------------------------------------------------------------
 
 
@@ -614,10 +662,10 @@ _SILENT = "ended without one report"
 
 def _derived(attempt: Attempt, horizon: int | None) -> Status:
     verdict = attempt.verdict
-    if verdict is None or not verdict.stops:
-        return Status.COMPLETED
-    if verdict.action is Action.PAUSE:  # a loop that ignored the pause may have trained it in full
-        return Status.PAUSED if horizon is None or attempt.epoch < horizon else Status.COMPLETED
+    if verdict is None or not verdict.stops or (horizon is not None and attempt.epoch >= horizon):
+        return Status.COMPLETED  # also if the loop ignored its verdict and trained it in full
+    if verdict.action is Action.PAUSE:
+        return Status.PAUSED
     return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # with a larger budget it resumes
 
 

@@ -32,6 +32,7 @@ from .arguments import (
     length_of,
     one_epoch,
     problem_of,
+    refuse_misplaced_policy,
     taught,
     waits,
     wrong_way,
@@ -130,6 +131,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         max_failures: int = 5,
         verbose: int = 1,
     ) -> None:
+        refuse_misplaced_policy(store=store, name=name, seed=seed, budget=budget)
         seed, verbose, max_failures = map(python_number, (seed, verbose, max_failures))
         check_counts(seed=seed, max_failures=max_failures, verbose=verbose)
         self._speaks = verbose > 0
@@ -180,6 +182,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
+        self.session.need_outside()
         self.session.skip_over()
         while not isinstance(answer := self.ask(), Finish):
             if isinstance(answer, Wait):
@@ -187,6 +190,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 pause = min(2 * pause, longest)
                 continue
             pause = _PAUSES[0]
+            self.session.enter(answer)
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception
@@ -195,6 +199,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 except StoreError as error:  # if it were raised here, Python would print a traceback and continue
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
+            finally:
+                self.session.leave(answer)
             answer.finish()
             self.session.skip_over()
 
@@ -390,8 +396,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             InvalidInput: If the length of a training is not known yet.
         """
         if self._opened is None:
+            goals = self._asked.goals
             raise InvalidInput(
-                "max_epochs is missing. Pass the epochs of a full training: Study(space, 'val_acc', max_epochs=30). "
+                "max_epochs is missing. Pass the epochs of a full training: "
+                f"Study(space, {list(goals) if len(goals) > 1 else goals[0]!r}, max_epochs=30). "
                 "For a function that returns one value call study.optimize(train), or pass max_epochs=1."
             )
         return self._opened

@@ -1,26 +1,39 @@
-"""A trial, as the training code uses it: its configuration, reports and checkpoints."""
+"""A trial and its folds, as the training code uses them: configuration, reports and checkpoints."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from haltune._utils.checks import number, timed
+from haltune._utils.randomness import capture, restore, state_from_json
 from haltune._utils.signals import interrupts
 from haltune.above import above
-from haltune.display import numeral, several_of
-from haltune.errors import InvalidInput, RankLost, StoreError, free_memory, is_shortage
+from haltune.display import numeral, one_line, plural, several_of
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, explain_misreading, with_hints
-from haltune.log.decisions import Verdict
+from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.problem import ENDLESS, length_argument, position_argument
-from haltune.ranks import this
+from haltune.log.folds import EPOCH, FOLD, FoldCurve, curves, estimate, of_fold, trained
+from haltune.log.problem import ENDLESS, length_argument, position_argument, rounded
+from haltune.ranks import follows, this
 
-from .attempt import Report
+from .attempt import Attempt, Failure, Report, epoch_number
 from .port import Port
+from .session import Session
+
+T = TypeVar("T")
+_BETWEEN = ".fold"  # suffix of a checkpoint between two folds, which has no model but the process's random state
+_MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = WeakKeyDictionary()  # -> trial and fold
 
 
 class Trial(Port, KnowsAttributes):
@@ -50,6 +63,9 @@ class Trial(Port, KnowsAttributes):
         >>> len(study.trials)
         2
     """
+
+    _fold: Fold | None = None  # the one that trains now
+    _folds_over = False  # all folds that this process is to train have ended
 
     if not TYPE_CHECKING:
 
@@ -185,10 +201,9 @@ class Trial(Port, KnowsAttributes):
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
         if isinstance(epoch, Mapping):
-            raise InvalidInput(
-                "trial.report() got the values second. Pass them first: "
-                "trial.report({'val_acc': 0.9, 'latency_ms': 12}, epoch)."
-            )
+            names = dict.fromkeys((self.measures.first, *self.measures.goals, *self.measures.limited))
+            values = f"{{{', '.join(f'{name!r}: ...' for name in names)}}}"
+            raise InvalidInput(f"trial.report() got the values second. Pass them first: trial.report({values}, epoch).")
         fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
         if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
             raise InvalidInput(
@@ -229,6 +244,66 @@ class Trial(Port, KnowsAttributes):
             self._signals.counts = False
 
     steps = epochs
+
+    def folds(self, count: int, *, of: Literal["last", "best"] = "last") -> Iterator[Fold]:
+        """Yield the folds still to train, until the verdict is to stop or pause: the trial's value is their mean.
+
+        A fold is one training from its own start, of the study's max_epochs. Use it in place of the trial, in a
+        callback or a loop: HaltuneCallback(fold), fold.epochs(), fold.report(value), fold.checkpoint. The trial may
+        stop or pause within any fold, or between two. It resumes there: finished folds are not trained again.
+
+        A position of the trial counts the epochs of all folds, divided by `count`. Its value before the last fold ends
+        is an estimate of the mean; see haltune.log.folds. Only the folds have models: `study.best.checkpoint` is None,
+        and `study.best.folds` has their values. Train the final model on all data.
+
+        Args:
+            count: Number of folds, the same whenever the trial resumes.
+            of: Which value of a fold counts: its "last", or its "best" so far. Default: "last".
+
+        Raises:
+            InvalidInput: If trainings have no fixed length, if the goal counts a trial's best epoch or smooths its
+                curve, if the trial has reports of its own or of another number of folds, or at a second call.
+
+        Example:
+            >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+            >>> for trial in study:
+            ...     with trial:
+            ...         for fold in trial.folds(3):
+            ...             for epoch in fold.epochs():
+            ...                 verdict = fold.report(fold.index + 1 / epoch)
+            >>> study.best.value, study.best.folds
+            (1.5, (0.5, 1.5, 2.5))
+        """
+        _check_folds(self, count, of)
+        return self._each_fold(self._first_fold(count, of == "best"))
+
+    def _first_fold(self, count: int, best: bool) -> Fold | None:
+        """Return the fold that the trial continues with, by its log and its last checkpoint; None after the last."""
+        known = curves(self.metrics, self.goal.metric)
+        if not known:
+            return Fold(self, 0, count, best)
+        place = self.checkpoint if _is_between(self.checkpoint) else None
+        last = Fold(self, known[-1].index, count, best)
+        if place is None and not last._at_end:
+            last._continues()
+            return last
+        if place is not None and (own := _of_this_rank(place)).is_file():
+            restore(state_from_json(own.read_bytes()))
+        return last._following()
+
+    def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
+        try:
+            while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
+                self._fold, self._over_folds = fold, True
+                yield fold
+                fold._close()
+                fold._mark_end()
+                if fold.ended is not None and (fold.index + 1 == fold.count or (self.verdict and self.verdict.stops)):
+                    self.finish()  # a loop that ends its trial ends it with the last fold
+                fold = fold._following()
+            self._folds_over = True
+        finally:
+            self._fold = None
 
     def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
         """Return whether a decision needs an evaluation at this position; for evaluations that take long.
@@ -275,10 +350,12 @@ class Trial(Port, KnowsAttributes):
             self.adopt()
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
+        self._session.enter(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
+        self._session.leave(self)
         forgiven = False
         try:
             forgiven = self._end(error)
@@ -360,3 +437,395 @@ class Trial(Port, KnowsAttributes):
         """
         load = above("load_model", "trial.load_model", "haltune.callbacks.keras.load_model(trial, make_model)")
         return load(self, make_model, **options)
+
+
+class Fold(Trial):
+    """One of the trainings whose mean is a trial's value. It takes the trial's place in callbacks and loops.
+
+    `trial.folds(count)` yields it. Its data are those of one training: `max_epochs`; `epoch`, its last reported epoch;
+    `checkpoint`, the state of this fold to continue from, or None; `verdict`. `index` is its number, from 0, and
+    `count` the number of folds. The end of a fold ends only this training.
+    """
+
+    def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
+        t = trial
+        super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
+        self.index, self.count = index, count
+        self._trial, self._best = trial, best  # best: the best value so far counts, not the last
+        assert self.horizon is not None
+        self._length = float(self.horizon)
+        self._signals = trial._signals
+        self._status: Status | None = None  # how its loop ended it
+        self._place: Any = None  # the random state that was saved at its end
+        self._look()
+
+    def __repr__(self) -> str:
+        return f"Fold({self.index} of {self.count}, trial={self.id}, epoch={self.epoch:.7g}, config={self.config})"
+
+    def __enter__(self) -> Self:
+        raise InvalidInput("A fold has no block of its own. Write `with trial:` around the loop over trial.folds(k).")
+
+    def folds(self, count: int, *, of: Literal["last", "best"] = "last") -> Iterator[Fold]:
+        """Raise InvalidInput: a fold has no folds."""
+        raise InvalidInput(
+            "A fold has no folds. For repeated cross-validation loop once, over trial.folds(repeats * k): fold.index "
+            "% k is the fold, and fold.index // k the repeat."
+        )
+
+    @property
+    def counts_best(self) -> bool:
+        """True if the best value of a fold counts, not its last."""
+        return self._best
+
+    # its own place in the trial
+
+    @property
+    def _at_end(self) -> bool:
+        """True if it was trained in full."""
+        return self.epoch >= self._length
+
+    def _look(self) -> None:
+        """Follow the trial: set its own position, verdict and checkpoint."""
+        trial = self._trial
+        if _is_between(trial.checkpoint):  # this fold started afresh after it
+            trial.checkpoint = None
+        folds = curves(trial.metrics, self.goal.metric)
+        before = [float(np.max(curve.epochs)) for curve in folds if curve.index < self.index]
+        self._done = math.fsum(before)  # epochs of the earlier folds
+        e = max((float(np.max(curve.epochs)) for curve in folds if curve.index == self.index), default=0.0)
+        self.epoch, self.attempt, self.checkpoint = epoch_number(e), trial.attempt, trial.checkpoint
+        self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
+        self.verdict, self.ended = trial.verdict, self._status or trial.ended
+        if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:
+            self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
+        self._lap, self._validation = trial._lap, trial._validation
+
+    def _whole(self, position: float) -> float:
+        """Return a position of this fold in the trial: the epochs of all folds, divided by their number."""
+        return (self._done + position) / self.count
+
+    def _own(self, position: float) -> float:
+        """The inverse of `_whole`, at most the end of this fold."""
+        exact = position * self.count - self._done
+        near = float(round(exact))
+        return min(self._length, near if abs(exact - near) < 1e-9 * self._length else exact)
+
+    def _next(self) -> float:
+        problem = self._session.log.problem
+        if self.unit == "epoch" or problem.judge_every is not None or problem.spacing is None:
+            return super()._next()
+        return self._own(self._whole(self.epoch) + problem.spacing)
+
+    def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
+        if self.horizon is not None and position >= self.horizon:
+            return True
+        return self._trial.evaluate_now(self._whole(position), share=share)
+
+    # its reports
+
+    def starts(
+        self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
+    ) -> None:
+        before = self.history.furthest_superseded(self.id)
+        known = () if before is None else curves(before.metrics, self.goal.metric)
+        reached = max((float(np.max(c.epochs)) for c in known if c.index == self.index), default=0.0)
+        if position is not None and position > reached and not self.epoch:
+            raise NotSupported(
+                f"Fold {self.index} of trial {self.id} starts afresh, but this fit starts at {self.unit} {position:g}, "
+                "so it would continue the training of another fold. Load fold.checkpoint only, and let each fold save "
+                "to a folder of its own."
+            )
+        if model is not None and (first := self._trained_by(model)) is not None:
+            self.warn(
+                f"Fold {self.index} of trial {self.id} trains the same model object as fold {first}, and continues "
+                "with its weights, which have seen this fold's validation data. Build a model for each fold, within "
+                "the loop.",
+                "model of folds",
+                once=True,
+            )
+        super().starts(model, position, of, resume)
+
+    def begins_loop(self) -> None:
+        if self._left is not None:
+            self._continues()
+
+    def _continues(self) -> None:
+        """Start again from the last checkpoint, if more was reported."""
+        saved = self.history.trial(self.id).checkpoint_epoch
+        self.restart(max(0.0, self._own(saved)) if saved else 0.0)
+
+    def restart(self, position: float = 0.0, advice: str = "") -> None:
+        trial, reached, self._left = self._trial, self.epoch, None
+        trial._need_held()
+        if self.ended is not None or self._cut or position >= reached:
+            return
+        if self._done and self.history.trial(self.id).checkpoint_epoch > self._whole(position):
+            trial.epoch, position = self._whole(0.0), 0.0
+            self._save_place()  # the finished folds stay
+        if not self._session.restart(trial, self._whole(position)):
+            return
+        self._first, trial._first, trial._unheard, trial._lap = None, None, None, self._session.monotonic()
+        self._look()
+        start = f"after {self.unit} {position:g}" if position else "from its start"
+        self.warn(
+            f"Fold {self.index} of trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. "
+            f"Its values after that no longer count. {advice}".rstrip(),
+            "restart",
+        )
+
+    def _trained_by(self, model: Any) -> int | None:
+        """Return the other fold of this trial that trained this model object before, or None."""
+        try:
+            known = _MODELS.setdefault(self._session, WeakKeyDictionary())
+            id, first = known.setdefault(model, (self.id, self.index))
+        except TypeError:  # it cannot be referred to weakly, or hashed
+            return None
+        return first if id == self.id and first != self.index else None
+
+    def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
+        trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
+        trial.patient = self.patient
+        if self.goes_back(report.epoch):
+            self.restart(advice="A training that resumes continues its count after fold.epoch.")
+        verdict = trial.record(self._of_trial(report), judge)
+        self._first, self._left = self._first or report.epoch, None
+        self._look()
+        if updates is not None:
+            self._doubt_updates(report.epoch, updates)
+        if self._at_end:
+            self._mark_end()
+            return self.verdict or verdict  # a pause is the trial's, between two folds
+        return verdict
+
+    def _of_trial(self, report: Report) -> Report:
+        """Return the report of the trial: an estimate of the mean over folds, and this fold's own values as metrics."""
+        metrics, value = dict(report.metrics), report.value
+        if self._best and (mine := self._curve()) is not None:
+            value = mine.value if self.goal.sign * (mine.value - value) > 0.0 or math.isnan(value) else value
+        metrics |= {FOLD: float(self.index), EPOCH: float(report.epoch), of_fold(self.goal.metric): value}
+        for name in self.measures.others:
+            if name in metrics:
+                metrics[of_fold(name)] = own = number(f"metric {name!r}", metrics[name])
+                # the last value of the others counts, which no later report of this fold may replace
+                at = report.epoch if name in self.measures.goals else math.inf
+                metrics[name] = estimate(self._earlier(name), at, own, self._length)
+        value = estimate(self._earlier(self.goal.metric), report.epoch, value, self._length)
+        return replace(report, value=value, epoch=self._whole(report.epoch), metrics=metrics)
+
+    def _earlier(self, metric: str) -> list[FoldCurve]:
+        known = curves(self._trial.metrics, metric, sparse=metric != self.goal.metric)
+        return [curve for curve in known if curve.index < self.index]
+
+    def _curve(self, metric: str | None = None) -> FoldCurve | None:
+        """Return its own curve; None before its first report. metric: default the goal's."""
+        known = curves(self._trial.metrics, metric or self.goal.metric, sparse=metric is not None)
+        return next((curve for curve in known if curve.index == self.index), None)
+
+    def _recalled(self, value: float, epoch: float | None) -> Verdict | None:
+        trial = self._trial
+        if (unheard := trial._unheard) is None:
+            return None
+        self.recall()
+        mine = self._curve()
+        there = epoch is None or rounded(epoch) == self.epoch
+        same = mine is not None and there and np.array_equal(value, mine.value, equal_nan=True)
+        if not same or trial.epoch < unheard[0]:
+            return None
+        trial._unheard = None
+        return self.verdict or continue_("recorded already, before the call was interrupted")
+
+    # its end
+
+    def _close(self) -> None:
+        """Look at the fold after its training. Raises InvalidInput if it has no report."""
+        trial = self._trial
+        if (act := trial._last_act) is not None and self.ended is None:
+            trial._last_act = None
+            act()
+        trial.recall()  # another process may have trained it
+        self._look()
+        if self._cut:
+            return
+        if (mine := self._curve()) is None:
+            raise InvalidInput(
+                f"Fold {self.index} of trial {self.id} ended without one report. Call fold.report(value) after every "
+                f"{self.unit}, or pass a new HaltuneCallback(fold) to the trainer."
+            )
+        if not self._at_end and self.index + 1 == self.count:
+            self._settle(mine.value)
+
+    @property
+    def _cut(self) -> bool:
+        """True if the trial ended within this fold."""
+        verdict = self._trial.verdict
+        return self._trial.ended is not None or (verdict is not None and verdict.stops and not self._at_end)
+
+    def _settle(self, value: float) -> None:
+        """Report the mean over folds, after a last fold that ended by itself: no epoch remains in which it gains."""
+        trial, found = self._trial, self._trial.history.trial(self.id)
+        own = {name: c for name in self.measures.others if (c := self._curve(name)) is not None}
+        metrics = {name: curve.value for name, curve in own.items()}
+        mean = self._of_trial(Report(value, math.inf, 0.0, metrics=metrics))
+        if np.array_equal(mean.value, found.values[-1], equal_nan=True):
+            return
+        place = min(trial.epoch * (1.0 + 1e-8), self._length)  # a position of its own, at which nothing was trained
+        trial.record(replace(mean, epoch=place, metrics={**mean.metrics, EPOCH: float(self.epoch)}), judge=False)
+
+    def _following(self) -> Fold | None:
+        """Return the fold after this one, or None."""
+        return None if self.index + 1 >= self.count else Fold(self._trial, self.index + 1, self.count, self._best)
+
+    def _mark_end(self) -> None:
+        """Save where the trial continues after this fold: no state of a model, but the process's random state."""
+        trial = self._trial
+        if self._cut or (trial.verdict is not None and trial.verdict.action is Action.STOP):
+            return
+        if this().alone and capture() == self._place and trial.checkpoint is None:  # ranks have different states
+            return
+        self._save_place()
+
+    def _save_place(self) -> None:
+        trial, place = self._trial, capture()
+        try:
+            path = trial.save(lambda path: path.write_text(json.dumps(place), encoding="utf-8"), _BETWEEN)
+            if follows():
+                _of_this_rank(path).write_text(json.dumps(place), encoding="utf-8")
+        except LeaseLost:
+            raise
+        except Exception as error:
+            self.warn(
+                f"Trial {self.id}: the end of fold {self.index} could not be saved ({one_line(error)}). If the trial "
+                "resumes, it trains this fold again.",
+                "end of fold",
+                once=True,
+            )
+        self._place = place
+        self._look()
+
+    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+        """End this training; the trial, too, if it was interrupted or failed."""
+        if status in (Status.INTERRUPTED, Status.FAILED):
+            self._trial._end_as(status, failure)
+        elif self.ended is None and self._held_here:
+            self._close()
+            self._status = Status.COMPLETED
+            if self._cut and self.verdict is not None:
+                self._status = Status.PAUSED if self.verdict.action is Action.PAUSE else Status.STOPPED
+            elif not self._at_end:
+                self._mark_end()  # before a deferred Ctrl-C
+        self._look()
+
+    def keeps(self, best_epoch: bool = False) -> bool:
+        """Return False: no model has the mean over folds."""
+        return False
+
+    def _need_report(self) -> None:
+        """Raise InvalidInput before the first report: the log takes a state there for one of the fold before."""
+        if not self.epoch:
+            raise InvalidInput(
+                f"Fold {self.index} of trial {self.id} has no report, so its state has no {self.unit}. Save after "
+                "fold.report(value)."
+            )
+
+    # what it leaves to the trial
+
+    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
+        self._need_report()
+        return self._by_trial(lambda: self._trial.save(write, suffix, keep))
+
+    def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
+        self._need_report()
+        return self._trial.begin_save(suffix, keep)
+
+    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
+        return self._by_trial(lambda: self._trial.commit_save(temporary, seconds, keep))
+
+    def checkpointed(self, path: str, seconds: float = 0.0) -> None:
+        self._by_trial(lambda: self._trial.checkpointed(path, seconds))
+
+    def adopt(self) -> None:
+        self._process = os.getpid()
+        self._by_trial(self._trial.adopt)
+
+    def recall(self) -> None:
+        self._by_trial(self._trial.recall)
+
+    def decline_pause(self, why: str | None = None) -> None:
+        self._by_trial(lambda: self._trial.decline_pause(why))
+
+    def room_for(self, size: int) -> None:
+        self._trial.room_for(size)
+
+    def before_end(self, act: Callable[[], object] | None) -> None:
+        self._trial.before_end(act)
+
+    def mark_lost(self, reason: str) -> None:
+        self._by_trial(lambda: self._trial.mark_lost(reason))
+
+    def tolerates(self, error: BaseException) -> bool:
+        return self._trial.tolerates(error)
+
+    def _by_trial(self, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        finally:
+            self._look()
+
+
+def _check_folds(trial: Trial, count: Any, of: Any) -> None:
+    """Raise InvalidInput if the trial cannot train over so many folds; see Trial.folds."""
+    goal, id = trial.goal, trial.id
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidInput(f"trial.folds({count!r}): use the number of folds, such as 5.")
+    if of not in ("last", "best"):
+        raise InvalidInput(f"trial.folds({count}, of={of!r}): use 'last', or 'best' for the best epoch of each fold.")
+    if trial.horizon is None:
+        raise InvalidInput(
+            "trial.folds() needs the length of a full training, at which a fold ends. Make the study with "
+            f"{length_argument(trial.unit)}=, or use a policy other than InfiniteHyperband."
+        )
+    if goal.of == "best":
+        raise InvalidInput(
+            f"The goal counts the best {trial.unit} of a trial (of='best'), and a trial over folds counts as the mean "
+            f"at its end. Use {type(goal).__name__}({goal.metric!r}), and trial.folds({count}, of='best') to count the "
+            f"best {trial.unit} of each fold."
+        )
+    if goal.smooth is not None:
+        raise InvalidInput(
+            f"The goal smooths the curve of one training (smooth=), and a trial over folds has a mean of {count}. Omit "
+            "smooth=."
+        )
+    if of == "best" and trial.measures.others:
+        raise InvalidInput(
+            f"trial.folds({count}, of='best') needs one goal without constraints or rank_by=, because the other "
+            "metrics are of the last report. Use of='last'."
+        )
+    if trial._fold is not None:
+        raise InvalidInput(f"Trial {id} is in a loop over its folds already. Do not call trial.folds() within it.")
+    if trial._folds_over:
+        raise InvalidInput(
+            f"The folds of trial {id} are over. For repeated cross-validation loop once, over trial.folds(repeats * "
+            "k): fold.index % k is the fold, and fold.index // k the repeat."
+        )
+    if not trial.epoch:
+        return
+    if FOLD not in trial.metrics:
+        raise InvalidInput(
+            f"Trial {id} has reported {trial.unit} {numeral(trial.epoch)} itself, so its value is not a mean over "
+            "folds. Call trial.folds() before any report, and report with fold.report(value)."
+        )
+    if (known := round(trained(trial.metrics) / trial.epoch)) != count:
+        raise InvalidInput(
+            f"Trial {id} has started over {plural(known, 'fold')}, so it cannot continue over {count}. Use "
+            f"trial.folds({known}), or start another study."
+        )
+
+
+def _is_between(checkpoint: str | None) -> bool:
+    """Return whether a trial continues from a checkpoint with a new fold."""
+    return checkpoint is not None and checkpoint.endswith(_BETWEEN)
+
+
+def _of_this_rank(checkpoint: str) -> Path:
+    """Return the file of this rank's random state at a checkpoint between two folds."""
+    return Path(this().own(f"{checkpoint}.rank")) if follows() else Path(checkpoint)

@@ -342,8 +342,8 @@ class StudyView(ABC):
         with self._log.lock:
             over = self.outcome.over and not self.outcome.held
             if not whole:
-                return short_explanation(Comparisons(self.history, over), id)
-            return explanation(self.history, id, self.events(), over)
+                return short_explanation(Comparisons(self.history, over), id, self.lost)
+            return explanation(self.history, id, self.events(), over, self.lost)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the page about the search, one self-contained file, and return its path; see haltune.report.write.

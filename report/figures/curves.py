@@ -138,6 +138,33 @@ def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
             "customdata": [_wrapped(f"audit: {run}") for run, _ in stops],
             "hovertemplate": f"{at_point(facts.problem)}<br>%{{customdata}}<extra></extra>",
         })  # fmt: skip
+    if beyond := cropped(facts):
+        found.append({
+            "uid": "cropped", "zorder": 2 * len(GROUP_STYLES), "mode": "markers", "cliponaxis": False,
+            "x": [epoch for _, epoch, _, _ in beyond], "y": [edge for _, _, edge, _ in beyond],
+            "marker": {"symbol": ["triangle-up" if value > edge else "triangle-down" for _, _, edge, value in beyond],
+                       "size": 7, "color": MUTED},
+            "name": f"goes beyond this view ({len(beyond)})", "ids": [f"trial-{id}" for id, _, _, _ in beyond],
+            "customdata": [f"Trial {id} reaches {short(value)}. Double-click to show all values"
+                           for id, _, _, value in beyond],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        })  # fmt: skip
+    return found
+
+
+def cropped(facts: Digest) -> list[tuple[int, float, float, float]]:
+    """Return each shown trial whose curve leaves the first view: its number, epoch, the edge, and its extreme value."""
+    if (view := _values_shown(facts)) is None:
+        return []
+    found = []
+    for row in facts.rows:
+        values, epochs = row.record.values, row.record.epochs
+        outside = np.flatnonzero(np.isfinite(values) & ((values < view[0]) | (values > view[1])))
+        if row.ending and len(outside):
+            away = np.abs(values[outside] - np.clip(values[outside], view[0], view[1]))
+            at = outside[int(away.argmax())]
+            edge = view[1] if values[at] > view[1] else view[0]
+            found.append((row.record.id, float(epochs[outside[0]]), edge, float(values[at])))
     return found
 
 

@@ -104,7 +104,8 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
             spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
         fates = Counter(p.fate for p in column)
         count = fates.total()
-        counts[step] = f"{fates['on']} of {count}" if fates["end"] < count else f"{count}"
+        continued, arrived = facts.comparisons.counts(step) or (fates["on"], count)  # as an explanation counts
+        counts[step] = f"{continued} of {arrived}" if fates["end"] < count else f"{count}"
     data = [*_climbs(found, spots), *_marks(found, spots, facts.problem)]
     values = [p.value for p in found]
     shown = first_view(values, sign, values if facts.problem.goal.bounds else ())

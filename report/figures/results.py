@@ -14,6 +14,7 @@ from haltune._utils.process import named
 from haltune.display import amount, counted, duration, plural, settings, several_of, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
+from haltune.log.folds import places
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
 from haltune.study.view import StudyView
@@ -326,7 +327,7 @@ def metrics_spec(facts: Digest) -> Spec:
     rows = sorted(facts.rows, key=lambda row: rank.get(row.record.id, len(rank)))
     rows = [row for n, row in enumerate(rows) if n < _TRIALS or row.record.status is Status.RUNNING]
     own = facts.problem.goal.metric  # callbacks record all logged metrics, this one included
-    known = list(dict.fromkeys(name for row in rows for name in row.record.metrics if name != own))
+    known = list(dict.fromkeys(name for row in rows for name in places(row.record.metrics) if name != own))
     names = [name for name in known if any(len(_points(row, name)) for row in rows)]
     data: list[Trace] = []
     axes: dict[str, Any] = {}

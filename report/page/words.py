@@ -18,8 +18,10 @@ from typing import Any
 from haltune.display import clipped, duration, escaped, numeral, plural, settings, short, visible
 from haltune.errors import InvalidInput
 from haltune.log.events import plain
+from haltune.log.folds import places, plus_minus
 from haltune.log.outcomes import OUTCOMES
 from haltune.log.policy import Policy
+from haltune.log.records import TrialRecord
 from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
@@ -39,7 +41,7 @@ def head(facts: Digest) -> str:
     """Return the best value and the state of the search."""
     found, after = "no value yet", ""
     if facts.best is not None:
-        found = f"<b>{short(facts.best.value)}</b>"
+        found = f"<b>{short(facts.best.value)}</b>{plus_minus(facts.best.folds)}"
         after = f" after {facts.problem.amount(facts.best.epoch)}"
         if facts.best.epoch != facts.problem.max_epochs:  # other trials may have been better at this epoch
             after = f", of trial {facts.best.trial}{after}"
@@ -254,13 +256,13 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
         f'<td data-of="{facts.problem.units}" data-v="{t.epoch:.9g}">{bar}{facts.problem.reached(t.epoch)}</td>',
         f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
-        f"{_DASH if row.value is None else short(row.value)}</td>",
+        f"{_DASH if row.value is None else short(row.value)}{_deviation(facts, t)}</td>",
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),
         *[_cell("level", t.tags.get("level"))] * facts.levels,
         *config,
         f"<td>{row.outcome}{row.praise}</td>",
     ]
-    lasts = [(name, float(values[-1])) for name, values in t.metrics.items() if len(values)]
+    lasts = [(name, float(t.metrics[name][-1])) for name in places(t.metrics) if len(t.values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
     receipt = clipped(short_explanation(facts.comparisons, t.id), 6000)
     receipt += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
@@ -280,6 +282,11 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
         f'<div class="because">{because}</div><pre>{escaped(receipt)}</pre>{copied(t.config)}</td></tr>'
     )
+
+
+def _deviation(facts: Digest, t: TrialRecord) -> str:
+    deviation = plus_minus(t.folds(facts.problem))
+    return f' <small class="quiet">{deviation}</small>' if deviation else ""
 
 
 def copied(config: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from fits import BOOSTING, HELD_OUT, TRAIN, X, Y
 from paused_studies import pausing_study
 
 from haltune import Minimize
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 
 @pytest.fixture(params=BOOSTING)
@@ -250,6 +250,34 @@ def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
         table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=4)
     assert (trial.epochs, len(table[gradient.fold_column]), trial.declined) == ([1, 2, 3, 4], 4, 1)
     assert all(r["judge"] for r in trial.reports)
+
+
+def test_a_trial_over_folds_counts_their_mean_and_resumes_exactly(lib):
+    found = []
+    for at in ((), (2, 4)):
+        s = pausing_study(at=at, epochs=5, metric=lib.monitor, verbose=0)
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2):
+                    lib.attempt(fold, lib.callback(fold))
+        found.append(s.trials[0])
+    one, other = found
+    assert other.attempt > one.attempt == 1
+    assert one.values.tolist() == other.values.tolist()
+
+
+def test_a_second_training_of_a_trial_that_has_ended_is_refused_with_advice(lib):
+    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
+    refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
+    with pytest.raises(refusal, match=r"for fold in trial\.folds\(k\)"):
+        for trial in s:
+            with trial:
+                for _ in range(3):
+                    ours = lib.callback(trial)
+                    snapshot = {"snapshot": ours.snapshot} if lib.name == "catboost" else {}
+                    lib.train(ours, rounds=4, **snapshot)
+                    trial.finish()
+    assert len(s.trials) == 1
 
 
 # estimators in scikit-learn's manner

@@ -88,6 +88,18 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, cas
         assert differences(alone, {name: straight[name] for name in alone}, case.apart) == []
 
 
+@pytest.mark.parametrize("lib", LOOPS, indirect=True)
+def test_a_trial_over_folds_that_pauses_within_and_between_them_equals_one_that_never_paused(lib, tmp_path):
+    case = lib.usual
+    within, end, again = 1, case.length, case.length + 2  # epochs of all folds together
+    once, straight = lib.trained(case, (), tmp_path / "straight", folds=2)
+    attempts, paused = lib.trained(case, [n / 2 for n in (within, end, again)], tmp_path / "paused", folds=2)
+    assert (once, attempts) == (1, 4)
+    assert (straight["status"], straight["epochs"][-1]) == ("completed", case.length)
+    assert paused["starts"] == straight["starts"] == [(0, 0), (1, 0)]
+    assert differences(straight, paused, lib.lost(case)) == []
+
+
 def differences(one, other, ignored=frozenset(), name=""):
     """The names of what is not equal bit for bit in two nested states. ignored: keys."""
     if type(one) is not type(other):

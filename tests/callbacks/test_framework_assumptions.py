@@ -29,7 +29,7 @@ BATCHES, ACCUMULATED = 4, 2
 def lightning():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
-    from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping
+    from lightning.pytorch.callbacks import Callback, EarlyStopping
     from lightning.pytorch.loggers.logger import Logger
     from lightning.pytorch.plugins.environments import SLURMEnvironment
     from torch.utils.data import DataLoader
@@ -86,14 +86,9 @@ def lightning():
         def log_hyperparams(self, *arguments, **named):
             pass
 
-    class Last(Checkpoint):
-        def on_train_epoch_end(self, trainer, module):
-            say("a checkpoint callback's epoch end")
-            seen.last = "last" in trainer.callback_metrics
-
     class Spy(Callback):
         def setup(self, trainer, module, stage):
-            trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), Last()]
+            trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self)]
             seen.environment = internals.cluster_environment(trainer)
 
         def on_fit_start(self, trainer, module):
@@ -105,7 +100,13 @@ def lightning():
             seen.loop = trainer.fit_loop
             seen.loads["default"] = internals.loads_anything(trainer)
             seen.fresh_metrics = FreshMetrics("constant")
-            internals.hook_batches(trainer, lambda: say("batches start"), lambda rest: self.step(trainer, rest))
+            internals.hook_batches(
+                trainer, lambda: say("batches start"), lambda rest: self.step(trainer, rest), lambda: self.ends(trainer)
+            )
+
+        def ends(self, trainer):
+            say("the epoch ends")
+            seen.last = "last" in trainer.callback_metrics
 
         def step(self, trainer, rest):
             say("step ends")
@@ -131,14 +132,16 @@ def lightning():
             seen.fresh.append("constant" in seen.fresh_metrics.all(VALIDATION, trainer.callback_metrics))
 
         def on_validation_end(self, trainer, module):
+            seen.modes = internals.modes_before_validation(trainer), module.training
             seen.fresh.append("constant" in seen.fresh_metrics.all(VALIDATION, trainer.callback_metrics))
 
         def on_train_end(self, trainer, module):
             kept = checkpoint._Kept(trainer.strategy.checkpoint_io)
-            checkpoint._save(trainer, "", kept, weights_only=False)
+            checkpoint._save(trainer, "", kept)
             seen.checkpoint = kept.checkpoint
             internals.unhook_batches(trainer)
             seen.left = vars(trainer.fit_loop.epoch_loop).keys() & {"run", "on_advance_end"}
+            seen.left |= vars(trainer._logger_connector).keys() & {"on_epoch_end"}
 
     class Other(Callback):
         def on_train_start(self, trainer, module):
@@ -241,9 +244,13 @@ LIGHTNING = {
         "the random state would be restored after other callbacks have drawn",
         lambda seen: seen.order == ["replaced list", "other"],
     ),
-    "checkpoint callbacks are called after the module's on_train_epoch_end": (
+    "the logger connector's on_epoch_end() is called on the instance, after the module's on_train_epoch_end": (
         "metrics logged there would be missing in reports",
-        lambda seen: seen.last and in_order(seen.events, "the module's epoch end", "a checkpoint callback's epoch end"),
+        lambda seen: seen.last and in_order(seen.events, "the module's epoch end", "the epoch ends"),
+    ),
+    "the validation loop has the modes of the modules before it in _module_mode": (
+        "modules in evaluation after a trial has resumed within an epoch",
+        lambda seen: seen.modes == ({"module.": True, "module.layer": True}, False),
     ),
     "save_checkpoint collects the state and gives it to strategy.checkpoint_io, which can be replaced": (
         "whether a pause can be saved would be known only after the fit has ended",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from haltune import Maximize
+from haltune._utils.randomness import capture, restore
 from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
-from haltune.callbacks.randomness import capture, restore
 from haltune.errors import InvalidInput
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_compared_is_no_proof():
 
 
 class Drawn:
-    """Training whose weight and metrics are sums of draws. Those of `own`, a generator of its own, are not repeatable."""
+    """Training whose weight and metrics are sums of draws. Those of `own`, a generator, are not repeatable."""
 
     def __init__(self, weight=random, metric=random):
         self.weight, self.metric = weight, metric

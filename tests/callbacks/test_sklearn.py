@@ -12,9 +12,15 @@ from paused_studies import PausesAt
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import sklearn.metrics
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.decomposition import IncrementalPCA
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neural_network import MLPRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from haltune import Float, Maximize, Problem, Space, Study
 from haltune.callbacks import sklearn as loops
@@ -127,6 +133,105 @@ def test_an_estimator_that_learns_all_at_once_and_what_is_no_trial_are_refused()
 def test_labels_that_an_epoch_lacks_are_named_by_classes():
     model = train(accuracies(), classes=[0, 1, 2])
     assert model.classes_.tolist() == [0, 1, 2]
+
+
+def test_a_loss_is_scored_by_its_name_without_neg():
+    trial = FakeTrial("log_loss")
+    model = train(trial, SGDClassifier(loss="log_loss", random_state=0))
+    assert trial.values[-1] == sklearn.metrics.log_loss(Y[80:], model.predict_proba(X[80:]))
+    trial = FakeTrial("val_loss")
+    model = train(trial, SGDRegressor(random_state=0), scoring="neg_mean_squared_error")
+    assert trial.values[-1] == sklearn.metrics.mean_squared_error(Y[80:], model.predict(X[80:]))
+    with pytest.raises(InvalidInput, match=r"compares targets with predictions.*lambda estimator, x, y: log_loss"):
+        train(FakeTrial("log_loss"), scoring=sklearn.metrics.log_loss)
+    with pytest.raises(InvalidInput, match=r"larger is better"):
+        train(FakeTrial("loss"), scoring=sklearn.metrics.make_scorer(sklearn.metrics.log_loss))
+
+
+def hits(model, x, y):
+    return float((model.predict(x) == y).mean())
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_several_outputs_and_labels_are_classes_of_their_own(outputs):
+    y = (X[:, :outputs] > 0).astype(int)
+    named = y.astype(str)
+    for estimator, targets in (
+        (MLPClassifier((8,), learning_rate_init=0.05, random_state=0), y),
+        (MultiOutputClassifier(SGDClassifier(random_state=0)), y),
+        (MultiOutputClassifier(SGDClassifier(random_state=0)), named),
+    ):
+        trial = accuracies(20)
+        model = fit(trial, estimator, X[:80], targets[:80], validation=(X[80:], targets[80:]), scoring=hits)
+        assert model.predict(X[:5]).shape == (5, outputs)
+        assert trial.values[-1] > 0.7
+
+
+def test_classes_that_the_first_batch_lacks_are_learnt_from_later_ones():
+    y = np.arange(120) % 3
+    trial = accuracies(2)
+    model = fit(trial, GaussianNB(), X[:80], y[:80], validation=(X[80:], y[80:]), batch_size=1)
+    assert model.classes_.tolist() == [0, 1, 2]
+
+
+def test_sample_weights_follow_their_samples():
+    heavy = np.where(Y[:80] == 1, 3.0, 1.0)
+    model = train(accuracies(2), sample_weight=heavy, batch_size=16)
+    same = train(accuracies(2), SGDClassifier(random_state=0, class_weight={0: 1.0, 1: 3.0}), batch_size=16)
+    np.testing.assert_allclose(model.coef_, same.coef_)
+    with pytest.raises(InvalidInput, match="takes no sample_weight"):
+        train(accuracies(), Own(), sample_weight=heavy)
+
+
+class Own(SGDClassifier):
+    def partial_fit(self, X, y, classes=None):
+        return super().partial_fit(X, y, classes)
+
+
+def centres(model, x, y):
+    return model.score(x) if hasattr(model, "score") else -float(np.abs(model.transform(x)).mean())
+
+
+@pytest.mark.parametrize("make", [lambda: MiniBatchKMeans(3, n_init=1), lambda: IncrementalPCA(2)])
+def test_an_estimator_without_targets_learns_and_resumes_exactly(make):
+    pytest.importorskip("skops", reason="skops is not installed")
+    found = []
+    for at in ((), (2,)):
+        s = study(at=at, metric="score")
+        for trial in s:
+            with trial:
+                np.random.seed(0 if trial.attempt == 1 else 7)  # noqa: NPY002
+                options = {"validation": (X[80:], None), "scoring": centres, "batch_size": 20}
+                model = fit(trial, make(), X[:80], **options)
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.transform(X)))
+    (one, values, straight), (other, same, resumed) = found
+    assert (one, other, values) == (1, 2, same)
+    np.testing.assert_array_equal(straight, resumed)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [
+        (make_pipeline(StandardScaler(), SGDClassifier()), r"pipeline\[:-1\]\.fit_transform\(x, y\)"),
+        (GradientBoostingClassifier(), r"warm_start=True.*set_params\(n_estimators=epoch\)"),
+        (HistGradientBoostingClassifier(), r"warm_start=True.*set_params\(max_iter=epoch\)"),
+        (MLPClassifier(early_stopping=True), r"Leave it out.*Maximize\('accuracy', of='best'\)"),
+    ],
+)
+def test_what_cannot_be_trained_by_partial_fit_says_what_to_do(estimator, said):
+    trial = accuracies()
+    with pytest.raises(InvalidInput, match=said):
+        train(trial, estimator)
+    assert trial.reports == []
+
+
+def test_missing_targets_are_named():
+    with pytest.raises(InvalidInput, match="SGDClassifier learns from targets"):
+        fit(accuracies(), SGDClassifier(), X, validation=(X, None))
+    with pytest.raises(InvalidInput, match="there are no targets"):
+        fit(accuracies(), MiniBatchKMeans(2), X, validation=(X, None))
+    with pytest.raises(InvalidInput, match=r"validation=\(x, None\)"):
+        fit(accuracies(), MiniBatchKMeans(2), X, validation=X)
 
 
 # pausing

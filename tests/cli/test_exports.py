@@ -176,3 +176,12 @@ def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_p
     assert [row["config.opt"] for row in json.loads(told)] == recorded
     assert told.replace("\n", "").isprintable()
     assert told.isascii()
+
+
+@pytest.mark.parametrize("of", ["reports", "trials"])
+def test_an_export_of_a_study_without_trials_has_the_columns_of_one_with_trials(log, tmp_path, of):
+    path, study = log
+    assert Study(study.problem, RandomSearch(trials=1), tmp_path / "new.db", verbose=0).trials == []
+    header = haltune("export", tmp_path / "new.db", "--of", of).splitlines()[0].split(",")
+    whole = haltune("export", path, "--of", of).splitlines()[0].split(",")
+    assert header == [name for name in whole if not name.startswith(("metric.", "tag."))]

@@ -70,6 +70,33 @@ def test_a_bracket_that_closed_early_runs_again_when_more_may_start() -> None:
     assert differences(lab) == []
 
 
+@pytest.mark.parametrize("form", [name for name in PAUSING if name != "halving of many"])
+def test_a_budget_that_was_lowered_to_the_trials_that_wait_at_a_rung_and_raised_again_loses_nothing(form: str) -> None:
+    lab = Lab(PAUSING[form], rising, epochs=27, budget=Budget(trials=60))
+    while len(begun(lab)) < 4 or lab.study.history.running:
+        lab.workers[0].step()
+    for trials in (4, 30):
+        lab.budget = Budget(trials=trials)
+        lab.workers = [Worker(lab)]
+        lab.run()
+        assert len(begun(lab)) == trials
+    assert differences(lab) == []
+
+
+def test_a_bracket_cut_to_paused_trials_by_a_lower_budget_runs_again_when_more_may_start() -> None:
+    make = lambda: SuccessiveHalving(9, rounds=1)  # noqa: E731
+    lab = Lab(make, rising, epochs=9, budget=Budget(trials=30))
+    while len(begun(lab)) < 4 or lab.study.history.running:
+        lab.workers[0].step()
+    for trials in (4, 30):
+        lab.budget = Budget(trials=trials)
+        lab.workers = [Worker(lab)]
+        lab.run()
+    assert [t.tags["bracket"] for t in lab.study.trials] == [0] * 4 + [1] * 9
+    assert lab.answers[-1] == Finish("all 2 brackets are complete")
+    assert differences(lab) == []
+
+
 @pytest.mark.parametrize(
     "asynchronous", [Ladder(2, 2, min_trials_per_rung=9), SuccessiveHalving(9, eta=2, asynchronous=True)]
 )

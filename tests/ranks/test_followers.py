@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from two_ranks import run_ranks
 from whims import PAUSE, PROBLEM, STOP, Whims
 
-from haltune import Budget, Study, Trial, Verdict
+from haltune import Budget, Storage, Study, Trial, Verdict
+from haltune.errors import StoreAway
 from haltune.log.decisions import Wait
 from haltune.log.events import to_json, verdict_to_json
 from haltune.ranks import programs
 from haltune.ranks.lines import Reader, Writer
 from haltune.ranks.parts import Follower, Part
 from haltune.ranks.place import ThisProcess
+from haltune.store.memory import MemoryStore
 from haltune.study import session
 
 
@@ -182,6 +184,49 @@ for trial in study:
 print(json.dumps([repr(study), [t.status for t in study.trials], len(list(study.events())), str(study.best),
                   study.explain(0), str(study.outcome)]))
 """
+
+
+class Unanswering(MemoryStore):
+    """Stores a report, and does not answer, as often as `silent` says."""
+
+    silent = 0
+
+    def append(self, name: str, events: Any, **options: Any) -> int:
+        position = super().append(name, events, **options)
+        if self.silent and events[0].kind == "reported":
+            self.silent -= 1
+            raise StoreAway("the server did not answer")
+        return position
+
+
+def test_a_report_repeated_after_an_answer_was_lost_is_recalled_on_all_ranks(tmp_path: Path) -> None:
+    pair = Pair(Storage(store := Unanswering(), patience=0.0), tmp_path)
+    pair.ask()
+    for silent in (0, 1, 0, 1):
+        store.silent = silent
+        said = pair.both(lambda rank: pair.trials[rank].report(0.5, seconds=1.0))
+        if silent:
+            assert said == [(StoreAway, "the server did not answer")] * 2
+            said = pair.both(lambda rank: pair.trials[rank].report(0.5, seconds=2.0))
+        assert said[0] == said[1]
+    assert list(pair.studies[1].trials[0].epochs) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), PermissionError(13, "denied", "a.ckpt")])
+def test_an_error_of_the_disk_has_its_number_on_all_ranks(tmp_path: Path, error: OSError) -> None:
+    pair = Pair(None, tmp_path)
+    pair.ask()
+
+    def full(path: Path) -> None:
+        raise error
+
+    def save(rank: int) -> Any:
+        with pytest.raises(OSError, match="Errno") as caught:
+            pair.trials[rank].save(full)
+        return type(caught.value), caught.value.errno, str(caught.value)
+
+    pair.both(lambda rank: pair.trials[rank].report(0.5))
+    assert pair.both(save) == [(type(error), error.errno, str(error))] * 2
 
 
 def test_a_follower_never_opens_the_store(tmp_path: Path) -> None:

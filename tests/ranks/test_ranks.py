@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_scenes import SCENES, a_study, train_elsewhere
+from rank_scenes import SCENES, a_study, train_elsewhere, train_fold_elsewhere
 from two_ranks import SUPPORT, run_ranks
+from whims import PROBLEM, Whims
 
-from haltune import Trial
+from haltune import Problem, Study, Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks.place import Mark, Place, ThisProcess, place
@@ -184,6 +185,14 @@ def test_a_training_loop_declines_a_pause_and_takes_the_next_on_all_ranks(scenes
     assert lines == [[0, 1, 3, "paused"], [0, 2, 4, "stopped"], [1, 1, 1, "stopped"]]
 
 
+def test_folds_pause_within_and_between_on_all_ranks(scenes: Scenes) -> None:
+    same, *seen, (_, values) = scenes[1]["folds"]
+    assert same == [4, True]
+    starts = [[1, 0, 0, True], ["paused", 0.5], [2, 0, 1, False], ["paused", 1], [3, 1, 0, True], ["completed", 2]]
+    assert seen == starts
+    assert values == [0.75, 0.5]
+
+
 def test_a_rank_left_alone_says_what_it_waits_for(ranks: Ranks) -> None:
     _, second = ranks("""
 from haltune.errors import RankLost
@@ -301,8 +310,8 @@ if other: other.wait()
 # -- a trial that is trained in a process spawned or forked for it
 
 
-def elsewhere(trial: Trial, method: str) -> None:
-    process = multiprocessing.get_context(method).Process(target=train_elsewhere, args=(trial,))
+def elsewhere(trial: Trial, method: str, train: Callable[[Any], None] = train_elsewhere) -> None:
+    process = multiprocessing.get_context(method).Process(target=train, args=(trial,))
     process.start()
     process.join(60)
     assert process.exitcode == 0
@@ -325,6 +334,19 @@ def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_fo
     assert trial.verdict is not None
     assert trial.verdict.action == "stop"
     assert [(e.trial, e.status) for e in study.events() if isinstance(e, Ended)] == [(0, "stopped")]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_folds_that_processes_of_their_own_train_follow_each_other(tmp_path: Path, method: str) -> None:
+    study = Study(Problem(PROBLEM.space, PROBLEM.goal, 2), Whims(), tmp_path / "search.db", seed=1, budget="1 trial")
+    seen = []
+    for trial in study:
+        with trial:
+            for fold in trial.folds(3):
+                seen.append((fold.index, fold.epoch, fold.checkpoint))
+                elsewhere(fold, method, train_fold_elsewhere)
+    assert seen == [(0, 0, None), (1, 0, None), (2, 0, None)]
+    assert study.trials[0].folds(study.problem) == (0.6, 0.7, 0.8)
 
 
 def test_a_study_in_memory_does_not_cross_to_a_spawned_process() -> None:

@@ -109,3 +109,22 @@ def test_a_copied_database_trains_on_without_the_folder_of_the_first(tmp_path: P
     copy.save(lambda path: path.write_text("of y"))
     copy.finish()
     assert path.read_text() == "of x"
+
+
+@pytest.mark.parametrize("link", ["a link to the file", "a link to its folder", "a link before the file exists"])
+def test_a_store_opened_through_a_link_has_the_same_checkpoints(tmp_path: Path, link: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    real, linked = home / "real.db", tmp_path / "link.db"
+    if link == "a link to its folder":
+        linked = tmp_path / "there" / "real.db"
+        linked.parent.symlink_to(home)
+    else:
+        linked.symlink_to(real)
+    first, then = (linked, real) if link == "a link before the file exists" else (real, linked)
+    saved(opened(first), "state").interrupt()
+    again = asked(opened(f"sqlite:///{then}"))
+    assert (again.attempt, again.epoch) == (2, 1)
+    assert again.checkpoint is not None
+    assert Path(again.checkpoint).read_text() == "state"
+    assert sorted(path.name for path in home.iterdir() if path.is_dir()) == ["real.checkpoints"]

@@ -2,15 +2,17 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Choice, Float, Maximize, Problem, Space, Study
+from haltune import Budget, Choice, Float, HaltuneWarning, Maximize, Problem, Space, Study
 from haltune.launch import run
-from haltune.policies import RandomSearch
+from haltune.policies import RandomSearch, SuccessiveHalving
 from haltune.store.studies import hold
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
@@ -120,7 +122,7 @@ def test_one_word_makes_it_silent_and_then_nothing_is_put_into_words(said, quiet
 PROGRAM = """
 import logging, sys
 from haltune import Budget, Float, Maximize, Problem, Space, Study
-from haltune.policies import RandomSearch
+from haltune.policies import RandomSearch, SuccessiveHalving
 {setup}
 problem = Problem(Space({{"lr": Float(0, 1)}}), Maximize("acc", (0, 1)), 2)
 for trial in Study(problem, RandomSearch(trials=2), seed=0{options}):
@@ -176,3 +178,69 @@ def test_a_launcher_logs_each_trial_once_and_its_workers_none(said, tmp_path, ca
     assert str(tmp_path / "logs") in said()[0]
     assert [log.read_text() for log in sorted((tmp_path / "logs").iterdir())] == ["", ""]
     assert capfd.readouterr().err == ""
+
+
+# what is said once
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_so_far_never_falls(said, seed):
+    chance = np.random.default_rng(seed)
+    study = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=27, budget="14 trials", seed=seed)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                if trial.report(round(trial.config["x"] * 0.5 + chance.normal(0.0, 0.2), 4), epoch, seconds=1.0).stops:
+                    break
+    best = [re.search(r"acc ([-\d.]+), the best so far|best ([-\d.]+) \(trial \d+\)", line) for line in said()]
+    values = [float(found[1] or found[2]) for found in best if found]
+    complete = [re.search(r"best ([-\d.]+) \(trial \d+, complete\)", line) for line in said()]
+    among_complete = [float(found[1]) for found in complete if found]
+    assert len(values) + len(among_complete) > 3
+    assert values == sorted(values)
+    assert among_complete == sorted(among_complete)
+
+
+def test_a_training_that_ignores_its_verdict_and_reaches_its_end_is_completed(said):
+    policy = SuccessiveHalving(9, asynchronous="stop")
+    study = Study(Problem(PROBLEM.space, PROBLEM.goal, 9), policy, seed=0, budget=Budget(trials=4))
+    for trial in study:
+        with trial:
+            for epoch in range(1, 10):
+                trial.report((4 - trial.id) * epoch / 100, epoch, seconds=1.0)
+    assert any(t.verdict is not None for t in study.trials)
+    assert {(str(t.status), t.epoch) for t in study.trials} == {("completed", 9.0)}
+    assert all("trained in full" in study.explain(t.id) for t in study.trials)
+
+
+def test_a_report_after_the_end_of_a_pause_warns_once():
+    study = pausing_study()
+    trial = study.ask()
+    while not trial.report(0.1, seconds=1.0).stops:
+        pass
+    trial.finish()
+    assert study.trials[0].status == "paused"
+    with pytest.warns(
+        HaltuneWarning, match=r"reported epoch \d+ after it was paused, so the report does not count"
+    ) as w:
+        trial.report(0.2, trial.epoch + 1, seconds=1.0)
+        trial.report(0.3, trial.epoch + 2, seconds=1.0)
+    assert len([one for one in w if "does not count" in str(one.message)]) == 1
+
+
+def test_a_configuration_that_is_not_enqueued_says_why_and_what_to_do(said):
+    study = Study(PROBLEM, RandomSearch(trials=2), seed=0)
+    config = {"lr": 0.15, "opt": "adam"}
+    assert study.enqueue(config)
+    assert not study.enqueue(config)
+    assert said()[-1].startswith(
+        "Not enqueued: this configuration is in the queue already. To train it once more, call"
+    )
+    with pytest.raises(ValueError), study.ask():
+        raise ValueError("boom")
+    assert study.outcome.reason == "the search can continue, but trial 0 failed: ValueError: boom"
+    assert not study.enqueue(config)
+    assert said()[-1] == (
+        "Not enqueued: trial 0 has this configuration (failed). To train it once more, call "
+        "study.enqueue(config, again=True)."
+    )

@@ -50,7 +50,12 @@ def said(caplog: Any, part: str) -> list[str]:
         ((X,), {}, "Name the metric after the space"),
         ((X, BOBOS()), {"max_epochs": 3}, r"policy=BOBOS\("),
         ((X, "acc"), {"policy": "bobos"}, r"Pass the policy itself: haltune\.policies\.BOBOS\(\)"),
-        ((X, "acc", BOBOS()), {"max_epochs": 3}, "store=BOBOS.* To give a policy, use policy="),
+        ((X, "acc", BOBOS()), {"max_epochs": 3}, r"a policy as its store=. Pass it by keyword: policy=BOBOS\(\)"),
+        (
+            (X, "acc", "x.db", BOBOS()),
+            {"max_epochs": 3},
+            r"a policy as its name=. Pass it by keyword: policy=BOBOS\(\)",
+        ),
         (("acc", X), {}, "The space comes before the goal"),
         ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is above max_epochs=3.*Lower"),
         ((X, "acc"), {"max_epochs": 10**400}, r"^max_epochs is above 10\*\*12"),

@@ -71,6 +71,11 @@ def seed(number):
         sys.modules["torch"].manual_seed(number)
 
 
+def process(trial):
+    """A seed of the process that trains: another one for each that resumes."""
+    return trial.attempt - 1 if trial.checkpoint else 0
+
+
 def drawn():
     """The next numbers of all global generators."""
     torch = sys.modules.get("torch")
@@ -137,12 +142,27 @@ class Fit:
         """The metrics beside the monitored one that the library itself does not continue after such pauses."""
         return set()
 
-    def trained(self, case, at, folder):
+    def over_folds(self, s, count, **options):
+        """Train every trial of a study over folds, as `search`; return the last fold's model and where fits started."""
+        starts = []
+        for trial in s:
+            with trial:
+                seed(trial.attempt - 1)
+                for fold in trial.folds(count):
+                    starts.append((fold.index, fold.epoch))
+                    model, _ = self.attempt(fold, *self.callbacks(fold), **options)
+        return model, starts
+
+    def trained(self, case, at, folder, folds=None):
         """The number of attempts and all that a study and its training come to with pauses at these positions."""
         self.folder = folder
         metric = case.metric or self.monitor
         s = pausing_study(f"{folder}.db", at=at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
-        state = self.state(self.search(s, **case.options))
+        if folds is not None:
+            model, starts = self.over_folds(s, folds, **case.options)
+            state = self.state(model) | {"starts": sorted(start for start in starts if start[1] == 0)}
+        else:
+            state = self.state(self.search(s, **case.options))
         (record,) = s.trials
         metrics = {name: column for name, column in record.metrics.items() if not TIMES.search(name)}
         told = {"status": record.status.value, "epochs": record.epochs.tolist(), "values": record.values.tolist()}
@@ -413,7 +433,7 @@ class Fastai(Fit):
         return name
 
     def attempt(self, trial, *callbacks, fit=lambda learn, n, cbs: learn.fit(n, 0.05, cbs=cbs)):
-        learn = self.learner(seed=trial.attempt - 1, path=self.folder)
+        learn = self.learner(seed=process(trial), path=self.folder)
         fit(learn, trial.max_epochs, [*callbacks])
         return learn, {}  # its history is of the last of several fits
 
@@ -707,7 +727,7 @@ class Accelerate(Loop):
     def attempt(self, trial, **options):
         from accelerated import train
 
-        return train(trial, seed=trial.attempt - 1, **options), {}
+        return train(trial, seed=process(trial), **options), {}
 
     def state(self, weights):
         return {"weights": weights, "next random numbers": drawn()}

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, Stochast
 from paused_studies import pausing_study
 from torch.optim import SGD, Adam
 from torch.optim import lr_scheduler as lr
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
@@ -196,6 +196,11 @@ class Slow(Net):
         return loss
 
 
+def plateau(optimizer):
+    scheduler = lr.ReduceLROnPlateau(optimizer, patience=0, threshold=0.9)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
+
+
 def cosine(net):
     optimizer = SGD(net.parameters(), lr=0.02, momentum=0.9)
     return {
@@ -209,6 +214,107 @@ class OwnLoader(Slow):
 
     def train_dataloader(self):
         return ten_batches(generator=torch.Generator().manual_seed(5))
+
+
+class Changing(Slow):
+    """It changes what no checkpoint of Lightning has: flags, modes, numbers, lists, tensors, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.seen, self.trail, self.mean = 0, [], None
+        self.layers[0].requires_grad_(False)
+
+    def training_step(self, batch, index):
+        self.seen += 1
+        if self.seen == 5:
+            self.layers[0].requires_grad_(True)
+            self.layers[1].eval()
+            self.layers[2].p = 0.1
+        self.scale.mul_(0.99)
+        loss = super().training_step(batch, index) * self.scale / (1 + 0.1 * self.seen)
+        self.trail = [*self.trail, float(loss)][-3:]
+        self.mean = loss.detach() if self.mean is None else 0.9 * self.mean + 0.1 * loss.detach()
+        return loss * (1 + 0.01 * sum(self.trail)) + 0.01 * self.mean * self.layers[3].weight.sum()
+
+
+class Waits(pl.Callback):
+    """A user's callback without state_dict, which lowers the rate by a count of its own."""
+
+    def __init__(self):
+        self.batches, self.factor = 0, 1.0
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.batches += 1
+        if self.batches % 4 == 0:
+            self.factor *= 0.9
+        for group in trainer.optimizers[0].param_groups:
+            group["lr"] = 0.02 * self.factor
+
+
+class Accumulating(Slow):
+    """It accumulates gradients itself, also across epochs."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization, self.batches = False, 0
+
+    def training_step(self, batch, index):
+        self.manual_backward(super().training_step(batch, index) / 4)
+        self.batches += 1
+        if self.batches % 4 == 0:
+            self.optimizers().step()
+            self.optimizers().zero_grad()
+
+
+class Drawing(Sampler):
+    """Its order comes from a generator of NumPy and one of Python."""
+
+    def __init__(self):
+        self.rng, self.python = np.random.default_rng(3), random.Random(3)
+
+    def __iter__(self):
+        order = self.rng.permutation(40).tolist()
+        self.python.shuffle(order)
+        yield from order
+
+    def __len__(self):
+        return 40
+
+
+class Backbone(Net):
+    def __init__(self):
+        super().__init__()
+        self.backbone = self.layers[:2]
+
+    def configure_optimizers(self):
+        return SGD([p for p in self.parameters() if p.requires_grad], 0.05, 0.9)
+
+
+class Found(Net):
+    """Its rate and its batch size are found before the first epoch; both differ from those that it is made with."""
+
+    def __init__(self):
+        super().__init__(lambda net: SGD(net.parameters(), net.lr, 0.9))
+        self.lr, self.batch_size = 0.01, 2
+
+    def train_dataloader(self):
+        return DataLoader(rows(), self.batch_size, shuffle=True)
+
+
+def freezing():
+    from lightning.pytorch.callbacks import BackboneFinetuning
+
+    return [BackboneFinetuning(1, train_bn=False)]
+
+
+def finders():
+    from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
+
+    return [
+        BatchSizeFinder(max_trials=1, steps_per_trial=1, init_val=3),
+        LearningRateFinder(1e-4, 0.02, num_training_steps=30),
+    ]
 
 
 def of(make):
@@ -230,9 +336,15 @@ CASES = {
     "a loader's own generator": of(lambda: shuffled(generator=torch.Generator().manual_seed(5))),
     "weights averaged by Lightning": Case({"others": averaging}),
     "a user's stateful callback": Case({"others": lambda: [Ema()]}),
+    "changes outside the checkpoint": Case({"net": Changing}),
+    "a user's callback without a state": Case({"others": lambda: [Waits()]}),
+    "frozen layers": Case({"net": Backbone, "others": freezing}),
+    "a found rate and batch size": Case({"net": Found, "train": lambda: None, "others": finders}, apart=None),
+    "gradients accumulated by hand": Case({"net": Accumulating, "train": ten_batches}, (1, 2), 3),
+    "a sampler's own generators": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Drawing())}),
     "bf16-mixed": Case({"precision": "bf16-mixed"}),
-    "weights averaged late": Case(  # Lightning trains an epoch more for it, which is beyond the horizon
-        {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}, apart=None
+    "weights averaged late": Case(  # Lightning trains an epoch more for it
+        {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}
     ),
     "two optimizers": Case({"net": TwoOptimizers}),
     "gradient accumulation": Case({"accumulate_grad_batches": 2}),
@@ -254,6 +366,16 @@ CASES = {
     "within, a schedule by steps": within(0.4, 1.6, net=lambda: Slow(cosine)),
     "within, gradient accumulation": within(0.4, 1.6, accumulate_grad_batches=2),
     "within, early stopping": within(0.4, 1.6, others=lambda: [EarlyStopping("val_loss", patience=8)]),
+    "within, changes outside the checkpoint": within(0.4, 1.6, net=Changing),
+    "within, a user's callback without a state": within(0.4, 1.6, others=lambda: [Waits()]),
+    "within, gradients accumulated by hand": within(0.5, 1.5, net=Accumulating, val_check_interval=5),
+    "within, a sampler's own generators": within(0.4, 1.6, train=lambda: DataLoader(FORTY, 4, sampler=Drawing())),
+    "within, ReduceLROnPlateau by epochs": within(
+        0.4, 1.6, net=lambda: Slow(lambda net: plateau(SGD(net.parameters(), 0.02))), length=3
+    ),
+    "within, loaders made anew each epoch": within(
+        0.4, 1.6, net=OwnLoader, train=lambda: None, reload_dataloaders_every_n_epochs=1
+    ),
     "by steps": within(4, 10, 16, **BY_STEPS),
     "by steps, data without a length": within(
         4, 8, 16, **BY_STEPS, train=lambda: DataLoader(LongStream(), batch_size=4)

@@ -23,6 +23,7 @@ from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.decisions import Action
 from haltune.policies import Start
+from haltune.study import Fold
 
 RANK = int(os.environ.get("RANK", 0))
 Seen = Iterator[tuple[Any, ...]]
@@ -235,6 +236,31 @@ def a_resumed_loop_draws_on() -> Seen:
     yield len(straight), draws(True) == straight
 
 
+def over_folds(pauses: bool) -> tuple[list[float], list[Any]]:
+    """The random numbers of a trial over two folds of two epochs, and where each began; perhaps with two pauses."""
+    values = iter([PAUSE, PAUSE, 0.4, 0.5] if pauses else [0.5] * 4)
+    drawn, seen = [], list[Any]()
+    study = Study(Problem(PROBLEM.space, PROBLEM.goal, 2), Whims(), seed=1, budget=Budget(trials=1))
+    for trial in study:
+        random.seed(10 * trial.attempt + RANK)
+        with trial:
+            for fold in trial.folds(2):
+                seen.append((fold.attempt, fold.index, fold.epoch, fold.checkpoint is None))
+                for _ in (loop := TrainingLoop(fold, save=lambda path: path.write_text("state"))):
+                    in_step(f"folds-{pauses}-{len(drawn)}")
+                    drawn.append(random.random())
+                    loop.report(next(values) if RANK == 0 else 0.5)
+        seen.append((trial.ended, trial.epoch))
+    return drawn, [*seen, study.best]
+
+
+def folds() -> Seen:
+    (straight, _), (drawn, seen) = over_folds(False), over_folds(True)
+    yield len(straight), drawn == straight
+    yield from seen[:-1]
+    yield repr(seen[-1]), seen[-1].folds
+
+
 def train_elsewhere(trial: Trial) -> None:
     """Train as rank 0 of a fit in a spawned or forked process."""
     trial.adopt()
@@ -242,6 +268,14 @@ def train_elsewhere(trial: Trial) -> None:
     trial.report(STOP, seconds=1.0)
     trial.save(lambda path: path.write_text("state"))
     trial.finish()
+
+
+def train_fold_elsewhere(fold: Fold) -> None:
+    """Train a fold as rank 0 of a fit in a spawned or forked process."""
+    fold.adopt()
+    fold.report(0.5, seconds=1.0)
+    fold.report(0.6 + fold.index / 10, seconds=1.0)
+    fold.finish()
 
 
 def the_users_own_first() -> Seen:
@@ -276,7 +310,7 @@ SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_training_that_starts_again, a_loop_left_by_break,
-    a_resumed_loop_draws_on, the_users_own_first, a_wider_space,
+    a_resumed_loop_draws_on, folds, the_users_own_first, a_wider_space,
 ]  # fmt: skip
 
 if __name__ == "__main__":

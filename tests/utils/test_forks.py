@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -16,7 +17,7 @@ import pytest
 from callback_fakes import FakeTrial
 from whims import PROBLEM, Whims
 
-from haltune import Budget, Study, Trial
+from haltune import Budget, Study, Trial, load_study
 from haltune._utils import forks, threads
 from haltune._utils.signals import undisturbed
 from haltune.callbacks.reporter import Reporter
@@ -141,19 +142,27 @@ def test_a_fork_that_did_not_take_the_trial_over_neither_ends_it_nor_reports(
     assert [e.kind for e in study.events()][-4:] == ["started", "reported", "reported", "ended"]
 
 
+LEAVES = """
+import atexit, os, sys
+from haltune import Float, Minimize, Study
+from haltune.policies import RandomSearch
+study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), "f.db", max_epochs=3, policy=RandomSearch(trials=1), verbose=0)
+for trial in study:
+    atexit.register(trial.finish)
+    with trial:
+        for epoch in trial.epochs():
+            trial.report(0.5)
+            if epoch == 2 and not (child := os.fork()):
+                sys.exit(0)  # through the generators, the block and the handlers at exit
+            if epoch == 2:
+                os.waitpid(child, 0)
+"""
+
+
 def test_a_fork_that_leaves_the_loops_of_its_parent_by_sys_exit_ends_nothing(tmp_path: Path) -> None:
-    study = a_study(tmp_path / "f.db")
-    for trial in study:
-        with trial:
-            for epoch in trial.epochs():
-                trial.report(0.5)
-                if epoch == 2 and not (child := os.fork()):
-                    sys.exit(0)  # through the generators, the block and the handlers at exit
-                if epoch == 2:
-                    os.waitpid(child, 0)
-        break
-    study.sync()
-    assert [(t.attempt, t.status.value, t.epoch) for t in study.trials] == [(1, "completed", 10.0)]
+    subprocess.run([sys.executable, "-c", LEAVES], cwd=tmp_path, check=True, timeout=LONG)
+    (trial,) = load_study(tmp_path / "f.db").trials
+    assert (trial.attempt, trial.status, trial.epoch) == (1, "completed", 3.0)
 
 
 def test_a_fork_that_enters_the_trial_trains_it(tmp_path: Path) -> None:

@@ -40,10 +40,6 @@ _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
-_FALLING = (
-    "a learning curve falls well below its best: BO-BOS assumes that curves rise, so it judges this trial by its "
-    "running best. If you keep the best weights, set Maximize('val_acc', of='best'): then the running best is exact."
-)
 
 
 class Runs(Protocol):
@@ -134,7 +130,7 @@ class Stopper:
         if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
             return stop(f"the last {_LOST} reports gave no finite value", incumbent=posed.best)
         decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
-        warning = {"warning": _FALLING} if posed.falls else {}
+        warning = {"warning": _falls(problem)} if posed.falls else {}
         if decision is None:
             return continue_(f"{problem.at(epoch)}: too early to judge", incumbent=posed.best, **warning)
         return _explained(decision, at, posed, problem, epoch, warning)
@@ -184,6 +180,17 @@ class Stopper:
             return self._tables(key, solved)
 
         return Posed(errors, falls, horizon, before, stride, scale, best, losses, others, table)
+
+
+def _falls(problem: Problem) -> str:
+    worse = "falls well below" if problem.goal.sign > 0 else "rises well above"
+    text = (
+        f"a learning curve {worse} its best value. Optimal stopping assumes that trials keep their best value, so it "
+        "judges this trial by its best epoch so far"
+    )
+    if (goal := problem.by_best_epoch) is None:
+        return f"{text}."
+    return f"{text}. If you keep the weights of the best epoch, use {goal!r}, so that this epoch counts."
 
 
 def _relative_epoch(history: Runs, trial: TrialRecord) -> float:

@@ -175,7 +175,10 @@ class Halving(ABC):
             return "its first report shows when trials are compared"
         if rung >= len(bracket.rungs) - 1:
             return "compared with other trials only at the end"
-        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}"
+        sooner = ""  # until the first report it is not known whether reports come within an epoch
+        if self.unit == "epochs" and problem.unit == "epoch" and problem.every is None and not history.reports:
+            sooner = ", or sooner if it reports within an epoch"
+        return f"compared with other trials after {self.amount(bracket.rungs[rung].resource)}{sooner}"
 
 
 # -- synchronous -------------------------------------------------------------------------------
@@ -282,7 +285,8 @@ class Synchronous(Halving):
                 if self.resumes and trial.status is not Status.PAUSED:
                     continue  # still with its worker, or interrupted: the study offers it again
                 tags = {"bracket": bracket.number, "rung": bracket.rung}
-                before = self.amount(bracket.bracket.rungs[bracket.rung - 1].resource)
+                compared = bracket.bracket.rungs[bracket.rung - 1].resource
+                before = self.amount(max(compared, bracket.past[id].had) if self.unit == "epochs" else compared)
                 reason = f"among the best {bracket.places} after {before}; continues to {self.amount(resource)}"
                 if self.resumes:
                     return Resume(id, end, resource, tags, reason)
@@ -464,9 +468,8 @@ class Synchronous(Halving):
         for bracket in [b for b in self.open if b.rung == 0]:
             if self.no_more and bracket.free:
                 planned, started = bracket.planned or bracket.bracket, len(bracket.members)
-                bracket.bracket, bracket.places = planned.cut(started), started
-                if self._settle(bracket) is bracket:
-                    bracket.planned = planned
+                bracket.bracket, bracket.places, bracket.planned = planned.cut(started), started, planned
+                self._settle(bracket)
             elif not self.no_more and bracket.planned is not None:
                 bracket.bracket, bracket.places, bracket.planned = bracket.planned, bracket.planned.rungs[0].n, None
 
@@ -638,7 +641,8 @@ class Asynchronous(Halving):
         """Return the rank of a trial at its rung, in words."""
         entry = self.trials[id]
         rung = self.rung(entry)
-        return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(entry.needed)}"
+        at = max(entry.needed, entry.had) if self.unit == "epochs" else entry.needed  # a report may come after the rung
+        return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(at)}"
 
     def judge(self, history: History, trial: TrialRecord, promotion: Callable[[], Promotion] | None = None) -> Verdict:
         """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived.

@@ -70,6 +70,7 @@ class LadderState:
     lessons: Lessons | None  # of prior studies; None: there are none
     pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
+    first: int | None = None  # the trial that continued to its end, as the first, without a pause
 
     @property
     def horizon(self) -> float:
@@ -191,6 +192,8 @@ class MultiFidelity(Policy[LadderState]):
         state.pauses.take(state.rows, event)
         if state.baseline is None and isinstance(event, Started) and event.evidence.get(ENQUEUED):
             state.baseline = event.trial
+        if isinstance(event, Reported) and event.verdict.evidence.get(FIRST):
+            state.first = event.trial
         state.ladder.take(event)
         state.rows.take(event)
         return state
@@ -205,11 +208,14 @@ class MultiFidelity(Policy[LadderState]):
         if "rung" not in verdict.evidence:
             return verdict
         in_full = next((why for tag, why in _IN_FULL.items() if trial.tags.get(tag)), None)
+        evidence = verdict.evidence
+        if trial.id == state.first or (verdict.action is Action.PAUSE and _leads_first(state, history, trial, verdict)):
+            in_full, evidence = _IN_FULL[FIRST], {**evidence, FIRST: True}
         if trial.id == state.baseline:
             in_full = "the first trial that you enqueued trains in full, to compare with"
         if in_full:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
-            return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", verdict.evidence, state.horizon)
+            return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", evidence, state.horizon)
         if verdict.action is Action.CONTINUE:
             # not on the budget that another trial needs for its end
             ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
@@ -417,13 +423,32 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
         rest = Remaining(history, horizon).share(None) if state.pauses.unsaved else 0.0
         if rest < _LAST_MOMENT:
             return None
-    if any(t.tags.get(FIRST) or t.id == state.baseline or ladder.trials[t.id].last for t in history.pending):
-        return None  # one is under way
+    if _first_under_way(state, history):
+        return None
     paused = in_time(ladder, Remaining(history, horizon), history)
     if not paused:
         return None
     id = leader(ladder, paused)
     return resume_to_end(id, ladder, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
+
+
+def _first_under_way(state: LadderState, history: History, besides: int | None = None) -> bool:
+    own = (state.baseline, state.first)
+    under_way = (t for t in history.pending if t.id != besides)
+    return any(t.tags.get(FIRST) or t.id in own or state.ladder.trials[t.id].last for t in under_way)
+
+
+def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdict: Verdict) -> bool:
+    """Return whether a trial that would pause is the one that `first_in_full` would resume at once."""
+    ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
+    if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
+        return False
+    remaining = Remaining(history, state.horizon, trial)
+    if remaining.share(trial) > 1.0:
+        return False
+    own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
+    others = (ladder.trials[id] for id in in_time(ladder, remaining, history))
+    return all(own < (-entry.rung, -(OUT if entry.result is None else entry.result)) for entry in others)
 
 
 # -- a search that stands still

@@ -139,10 +139,42 @@ def test_a_metric_that_is_logged_every_other_epoch_is_waited_for():
     assert trial.epochs == [2, 4]
 
 
-def test_a_fit_without_validation_says_that_none_ran():
-    refused = r"'val_loss' was not logged.*[Gg]ive trainer\.fit validation data"
-    with pytest.raises(InvalidInput, match=refused):
-        misuse_fit(HaltuneCallback(FakeTrial(max_epochs=9)), validation=False)
+@pytest.mark.parametrize(
+    ("validation", "options", "named"),
+    [
+        (False, {}, r"trainer\.fit was given no validation data"),
+        (True, {"limit_val_batches": 0}, r"Trainer\(limit_val_batches=0\)"),
+        (
+            True,
+            {"check_val_every_n_epoch": 10},
+            r"check_val_every_n_epoch=10\) validates first after 10 epochs.* has 9",
+        ),
+    ],
+)
+def test_a_fit_in_which_no_validation_will_run_is_refused_before_its_first_epoch(validation, options, named):
+    trial, net = FakeTrial(max_epochs=9), Net()
+    trainer = make_trainer(HaltuneCallback(trial), epochs=9, **options)
+    with pytest.raises(InvalidInput, match=rf"'val_loss' is one of validations, but none will run.*{named}"):
+        trainer.fit(net, shuffled(), shuffled() if validation else None)
+    assert trainer.global_step == 0
+
+
+def test_a_validation_that_comes_only_at_the_end_is_named_before_the_first_epoch():
+    trial = FakeTrial(max_epochs=2)
+    with pytest.warns(HaltuneWarning, match=r"val_check_interval=100\) validates first after 100 batches.*at the end"):
+        fit(trial, val_check_interval=100, check_val_every_n_epoch=None)
+    assert trial.epochs == [2]
+
+
+def test_a_validation_metric_that_the_module_logs_itself_needs_no_validation():
+    class Evaluates(Net):
+        def on_train_epoch_end(self):
+            self.log("val_loss", self.current_epoch + 1.0)
+
+    trial = FakeTrial(max_epochs=2)
+    with pytest.warns(HaltuneWarning, match="none will run in this fit"):
+        fit(trial, net=Evaluates(), limit_val_batches=0)
+    assert trial.values == [1, 2]
 
 
 @pytest.mark.parametrize(

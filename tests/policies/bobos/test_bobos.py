@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_a_falling_curve_is_judged_on_its_running_best_with_one_warning() -> Non
     rising = [curve(0.85, n) for n in range(1, 9)]
     falling = [*rising, *[0.4] * 4]
     policy = Halting(RandomSearch(), SOLVER)
-    with pytest.warns(HaltuneWarning, match="running best") as caught:
+    with pytest.warns(HaltuneWarning, match="judges this trial by its best epoch so far") as caught:
         fallen = judge_curve(policy, 0.84, falling)
     held = judge_curve(policy, 0.84, [*rising, *[rising[-1]] * 4])
     assert len(caught) == 1
@@ -328,3 +329,18 @@ def test_other_options_of_the_stopping_rule_are_another_study() -> None:
     small_study(Halting(RandomSearch()), store, trials=1)
     with pytest.raises(StudyMismatch, match="slopes"):
         small_study(Halting(RandomSearch(), OptimalStopping(slopes=4)), store, trials=1)
+
+
+@pytest.mark.parametrize("goal", [Minimize("valid/mae"), Minimize("valid/mae", of="best")], ids=["last", "best"])
+def test_advice_for_a_loss_that_rises_late_is_this_studys_goal_and_not_given_where_it_was_followed(goal: Any) -> None:
+    study = Study(Problem(Space({"x": Float(0.0, 1.0)}), goal, 9), BOBOS(), seed=0, budget=Budget(trials=4), verbose=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for trial in study:
+            with trial:
+                for epoch in trial.epochs():
+                    if trial.report(1 / epoch + trial.config["x"] + 2.0 * (epoch > 5)).stops:
+                        break
+    advice = [str(w.message) for w in caught if "best value" in str(w.message)]
+    assert len(advice) == (goal.of == "last")
+    assert all("use Minimize('valid/mae', of='best')" in text for text in advice)

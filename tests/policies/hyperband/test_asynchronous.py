@@ -131,3 +131,23 @@ def test_a_report_that_passes_several_rungs_is_compared_once_at_the_highest_of_t
     assert all(f"after {e.epoch:g} epochs" in e.verdict.reason for e in compared)
     best = max(study.trials, key=lambda t: t.config["x"])
     assert best.epoch == 25.0
+
+
+def test_a_resume_names_the_epoch_whose_values_were_compared() -> None:
+    asked = Problem(Space({"x": Float(0, 1)}), Maximize("acc", (0, 1)), max_epochs=9)
+    study = Study(asked, SuccessiveHalving(n=9, asynchronous=True), seed=0, budget=Budget(trials=9), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in range(int(trial.epoch) + 2, 10, 2):  # validated at 2, 4, 6, 8
+                verdict = trial.report(trial.config["x"] * epoch / 10, epoch, seconds=1.0)
+                if verdict.stops:
+                    trial.checkpointed(f"{trial.id}")
+                    break
+    resumed = [e for e in study.events() if isinstance(e, Resumed)]
+    assert resumed
+    for e in resumed:
+        at = study.events()
+        reports = [r.epoch for r in at if isinstance(r, Reported) and r.trial == e.trial and r.attempt < e.attempt]
+        assert f"after {reports[-1]:g} epochs; continues" in e.reason
+    first = next(e for e in study.events() if isinstance(e, Started))
+    assert first.reason.endswith("after 1 epoch, or sooner if it reports within an epoch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from examples import many
 from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import StudyMismatch
 from haltune.log.decisions import Action
-from haltune.log.events import Reported, Resumed, Started, Status
+from haltune.log.events import Ended, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.models.curve_rows import CurveRows
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
-from haltune.policies.multifidelity.policy import LadderState, first_rung
+from haltune.policies.multifidelity.policy import FIRST, LadderState, first_rung
 from haltune.store.memory import MemoryStore
+from haltune.study.redecide import redecide
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LONG = Problem(SPACE, Maximize("acc", (0, 1)), 27)
@@ -328,3 +330,25 @@ def test_a_rung_that_predicts_more_is_not_given_up_for_it(correlations: list[flo
     after = before.copy()
     after[rung] = min(1.0, after[rung] + more)
     assert first_rung(after, EPOCHS) in (chosen, rung)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_trial_that_trains_in_full_does_not_pause_where_it_would_resume_at_once(seed: int) -> None:
+    space = Space({"x": Float(0.0, 1.0)})
+    study = Study(Problem(space, Maximize("acc"), 9), seed=seed, budget=Budget(epochs=60), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                verdict = trial.report(trial.config["x"] + trial.id - 0.5**epoch, epoch, seconds=1.0)
+                if verdict.resumable:
+                    trial.checkpointed(f"{trial.id} at {epoch}")
+                if verdict.stops:
+                    break
+    log = [e for e in study.events() if isinstance(e, Ended | Resumed | Started)]
+    first = [e for e in study.events() if isinstance(e, Reported) and e.verdict.evidence.get(FIRST)]
+    assert first  # the newest trial leads, so it continues
+    assert {e.verdict.pause_at for e in first} == {9.0}
+    assert not any(isinstance(a, Ended) and isinstance(b, Resumed) and a.trial == b.trial and b.tags.get(FIRST)
+                   for a, b in pairwise(log))  # fmt: skip
+    assert study.trials[first[0].trial].epoch == 9
+    assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []

@@ -7,9 +7,10 @@ import sys
 import pytest
 from told import REASON, a_search, tell_trial, told
 
-from haltune import Choice, Float, HaltuneError, Maximize, Minimize, Problem, Space
+from haltune import Choice, Float, HaltuneError, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import installing
 from haltune.log.events import Status
+from haltune.policies import RandomSearch
 from haltune.report import learning_curves, metrics, parallel, slices
 from haltune.report.digest import digest
 
@@ -131,3 +132,17 @@ def test_every_other_metric_has_its_curves():
     }
     assert (figure.layout.yaxis2.title.text, figure.layout.yaxis3.title.text) == ("loss", "params")
     assert [a.text for a in metrics(a_search()).layout.annotations] == ["No trial has reported another metric"]
+
+
+def test_a_curve_that_leaves_the_first_view_carries_a_mark_and_others_do_not():
+    study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=3, seed=0, budget="9 trials", verbose=0,
+                  policy=RandomSearch())  # fmt: skip
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(1e6 if (trial.id, epoch) == (4, 2) else trial.config["x"] + 1 / epoch, seconds=1.0)
+    figure = learning_curves(study)
+    marked = [t for t in figure.data if t.uid == "cropped"]
+    assert [list(t.ids) for t in marked] == [["trial-4"]]
+    assert marked[0].y[0] == figure.layout.yaxis.range[1] < 1e6
+    assert "reaches 1000000" in marked[0].customdata[0]

@@ -1,7 +1,9 @@
 """The ladder of rungs, against halving done by hand."""
 
+import re
 from functools import cache
 
+import numpy as np
 import pytest
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -84,3 +86,26 @@ def test_a_search_without_rungs_says_so(make):
     spec = rungs_spec(story_of(study), digest(study))
     assert spec["data"] == []
     assert "No trial has reached a rung" in spec["layout"]["annotations"][0]["text"]
+
+
+@pytest.mark.parametrize("policy", [None, SuccessiveHalving(9, asynchronous=True)])
+def test_the_count_above_a_rung_is_that_of_an_explanation(policy):
+    chance = np.random.default_rng(0)
+    study = Study(
+        {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=27, budget="16 trials", seed=1, verbose=0, policy=policy
+    )
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                verdict = trial.report(trial.config["x"] - 0.5**epoch + chance.normal(0.0, 0.05), epoch, seconds=1.0)
+                if verdict.resumable:
+                    trial.checkpointed(f"{trial.id}")
+                if verdict.stops or (trial.id % 5 == 1 and epoch == 2):
+                    break
+    layout = rungs(study).layout
+    counts = dict(zip(layout.xaxis.ticktext, (a.text for a in layout.annotations), strict=True))
+    lines = "\n".join(study.explain(t.id) for t in study.trials)
+    explained = set(re.findall(r"\d+\w\w of (\d+) at epoch (\d+)[^;]*; (\w+) others? continued", lines))
+    assert explained
+    for arrived, epoch, continued in explained:
+        assert counts[epoch] == f"{continued} of {arrived}"

@@ -1,0 +1,113 @@
+"""The file that is kept for a trial has the weights that its value is of."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging  # noqa: E402
+from lightning_nets import FORTY, make_trainer, ten_batches  # noqa: E402
+
+from haltune import Float, Minimize, Study  # noqa: E402
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.errors import HaltuneWarning  # noqa: E402
+from haltune.policies import RandomSearch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+class Plain(pl.LightningModule):
+    """Its value is that of its weights alone."""
+
+    def __init__(self, norm=False):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(3) if norm else torch.nn.Identity(), torch.nn.Linear(3, 1))
+
+    def loss(self, rows):
+        return torch.nn.functional.mse_loss(self.net(rows), rows.sum(1, keepdim=True))
+
+    def training_step(self, batch, index):
+        return self.loss(batch[0])
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.loss(batch[0]))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.05)
+
+
+def searched(*others, of="last", epochs=4, **options):
+    study = Study({"lr": Float(0.1, 0.2)}, Minimize("val_loss", of=of), max_epochs=4, budget="1 trial", seed=0,
+                  policy=RandomSearch())  # fmt: skip
+    with study.ask() as trial:
+        trainer = make_trainer(*others, HaltuneCallback(trial), epochs=epochs, **options)
+        whole = torch.utils.data.DataLoader(FORTY, 40)
+        trainer.fit(Plain(any(isinstance(c, StochasticWeightAveraging) for c in others)), ten_batches(), whole)
+    return study, trainer
+
+
+def evaluated(path):
+    with torch.no_grad():
+        return float(Plain.load_from_checkpoint(path).eval().loss(FORTY.tensors[0]))
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_an_average_that_is_validated_is_the_model_that_is_kept(of):
+    study, _ = searched(EMAWeightAveraging(decay=0.9, update_starting_at_step=15), of=of)
+    assert evaluated(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-6)
+
+
+class OwnAverage(pl.Callback):
+    """It validates with an average, and leaves it out of checkpoints."""
+
+    def on_train_batch_end(self, trainer, module, *_):
+        now = [p.detach().clone() for p in module.parameters()]
+        old = getattr(self, "average", now)
+        self.average = [0.9 * a + 0.1 * b for a, b in zip(old, now, strict=True)]
+
+    def on_validation_start(self, trainer, module):
+        if hasattr(self, "average"):
+            self.weights = [p.detach().clone() for p in module.parameters()]
+            self.put(module, self.average)
+
+    def on_validation_end(self, trainer, module):
+        if hasattr(self, "average"):
+            self.put(module, self.weights)
+
+    def put(self, module, values):
+        with torch.no_grad():
+            for parameter, value in zip(module.parameters(), values, strict=True):
+                parameter.copy_(value)
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_a_model_is_not_kept_under_the_value_of_an_average_that_its_file_lacks(of):
+    with pytest.warns(HaltuneWarning, match=r"is not kept: its value is of other weights.*on_save_checkpoint"):
+        study, _ = searched(OwnAverage(), of=of)
+    assert study.best.checkpoint is None
+
+
+def test_the_epoch_that_stochastic_weight_averaging_adds_is_trained_and_its_value_is_the_trials():
+    study, trainer = searched(StochasticWeightAveraging(0.02, swa_epoch_start=0.5))
+    assert (trainer.current_epoch, study.trials[0].epochs.tolist()) == (5, [1, 2, 3, 4])
+    assert study.trials[0].values[-1] == pytest.approx(float(trainer.callback_metrics["val_loss"]), rel=1e-6)
+    assert evaluated(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
+
+
+def test_a_program_that_keeps_its_best_epoch_is_told_how_the_study_counts_it(tmp_path, caplog):
+    searched(ModelCheckpoint(tmp_path, monitor="val_loss"), enable_checkpointing=True)
+    assert "write Minimize('val_loss', of='best')" in caplog.text
+    caplog.clear()
+    searched(ModelCheckpoint(tmp_path, monitor="val_loss"), of="best", enable_checkpointing=True)
+    assert "of='best'" not in caplog.text
+
+
+def test_the_trainers_checkpoint_callback_is_the_users_or_none():
+    class Asks(pl.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            self.found = trainer.checkpoint_callback, trainer.early_stopping_callback
+
+    asks = Asks()
+    searched(asks)
+    assert asks.found == (None, None)

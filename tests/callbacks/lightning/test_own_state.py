@@ -1,0 +1,77 @@
+"""A Lightning fit trains its trial's configuration from its trial's state; other states are refused at its start."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
+from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
+
+from haltune import Float, Minimize, Study  # noqa: E402
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.errors import NotSupported  # noqa: E402
+from haltune.policies import RandomSearch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+def searching(seed=0):
+    space = {"lr": Float(1e-3, 1e-1, log=True)}
+    return Study(space, Minimize("val_loss"), max_epochs=2, budget="3 trials", seed=seed, policy=RandomSearch())
+
+
+def fit(trial, *others, path=None, trainer=None, **options):
+    trainer = trainer or make_trainer(*others, HaltuneCallback(trial), epochs=2, **options)
+    trainer.fit(Net(), shuffled(), shuffled(), ckpt_path=path)
+    return trainer
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_the_last_checkpoint_of_another_trial_is_refused_also_if_it_has_trained_in_full(tmp_path, at):
+    study = searching()
+    with study.ask() as first:
+        saver = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_last=True)
+        fit(first, saver, enable_checkpointing=True)
+    path = "last" if at == 2 else tmp_path / "epoch=0.ckpt"
+    second = study.ask()
+    with (
+        second,
+        pytest.raises(NotSupported, match=r"loaded a state of trial 0.*Pass ckpt_path=trial\.checkpoint in place"),
+    ):
+        fit(second, ModelCheckpoint(tmp_path, save_last=True), path=path, enable_checkpointing=True)
+    assert study.trials[1].values.tolist() == []
+
+
+def test_the_same_trial_of_another_study_is_told_apart_by_its_configuration(tmp_path):
+    with searching().ask() as first:
+        fit(first).save_checkpoint(tmp_path / "state.ckpt")
+    other = searching(seed=1).ask()
+    with other, pytest.raises(NotSupported, match="a state of trial 0 of another study"):
+        fit(other, path=tmp_path / "state.ckpt")
+
+
+def test_a_training_without_a_trial_is_not_continued_under_one(tmp_path):
+    alone = make_trainer(epochs=1)
+    alone.fit(Net(), shuffled(), shuffled())
+    alone.save_checkpoint(tmp_path / "base.ckpt")
+    trial = searching().ask()
+    with trial, pytest.raises(NotSupported, match=r"base\.ckpt, which names no trial.*load them into the module"):
+        fit(trial, path=tmp_path / "base.ckpt")
+
+
+def test_a_trainer_that_has_trained_before_is_refused():
+    study = searching()
+    with study.ask() as first:
+        trainer = fit(first)
+    second = study.ask()
+    trainer.callbacks = [HaltuneCallback(second)]
+    with second, pytest.raises(NotSupported, match=r"has trained 2 epochs before.*a Trainer for each trial"):
+        fit(second, trainer=trainer)
+
+
+def test_a_second_fit_of_another_model_in_an_ended_trial_is_refused_with_the_word_for_folds():
+    with searching().ask() as trial:
+        fit(trial)
+        with pytest.raises(NotSupported, match=r"has ended \(completed\).*another model.*for fold in trial\.folds"):
+            fit(trial)

@@ -1,0 +1,112 @@
+"""What a Lightning checkpoint lacks is part of a pause, or the pause is declined before it is made."""
+
+import pytest
+from callback_fakes import PAUSE, FakeTrial
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
+from lightning_nets import FORTY, Net, Slow, make_trainer, scheduled, shuffled, ten_batches  # noqa: E402
+from torch.optim import SGD  # noqa: E402
+from torch.optim import lr_scheduler as lr  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
+
+from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
+from haltune.errors import HaltuneWarning  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+
+
+class PruningNet(Net):
+    def on_train_epoch_start(self):
+        if self.current_epoch == 1:
+            torch.nn.utils.prune.l1_unstructured(self.layers[0], "weight", 0.5)
+
+
+class JoiningNet(Net):
+    """Layers join the optimizer later."""
+
+    def configure_optimizers(self):
+        return SGD(self.layers[3].parameters(), 0.1)
+
+    def on_train_epoch_start(self):
+        if self.current_epoch == 1:
+            self.optimizers().add_param_group({"params": list(self.layers[0].parameters())})
+
+
+class SettingNet(Net):
+    def on_train_start(self):
+        torch.nn.init.ones_(self.layers[0].weight)
+
+
+class MadeByTheModule(Net):
+    def train_dataloader(self):
+        return shuffled()
+
+
+@pytest.mark.parametrize(
+    ("net", "train", "options", "why"),
+    [
+        (PruningNet, shuffled, {}, r"structure of its module \(layers\.0\.weight"),
+        (JoiningNet, shuffled, {}, r"optimizers or their parameter groups.*requires_grad=False"),
+        (SettingNet, shuffled, {}, r"weights are set in on_fit_start or on_train_start"),
+        (Net, lambda: shuffled(num_workers=1, persistent_workers=True), {}, r"persistent_workers=False"),
+        (
+            MadeByTheModule,
+            lambda: None,
+            {"reload_dataloaders_every_n_epochs": 3},
+            r"reload_dataloaders_every_n_epochs=3",
+        ),
+    ],
+    ids=["pruning", "parameter groups", "first hooks", "persistent workers", "old loaders"],
+)
+def test_a_pause_whose_state_no_checkpoint_has_is_declined_and_named_once(net, train, options, why):
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE, 4.0: PAUSE})
+    trainer = make_trainer(HaltuneCallback(trial), epochs=4, **options)
+    data = [d for d in (train(),) if d is not None]
+    with pytest.warns(HaltuneWarning, match=f"cannot be paused, because .*{why}.*keeps training") as caught:
+        trainer.fit(net(), *data, val_dataloaders=shuffled())
+    assert len([w for w in caught if w.category is HaltuneWarning]) == 1
+    assert (trial.epochs, trial.saved) == ([1, 2, 3, 4], [])
+
+
+class Prepares(pl.Callback):
+    def on_train_epoch_start(self, trainer, module):
+        self.outputs = []
+
+
+class Shuffles(IterableDataset):
+    """A shuffle buffer: it draws while it is read."""
+
+    def __iter__(self):
+        rows = list(FORTY)
+        while rows:
+            yield rows.pop(int(torch.randint(len(rows), ())))
+
+
+def mean_of_training():
+    return scheduled(lambda o: lr.ReduceLROnPlateau(o), monitor="train_loss")()
+
+
+@pytest.mark.parametrize(
+    ("net", "train", "others", "why"),
+    [
+        (Slow, ten_batches, lambda: [Prepares()], r"Prepares\.on_train_epoch_start prepares an epoch"),
+        (Net, ten_batches, list, r"Whole\.on_train_epoch_start prepares an epoch"),
+        (Slow, ten_batches, lambda: [EarlyStopping("train_loss", patience=99)], "'train_loss', which .* EarlyStopping"),
+        (Slow, lambda: DataLoader(Shuffles(), batch_size=4), list, r"draw random numbers.*num_workers=1"),
+        (Slow, lambda: [ten_batches(), shuffled()], list, "loaders have different lengths"),
+    ],
+    ids=["a callback's epoch", "a module's epoch", "a mean of the epoch", "a shuffle buffer", "several loaders"],
+)
+def test_a_pause_within_an_epoch_that_would_not_resume_exactly_waits_for_its_end(net, train, others, why):
+    class Whole(net):
+        def training_step(self, batch, index):
+            return super().training_step(batch[0] if isinstance(batch[0], list) else batch, index)
+
+    trial = FakeTrial(max_epochs=3, verdicts={1.4: PAUSE})
+    trainer = make_trainer(*others(), HaltuneCallback(trial), epochs=3, val_check_interval=2, limit_train_batches=10)
+    with pytest.warns(HaltuneWarning, match=f"cannot resume exactly from here: .*{why}"):
+        trainer.fit(Whole(), train(), shuffled())
+    assert (trial.saved, trial.epochs[-1]) == ([2], 2)

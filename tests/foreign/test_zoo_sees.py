@@ -1,0 +1,116 @@
+"""The zoo's harness on programs that are wrong on purpose: each breaks the truth that it should."""
+
+import types
+
+import pytest
+import zoo
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from haltune import Float, HaltuneWarning, Minimize  # noqa: E402
+
+TRUE = {"resumed": True, "loads": True, "all_batches": True, "own": True, "saves": "last", "advice": None}
+x = torch.linspace(-1, 1, 32)[:, None]
+y = 3 * x + 1
+
+
+def program(**changed):
+    """A plain loop of three epochs; `changed` says what it does wrong."""
+    does = types.SimpleNamespace(**TRUE | changed)
+    shared = torch.nn.Linear(1, 1)
+
+    def build(lr):
+        net = torch.nn.Linear(1, 1) if does.own else shared
+        return net, torch.optim.SGD(net.parameters(), lr, momentum=0.5)
+
+    def search(study):
+        for trial in study:
+            with trial:
+                net, sgd = build(**trial.config)
+                if trial.checkpoint and does.loads:
+                    state = torch.load(trial.checkpoint)
+                    net.load_state_dict(state["net"])
+                    sgd.load_state_dict(state["sgd"])
+                    if does.resumed:
+                        torch.set_rng_state(state["random"])
+                if does.advice:
+                    trial.warn(does.advice)
+                for epoch in trial.epochs():
+                    for rows in torch.randperm(32).split(8 if does.all_batches else 16):
+                        sgd.zero_grad()
+                        torch.nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
+                        sgd.step()
+                    trial.report(torch.nn.functional.mse_loss(net(x), y).item(), epoch)
+                    state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "random": torch.get_rng_state()}
+                    if does.saves == "first" and epoch == 3:
+                        state["net"] = torch.nn.Linear(1, 1).state_dict()
+                    trial.save(lambda path, state=state: torch.save(state, path))
+
+    def evaluate(path, config):
+        net, _ = build(**config)
+        net.load_state_dict(torch.load(path)["net"])
+        return torch.nn.functional.mse_loss(net(x), y).item()
+
+    declared = zoo.Declaration(
+        ["torch"], space={"lr": Float(0.001, 1.0)}, goal=Minimize("val_loss"), max_epochs=3,
+        trials=[{"lr": 0.1}, {"lr": 0.03}], updates=4, says=["advice"] if does.advice else [],
+    )  # fmt: skip
+    return zoo.Program("made up", search, evaluate, declared, "for trial in study: fit(ckpt_path=trial.checkpoint)")
+
+
+def broken(runs):
+    found = set()
+    for truth in zoo.TRUTHS:
+        try:
+            zoo.holds(truth, runs)
+        except AssertionError:
+            found.add(truth)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "truths"),
+    [
+        ({}, set()),
+        ({"resumed": False}, {"resumed"}),
+        ({"loads": False}, {"resumed", "kept"}),
+        ({"all_batches": False}, {"counted"}),
+        ({"own": False}, {"own", "resumed"}),
+        ({"saves": "first"}, {"kept"}),
+        ({"advice": "some advice: ckpt_path=trial.checkpoint"}, {"said"}),
+        ({"advice": "some advice: Maximize('val_loss')"}, {"said"}),
+        ({"advice": "some advice: monitor='val_acc'"}, {"said"}),
+    ],
+)
+def test_a_wrong_program_breaks_its_truth_and_a_right_one_none(changed, truths):
+    assert broken(zoo.train_all(program(**changed))) == truths
+
+
+def test_a_warning_that_is_not_declared_is_seen():
+    def search(study):
+        for trial in study:
+            trial.warn("nobody expects this")
+            trial.report(0.5, 3)
+
+    runs = zoo.train_all(zoo.Program("made up", search, lambda *_: 0.5, program().declared))
+    assert all("nobody expects this" in ran.lines for ran in (runs.straight, runs.paused, runs.alone))
+    with pytest.raises(AssertionError, match="nobody expects this"):
+        zoo.said(runs)
+
+
+def test_an_error_of_a_program_is_raised_and_a_refusal_after_an_update_is_none():
+    def search(study):
+        trial = study.ask()
+        with trial:
+            weight = torch.nn.Parameter(torch.zeros(1))
+            sgd = torch.optim.SGD([weight], 0.1)
+            weight.sum().backward()
+            sgd.step()
+            raise HaltuneWarning("too late")
+
+    declared = zoo.Declaration(["torch"], space={"lr": Float(0.001, 1.0)}, trials=[{"lr": 0.1}], refuses="too late")
+    runs = zoo.train_all(zoo.Program("made up", search, lambda *_: 0.0, declared))
+    with pytest.raises(HaltuneWarning, match="too late"):
+        zoo.own(runs)
+    with pytest.raises(AssertionError):
+        zoo.refused(runs)

@@ -1,0 +1,39 @@
+"""CatBoost with its snapshot and its overfitting detector; it has a counter of trees of its own."""
+
+import numpy as np
+from catboost import CatBoostClassifier
+
+from haltune import Float, Minimize
+from haltune.callbacks.catboost import HaltuneCallback
+
+x = np.random.default_rng(0).random((300, 5))
+y = (x[:, 0] * x[:, 1] > 0.25).astype(int)
+
+
+def search(study):
+    for trial in study:
+        with trial:
+            callback = HaltuneCallback(trial)
+            model = CatBoostClassifier(iterations=trial.max_epochs, depth=3, verbose=False, random_seed=1,
+                                       use_best_model=False, **trial.config)
+            model.fit(x[:200], y[:200], eval_set=(x[200:], y[200:]), callbacks=[callback], **callback.snapshot)
+
+
+def evaluate(path, config):
+    chance = CatBoostClassifier().load_model(path).predict_proba(x[200:])[:, 1]
+    return -np.mean(np.log(np.where(y[200:] == 1, chance, 1 - chance)))
+
+
+def trained(path):
+    return CatBoostClassifier().load_model(path).tree_count_
+
+
+zoo = dict(
+    needs=["catboost"],
+    space={"learning_rate": Float(0.01, 1.0, log=True)},
+    goal=Minimize("validation-Logloss"),
+    max_epochs=8,
+    trials=[{"learning_rate": 0.3}, {"learning_rate": 0.1}],
+    pauses=[2, 5],
+    counts="",
+)
