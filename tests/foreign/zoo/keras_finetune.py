@@ -43,7 +43,7 @@ zoo = dict(
     backend="torch",
     slow=True,
     wrong={
-        "all": "The second fit of a trial, with the model compiled again, is taken for a wrong resume, after the first has trained.",
+        "all": "The second fit of a trial, with the model compiled again, is taken for a wrong resume.",
     },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
