@@ -25,7 +25,8 @@ def search(study):
                 state = torch.load(trial.checkpoint, weights_only=True)
                 for name, part in parts.items():
                     part.load_state_dict(state[name])
-            loop = TrainingLoop(trial, save=lambda path: torch.save({n: p.state_dict() for n, p in parts.items()}, path))
+            save = lambda path: torch.save({n: p.state_dict() for n, p in parts.items()}, path)  # noqa: E731
+            loop = TrainingLoop(trial, save=save)
             for epoch in loop:
                 for inputs, targets in train:
                     adam.zero_grad()

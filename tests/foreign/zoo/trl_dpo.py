@@ -15,7 +15,8 @@ words = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, un
 words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 prompts = [{"prompt": f"the {WORDS[5 + n % 3]} is"} for n in range(12)]
-rows = [row | {"chosen": f" {WORDS[8 + n % 3]}", "rejected": f" {WORDS[8 + (n + 1) % 3]}"} for n, row in enumerate(prompts)]
+answers = [{"chosen": f" {WORDS[8 + n % 3]}", "rejected": f" {WORDS[8 + (n + 1) % 3]}"} for n in range(12)]
+rows = [prompt | answer for prompt, answer in zip(prompts, answers)]
 
 
 def trainer(*callbacks, folder="runs", epochs=1, **config):
