@@ -61,6 +61,7 @@ zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
     wrong={
+        "kept": "The model is said not to be kept, and study.best.checkpoint is the file of a pause, of other weights.",
         "said": "The advice is to write the average into the checkpoint, which WeightAveraging does.",
     },
     space={"lr": Float(0.001, 1.0, log=True)},
