@@ -262,15 +262,21 @@ class Reporter:
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )
-        if not self.ended:
-            trial.starts(model, position, of, self.resume_hint)
-        if trial.attempt != self._attempt:
-            self._restarted()
+        self.starts(position, model, of)
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
             arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
             threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True).start()
         self.clock.restart()
+
+    def starts(self, position: float | None, model: Any = None, of: int | None = None) -> None:
+        """State where the fit starts, for loops that know it after `begin`; see `Port.starts`."""
+        if not self.ended:
+            self.trial.starts(model, position, of, self.resume_hint)
+            if position is not None and position < int(self.trial.epoch):
+                self._warned.add("repeat")
+        if self.trial.attempt != self._attempt:
+            self._restarted()
 
     def report(
         self,

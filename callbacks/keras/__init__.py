@@ -143,7 +143,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._resumed = checkpoint if checkpoint is not None and checkpoint.endswith(saving.OURS) else None
         self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
-        self._in_epoch = self._validated = False
+        self._in_epoch = self._validated = self._starts = False
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
@@ -175,6 +175,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
         reporter.begin(epochs, model)
+        self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         begun = _OPTIMIZERS.get(self.trial, (-1, None))[0] == self.trial.attempt
         if reporter.ended or begun:  # an earlier fit of this attempt has resumed, or has ended the trial
             self._resumed = None
@@ -219,6 +220,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "this model has not made a step. Start with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile the loaded model again."
             )
+        if self._starts:
+            self._starts = False
+            self._reporter.starts(self._position(epoch))
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:

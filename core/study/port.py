@@ -70,6 +70,7 @@ class Port(Attempt):
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
+        self._same_model = False  # that of the fit before
         self._first: float | None = None  # position of the first report of this attempt
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
@@ -97,7 +98,8 @@ class Port(Attempt):
     ) -> None:
         """State what a fit trains, and from where. Warns if it is not this trial's state.
 
-        If another model starts before what was reported, the curve starts again; see `restart`.
+        If another model starts before what was reported, the curve starts again; see `restart`. A loop that knows the
+        position later than the model states it in a second call.
 
         Args:
             model: The object that it trains. Default: None, not known.
@@ -113,10 +115,12 @@ class Port(Attempt):
                 f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
                 f"another configuration. {resume}, and let each trial save to a folder of its own."
             )
-        known, self._pace = self._model, [] if position is None else [(position, 0.0)]
-        self._model = None if model is None else weak(model)
+        self._pace = [] if position is None else [(position, 0.0)]
+        if model is not None:
+            self._same_model = self._model is not None and self._model() is model
+            self._model = weak(model)
         if position is not None and position < int(self.epoch):
-            if model is not None and known is not None and known() is model:
+            if self._same_model:
                 self.warn(
                     f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
                     f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
