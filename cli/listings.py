@@ -283,8 +283,8 @@ def _say_best(history: History, leads: Best) -> None:
     problem = history.problem
     value = f"{short(leads.value, 6)}{plus_minus(leads.folds)}"
     text = f"{problem.goal.metric} = {value} at {problem.at(leads.epoch)} of trial {leads.trial}"
-    if not (run := history.trial(leads.trial)).complete:
-        reached = f"{problem.unit} {problem.reached(run.epoch)}"
+    if not history.complete(leads.trial):
+        reached = f"{problem.unit} {problem.reached(history.trial(leads.trial).epoch)}"
         text += f" so far: no trial is complete yet; this one is at {reached}"
     say(text)
     for key, value in leads.config.items():

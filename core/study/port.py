@@ -153,8 +153,8 @@ class Port(Attempt):
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
 
-        What this attempt reported after it belongs to a training that was given up, and no longer counts. Does nothing
-        after a STOP or PAUSE, or if nothing after `position` was reported.
+        What this attempt reported after it belongs to a training that was given up. It no longer counts, also for
+        `study.best`. Does nothing after a STOP or PAUSE, or if nothing after `position` was reported.
 
         Args:
             position: Where it starts, in the study's unit. Default: 0.
@@ -451,9 +451,9 @@ class Port(Attempt):
             cut = self.verdict is not None and self.verdict.stops
             if best_epoch:  # a paused trial may continue
                 cut = self.verdict is not None and self.verdict.action is Action.STOP
-            if keep == 0 or self.id not in keepers(history, keep, self.id, cut):
+            if keep == 0 or not len(history.curve(self.id)) or self.id not in keepers(history, keep, self.id, cut):
                 return False
-            best = history.as_best(self.id)
+            best = history.present_best(self.id)
             return best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == self.epoch)
 
         return self._session.once(self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
