@@ -13,6 +13,7 @@ A `Reporter` connects one training loop with one trial.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import os
 import threading
@@ -699,6 +700,14 @@ def trains_another(trial: Port) -> NotSupported:
         "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
         "and HaltuneCallback(fold). Otherwise fit without the callback."
     )
+
+
+def digest(parts: Iterable[Any]) -> str:
+    """Return the mark of a model for `Port.sign`, from its weights: arrays or bytes."""
+    mark = hashlib.sha256()
+    for part in parts:
+        mark.update(part if isinstance(part, bytes) else part.tobytes())
+    return mark.hexdigest()
 
 
 def two_callbacks(where: str) -> InvalidInput:

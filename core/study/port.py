@@ -41,6 +41,7 @@ _FOLDS = "If its value is the mean over several trainings: for fold in trial.fol
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
+_SIGNED: WeakKeyDictionary[Session, dict[str, set[int]]] = WeakKeyDictionary()  # study -> mark of a model -> trials
 
 
 class Port(Attempt):
@@ -180,6 +181,23 @@ class Port(Attempt):
     def owner(self, path: str | os.PathLike[str]) -> int | None:
         """Return the trial of this study that a checkpoint of haltune is of, by its path; None for other paths."""
         return self._session.checkpoints.owner(path)
+
+    def sign(self, mark: str) -> None:
+        """State that this trial has trained a model with this mark, such as a digest of its weights.
+
+        A copy of the model and a file that the program saved have the mark, too; see `signer`.
+        """
+        _SIGNED.setdefault(self._session, {}).setdefault(mark, set()).add(self.id)
+
+    def signer(self, mark: str) -> int | None:
+        """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
+
+        This trial if it signed it too: two equal configurations can train equal models. None if it resumes.
+        """
+        trials = _SIGNED.get(self._session, {}).get(mark, set())
+        if self.id in trials:
+            return self.id
+        return None if self.checkpoint is not None else min(trials, default=None)
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""
