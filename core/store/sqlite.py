@@ -95,9 +95,9 @@ class SqliteStore(sql.SqlStore):
         if status.st_nlink > 1 and self._inode not in _LINKED:
             _LINKED.add(self._inode)
             warn(
-                f"{self._path} has {status.st_nlink} names (hard links). SQLite keeps a journal next to each name, so two "
-                "programs that open the file by different names damage it. Open it by one name only, or use a symbolic "
-                "link."
+                f"{self._path} has {status.st_nlink} names (hard links). SQLite keeps a journal next to each name, so "
+                "two programs that open the file by different names damage it. Open it by one name only, or use a "
+                "symbolic link."
             )
 
     def append(
