@@ -16,16 +16,16 @@ import copy
 import enum
 import io
 import logging
-import random
 import types
 from collections import deque
 from collections.abc import Container
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import tupled
-from haltune.errors import NotSupported
+from haltune._utils.randomness import is_generator, kind_of, new_generator, of_generator, set_generator
+from haltune.errors import InvalidInput, NotSupported
 
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,
@@ -79,12 +79,8 @@ class _Reader:
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
             shape = list(value.shape) if isinstance(value, np.ndarray) else None
             return {"is": "array", "data": _text(value.tobytes()), "type": value.dtype.str, "shape": shape}
-        if isinstance(value, np.random.Generator):
-            return {"is": "generator", "state": self.read(value.bit_generator.state, name)}
-        if isinstance(value, np.random.RandomState):
-            return {"is": "legacy generator", "state": self.read(value.get_state(legacy=False), name)}
-        if isinstance(value, random.Random):
-            return {"is": "Python's generator", "state": value.getstate()}
+        if is_generator(value):
+            return {"is": "generator", "kind": kind_of(value), "state": of_generator(value)}
         if hasattr(value, "untyped_storage"):
             return {"is": "tensor", "array": self.read(value.detach().cpu().numpy(), name)}
         for kind, word in _CONTAINERS.items():
@@ -133,17 +129,11 @@ class _Writer:
                 flat = np.frombuffer(base64.b64decode(state["data"]), np.dtype(state["type"]))
                 return flat[0] if state["shape"] is None else flat.reshape(state["shape"]).copy()
             case "generator":
-                value = value or np.random.default_rng(0)
-                value.bit_generator.state = self.write(state["state"], None, name)
-                return value
-            case "legacy generator":
-                value = value or np.random.RandomState(0)
-                value.set_state(self.write(state["state"], None, name))
-                return value
-            case "Python's generator":
-                value = value or random.Random()
-                value.setstate(tupled(state["state"]))
-                return value
+                generator = value if is_generator(value) else new_generator(state["kind"])
+                with suppress(InvalidInput):
+                    set_generator(generator, state["state"])
+                    return generator
+                raise _otherwise(name)
             case "tensor":
                 import torch
 

@@ -126,7 +126,7 @@ def check_resume(
     broken = _CheckedTraining(goal, epochs, middle, config)
     broken.train(make_run, seed)
     if (why := broken.not_paused()) is not None:
-        return ResumeCheck(epochs, middle, (), (why,))
+        return ResumeCheck(epochs, middle, (), (why, *broken.warnings))
     broken.train(make_run, seed + 1)
 
     def again() -> _CheckedTraining:
@@ -314,7 +314,8 @@ def _training_state(trained: Any) -> dict[str, Any]:
         holders = {"optimizer": ("optimizer", "opt"), "schedules": ("lr_scheduler",)}
         for part, names in holders.items():
             for name in names:
-                if hasattr(holder := getattr(trained, name, None), "state_dict"):
+                holder: Any = getattr(trained, name, None)
+                if hasattr(holder, "state_dict"):
                     inner[part] = holder.state_dict()
         return inner
     return {"state": trained.state_dict()} if hasattr(trained, "state_dict") else {}
@@ -394,7 +395,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)) or type(value).__module__ == "fastcore.foundation":  # fastai's list
         for i, inner in enumerate(value):
             yield from _leaves(inner, f"{path}[{i}]")
     else:

@@ -21,6 +21,7 @@ import numpy as np
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
 
 from .base import Portable
+from .changes import Print, is_plain, numbers, set_numbers
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -60,9 +61,9 @@ class Unsaved(Portable):
         if args.fsdp or args.deepspeed:  # which do not pause
             return
         self._generators = generators_in(*_parts(train_dataloader))
-        if args.dataloader_num_workers > 0 and hasattr(train_dataloader, "collate_fn"):
-            watch = _Watched(train_dataloader)
-            self._drawn = watch.drawn
+        inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
+        if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
+            self._drawn = _Watched(inner).drawn
         if self._resumes:
             self._restore()
             if loss := self._restored.get("loss"):
@@ -114,7 +115,7 @@ class Unsaved(Portable):
             for part in ("flags", "numbers", "callbacks"):
                 before = self._before[part]
                 changed = {
-                    k: v for k, v in present[part].items() if _is_plain(v) and (k not in before or v != before[k])
+                    k: v for k, v in present[part].items() if is_plain(v) and (k not in before or v != before[k])
                 }
                 found[part] = self._restored.get(part, {}) | changed
             found["loss"] = self._loss()
@@ -127,6 +128,7 @@ class Unsaved(Portable):
         """Add values that are logged after a pause, for the first report of the resumed training."""
         if self.paused is not None:
             self._written["logged"] |= values
+            self._written["loss"] = self._loss()
             _put(self.paused, self._written)
 
     def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
@@ -144,11 +146,11 @@ class Unsaved(Portable):
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
         for name, value in present["callbacks"].items():
-            if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
+            if not is_plain(value) and value != self._before["callbacks"].get(name, value):
                 kind, _, attribute = name.partition(".")[2].partition(".")
                 return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only numbers, texts, lists and dicts "
-                    "of callbacks"
+                    f"{kind}.{attribute} changes in training, and haltune saves only their numbers, texts, lists "
+                    "and dicts"
                 )
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
@@ -181,28 +183,34 @@ class Unsaved(Portable):
         model, optimizer = self._trainer.model, self._trainer.optimizer
         return {
             "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
-            "numbers": dict(_numbers(model)),
+            "numbers": dict(numbers(model)),
             "callbacks": dict(self._attributes()),
             "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
             "groups": [len(group["params"]) for group in optimizer.param_groups],
         }
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes of the user's callbacks, those that JSON cannot hold by what tells a change."""
-        trained = {id(p) for p in self._trainer.model.parameters()}
-        for place, callback in _own_callbacks(self._trainer):
+        """Yield the attributes of the user's callbacks, those that JSON cannot hold by what tells a change.
+
+        Of a user's Trainer, yield only its further models and optimizers: the class of transformers sets most others.
+        """
+        trainer = self._trainer
+        saved = [*trainer.model.parameters(), trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)]
+        known = {id(part) for part in saved}
+        for place, callback in _own_callbacks(trainer):
             for name, value in vars(callback).items():
-                yield f"{place}.{name}", value if _is_plain(value) else _Print(value, trained)
+                yield f"{place}.{name}", value if is_plain(value) else Print(value, known)
+        if not f"{type(trainer).__module__}.".startswith(_OWN_PACKAGES):
+            for name, value in vars(trainer).items():
+                if hasattr(value, "zero_grad") and hasattr(value, "state_dict"):
+                    yield f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}", Print(value, known)
 
     def _restore(self) -> None:
         model, saved = self._trainer.model, self._restored
-        parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+        parameters = dict(model.named_parameters())
         for name in parameters.keys() & saved.get("flags", {}).keys():
             parameters[name].requires_grad_(saved["flags"][name])
-        for name, value in saved.get("numbers", {}).items():
-            module, _, attribute = name.rpartition(".")
-            if module in modules:
-                setattr(modules[module], attribute, value)
+        set_numbers(model, saved.get("numbers", {}))
         for place, callback in _own_callbacks(self._trainer):
             for name, value in saved.get("callbacks", {}).items():
                 if name.startswith(f"{place}."):
@@ -212,9 +220,10 @@ class Unsaved(Portable):
         """Return the states of the generators from which data can draw."""
         import torch
 
-        kind = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
+        _, keys, position, *_ = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
         own = repr(states_of(self._generators)) if self._generators else ""
-        return random.getstate(), kind[2], kind[1].tobytes(), torch.get_rng_state().numpy().tobytes(), own  # type: ignore[union-attr]
+        numpy = position, np.asarray(keys).tobytes()
+        return random.getstate(), numpy, torch.get_rng_state().numpy().tobytes(), own
 
 
 def read(checkpoint: str) -> dict[str, Any] | None:
@@ -236,51 +245,6 @@ def _put(folder: Path, found: Mapping[str, Any]) -> None:
     temporary.replace(folder / FILE)
 
 
-class _Print:
-    """What tells whether an object has changed: the versions of its tensors, the numbers in it."""
-
-    def __init__(self, value: Any, trained: set[int]) -> None:
-        self._print = _printed(value, trained, 3)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Print) and self._print == other._print
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _printed(value: Any, trained: set[int], depth: int) -> Any:
-    if _is_plain(value):
-        return repr(value)
-    if hasattr(value, "data_ptr") and hasattr(value, "_version"):
-        return None if id(value) in trained else (tuple(value.shape), value.data_ptr(), value._version)
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    if hasattr(value, "named_parameters"):
-        tensors = [*value.parameters(), *value.buffers()]
-        if any(id(t) in trained for t in tensors):
-            return None
-        return [_printed(t, trained, depth) for t in tensors]
-    if not depth or callable(value):
-        return None
-    if isinstance(value, dict):
-        return {repr(key): _printed(inner, trained, depth - 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
-        return [_printed(inner, trained, depth - 1) for inner in value]
-    if type(value).__module__.split(".")[0] in ("transformers", "trl", "accelerate", "datasets", "haltune", "torch"):
-        return None
-    generators = repr(states_of(generators_in(value)))
-    return generators, {k: _printed(v, trained, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether JSON returns the same value."""
-    if value is None or type(value) in (bool, int, float, str):
-        return True
-    if type(value) is list:
-        return all(map(_is_plain, value))
-    return type(value) is dict and all(type(key) is str and _is_plain(inner) for key, inner in value.items())
-
-
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the user's callbacks that do not export their state, by number and class."""
     for i, callback in enumerate(trainer.callback_handler.callbacks):
@@ -289,17 +253,6 @@ def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
             f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
         ):
             yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
-
-
-def _numbers(model: Any) -> Iterator[tuple[str, Any]]:
-    for module, holder in model.named_modules():
-        for name, value in vars(holder).items():
-            if type(value) in (bool, int, float) and name not in (
-                "training",
-                "call_super_init",
-                "_is_full_backward_hook",
-            ):
-                yield f"{module}.{name}", value
 
 
 def _parts(loader: Any) -> list[Any]:

@@ -52,6 +52,10 @@ _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Train
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
 _EVALUATE = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
+_RETRY = (
+    "The Trainer trains the same model on, so its value is of both trainings. To avoid this, set "
+    "per_device_train_batch_size= so that it fits, and auto_find_batch_size=False."
+)
 GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 
 
@@ -117,6 +121,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _logs: int
     _unreported: tuple[float, float] | None
     _passes: int
+    _steps: int | None
     _install = 'pip install "transformers[torch]"'
     _hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
 
@@ -130,7 +135,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if vars(state).get(_STARTED):  # each training has its own state
             raise two_callbacks("the Trainer")
         vars(state)[_STARTED] = True
-        self._training = True
+        retries, self._training = self._training, True  # a training that failed is tried again, with a smaller batch
         self._start(state.global_step)
         train = caller("train", "transformers.")
         trainer = None if train is None else train.f_locals["self"]
@@ -146,13 +151,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._check_logs(args, state)
         self._check_evaluations(args, state, trainer)
         self._advise_best(args)
-        steps = self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        self._steps = steps = _steps_in_epoch(args, others.get("train_dataloader"))
         self._has_length = steps is not None
         planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
         planned = float(state.max_steps) if self.trial.unit == "step" else planned
         started = state.global_step > 0 and (self._has_length or self.trial.unit != "epoch")
         position = self._position(args, state) if started else None if state.global_step else 0.0
         of = loaded["trial"]["id"] if loaded else None
+        if retries and position is not None:
+            torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model"), position, of))
         if trainer is not None:
             self._watch(trainer, loaded)
@@ -285,7 +292,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
-        self._steps: int | None = None  # optimizer steps in a pass; None: the data have no length
+        self._steps = None  # optimizer steps in a pass; None: the data have no length
         self._unsaved: Unsaved | None = None
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
@@ -349,7 +356,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool]:
-        """Report the pending values; return the decision for all ranks, and whether to take a checkpoint."""
+        """Report the pending values; return the decision, and whether to take a checkpoint of this step."""
         assert self._unreported is not None
 
         def need() -> int:
@@ -358,7 +365,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         wanted = self._reporter.measures.others
         logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
         value, epoch = self._unreported
-        self._reporter.report(value, epoch, logged, need)
+        self._reporter.report(value, epoch, logged, need, updates=state.global_step - self._first_step)
         self._reporter.heed(epoch)
         self._logged = {}
         if ends:
@@ -472,8 +479,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
             raise InvalidInput(
-                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s, and "
-                f"this training has {delay:g}, so {self.monitor!r} is never logged. Reduce eval_delay=."
+                f"The first evaluation comes after eval_delay={args.eval_delay:g} {args.eval_strategy.value}s. This "
+                f"training has {delay:g}, so {self.monitor!r} is never logged. Reduce TrainingArguments(eval_delay=)."
             )
         logged = {"loss", "grad_norm", "learning_rate", "num_input_tokens_seen"}
         of_transformers = type(trainer).__module__ == "transformers.trainer"

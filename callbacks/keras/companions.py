@@ -70,9 +70,9 @@ class Watch:
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
         self._silent = silent
         self._ids = {name: id(owner) for name, owner in owners.items()}
-        known = {} if earlier is None else earlier._marks
+        known: dict[str, str] = {} if earlier is None else earlier._marks
         same = {n for n, i in self._ids.items() if earlier is not None and earlier._ids.get(n) == i}
-        self._marks = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
+        self._marks: dict[str, str] = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
         fresh = {name: owner for name, owner in owners.items() if name not in same}
         self._marks |= {path: _mark(value) for path, value, _ in _places(fresh)}
 

@@ -22,7 +22,8 @@ def optimizers_of(model: Any) -> dict[str, Any]:
     """Return the optimizers that a model and its layers hold: name -> optimizer, each once."""
     found: dict[int, tuple[str, Any]] = {}
     for i, part in enumerate([model, *_inner_layers(model)]):
-        for name, value in list(vars(part).items()):
+        # TensorFlow keeps the attributes a second time in _self_ attributes
+        for name, value in [(n, v) for n, v in vars(part).items() if not n.startswith("_self_")]:
             for path, one in _held(f"{i}/{name}", value):
                 found.setdefault(id(one), (path, one))
     return dict(found.values())

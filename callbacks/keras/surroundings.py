@@ -98,7 +98,7 @@ def averaged(listed: list[Any]) -> Iterator[None]:
 def refuse_backup(listed: list[Any], model: Any, trial: Trial) -> None:
     """Raise NotSupported if BackupAndRestore has restored another training into a trial that starts."""
     for other in listed:
-        if type(other).__name__ == "BackupAndRestore" and getattr(model, "_initial_epoch", 0):
+        if type(other).__name__ == "BackupAndRestore" and getattr(model, "_initial_epoch", None):
             raise NotSupported(
                 f"Trial {trial.id} starts, but BackupAndRestore has loaded the backup of another training "
                 f"({model._initial_epoch} epochs). Give each trial a folder of its own, "

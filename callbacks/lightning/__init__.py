@@ -185,7 +185,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._tokens = 0  # trained tokens, in a study that counts them
         self._validates = False  # the check before training logged the metric
         self._validated: set[str] = set()  # names of the metrics of validations
-        self._beginning: resuming.Start | None = None
+        self._beginning: Any = None  # a resuming.Start, from on_fit_start on
         self._numbers: dict[str, Any] = {}
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False

@@ -198,9 +198,9 @@ class _Guarded(_Plugin):
         weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
         if differ(self.evaluated, sample(weights)):
             self.error = NotSupported(
-                "its value is of other weights than Lightning saves, such as an average that a callback puts in place "
-                "for validations. Write that average into checkpoint['state_dict'] in the callback's "
-                "on_save_checkpoint, as EMAWeightAveraging does"
+                "its value is of other weights than a checkpoint has now: a callback averages weights for validations, "
+                "and either leaves the average out of checkpoints or updated it after the validation. Update it before "
+                "the validation, and write it into checkpoint['state_dict'] in on_save_checkpoint"
             )
             return
         if self.light:

@@ -77,7 +77,67 @@ def restore(state: dict[str, Any]) -> None:
         raise damaged(error) from error
 
 
-# generators that a program holds itself, in its data
+# generators that a program holds itself
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether it is a generator of Python, NumPy or torch that has a state."""
+    torch = sys.modules.get("torch")
+    kinds = (random.Random, np.random.Generator, np.random.RandomState, *([] if torch is None else [torch.Generator]))
+    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+
+
+def of_generator(generator: Any) -> Any:
+    """Return a generator's state as a JSON-able value."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return _lists(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return _lists(generator.get_state(legacy=False))
+    return of_tensor(generator.get_state())
+
+
+def set_generator(generator: Any, state: Any) -> None:
+    """Restore a generator. Raises InvalidInput if it is not a state of such a generator."""
+    try:
+        if isinstance(generator, random.Random):
+            generator.setstate(tupled(list(state)))
+        elif isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = _arrays(state)
+        elif isinstance(generator, np.random.RandomState):
+            generator.set_state(_arrays(state))
+        else:
+            generator.set_state(tensor_of(state))
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise damaged(error) from error
+
+
+def kind_of(generator: Any) -> str:
+    """Return its class, or that of its bit generator: the states of others do not fit."""
+    return type(generator.bit_generator if isinstance(generator, np.random.Generator) else generator).__name__
+
+
+def new_generator(kind: str) -> Any:
+    """Return a generator of a kind."""
+    if kind == "Generator":
+        import torch
+
+        return torch.Generator()
+    made: Any = {"Random": random, "RandomState": np.random}.get(kind)
+    return np.random.Generator(getattr(np.random, kind)()) if made is None else getattr(made, kind)()
+
+
+def _lists(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _lists(value) for name, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state
+
+
+def _arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _arrays(value) for name, value in state.items()}
+    return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
 def generators_in(*roots: Any) -> dict[str, Any]:
@@ -89,7 +149,7 @@ def generators_in(*roots: Any) -> dict[str, Any]:
     seen: set[int] = set()
 
     def search(value: Any, path: str, depth: int) -> None:
-        if _is_generator(value):
+        if is_generator(value):
             found.setdefault(id(value), (path, value))
         elif depth and id(value) not in seen:
             seen.add(id(value))
@@ -103,7 +163,7 @@ def generators_in(*roots: Any) -> dict[str, Any]:
 
 def states_of(generators: dict[str, Any]) -> dict[str, Any]:
     """Return the states of generators: path -> a JSON-able value."""
-    return {path: _state_of(generator) for path, generator in generators.items()}
+    return {path: of_generator(generator) for path, generator in generators.items()}
 
 
 def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
@@ -112,27 +172,10 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
     Raises InvalidInput if a state is not one of its generator.
     """
     for path in generators.keys() & states.keys():
-        generator, state = generators[path], states[path]
-        try:
-            if isinstance(generator, random.Random):
-                generator.setstate(tupled(state))
-            elif isinstance(generator, np.random.Generator):
-                generator.bit_generator.state = _arrays(state)
-            elif isinstance(generator, np.random.RandomState):
-                generator.set_state(_arrays(state))
-            else:
-                generator.set_state(tensor_of(state))
-        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise damaged(error) from error
+        set_generator(generators[path], states[path])
 
 
 _DEPTH, _SHORT = 4, 20
-
-
-def _is_generator(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    own = (random.Random, np.random.Generator, np.random.RandomState)
-    return isinstance(value, own) or (torch is not None and isinstance(value, torch.Generator))
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:
@@ -149,28 +192,6 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _state_of(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, np.random.Generator):
-        return _lists(generator.bit_generator.state)
-    if isinstance(generator, np.random.RandomState):
-        return _lists(generator.get_state(legacy=False))
-    return of_tensor(generator.get_state())
-
-
-def _lists(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {name: _lists(value) for name, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray) else state
-
-
-def _arrays(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {name: _arrays(value) for name, value in state.items()}
-    return np.asarray(state, np.uint64) if isinstance(state, list) else state
-
-
 # states as text
 
 
@@ -181,43 +202,6 @@ def tupled(value: Any) -> Any:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
-
-
-def is_generator(value: Any) -> bool:
-    """Return whether it is a generator of torch, NumPy or Python that a user's object holds."""
-    torch = sys.modules.get("torch")
-    kinds = (random.Random, np.random.Generator, np.random.RandomState)
-    return isinstance(value, kinds) or (torch is not None and isinstance(value, torch.Generator))
-
-
-def of_generator(generator: Any) -> Any:
-    """Return a generator's state as primitives."""
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, np.random.Generator):
-        return _listed(generator.bit_generator.state)
-    if isinstance(generator, np.random.RandomState):
-        return _listed(generator.get_state(legacy=False))
-    return of_tensor(generator.get_state())
-
-
-def set_generator(generator: Any, state: Any) -> None:
-    """The inverse of `of_generator`."""
-    if isinstance(generator, random.Random):
-        generator.setstate(tupled(list(state)))
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, np.random.RandomState):
-        generator.set_state(state)
-    else:
-        generator.set_state(tensor_of(state))
-
-
-def _listed(state: Any) -> Any:
-    """Return NumPy's state with lists in place of arrays."""
-    if isinstance(state, dict):
-        return {name: _listed(value) for name, value in state.items()}
-    return state.tolist() if hasattr(state, "tolist") else state
 
 
 def of_tensor(tensor: Any) -> str:

@@ -83,13 +83,14 @@ def test_a_pause_outside_the_training_is_refused():
 X = np.random.default_rng(0).normal(size=(60, 3))
 
 
-def boosted_by_xgboost(trial, drawn):
+def boosted_by_xgboost(trial, drawn=1.0, slows=False):
     xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
     from haltune.callbacks.xgboost import HaltuneCallback
 
     data, callback = xgb.DMatrix(X, X[:, 0]), HaltuneCallback(trial, "held-rmse")
+    settings = {"nthread": 1, "subsample": drawn, "eta": 0.1 if slows and trial.attempt > 1 else 0.3}
     return xgb.train(
-        {"nthread": 1, "subsample": drawn}, data, trial.max_epochs - trial.epoch, evals=[(data, "held")],
+        settings, data, trial.max_epochs - trial.epoch, evals=[(data, "held")],
         xgb_model=trial.checkpoint, callbacks=[callback], verbose_eval=False,
     )  # fmt: skip
 
@@ -97,11 +98,18 @@ def boosted_by_xgboost(trial, drawn):
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("train", [boosted_by_xgboost])
 def test_boosters_are_compared_tree_by_tree(train):
-    exact = check_resume(lambda trial: train(trial, 1.0))
+    exact = check_resume(train)
     assert exact.ok
     assert "trees" in exact.compared
-    found = check_resume(lambda trial: train(trial, 0.5))
+    found = check_resume(lambda trial: train(trial, slows=True))
     assert {d.partition(":")[0] for d in found.differences} >= {"trees", "metrics"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_declined_its_pause_says_why():
+    did_not, *why = check_resume(lambda trial: boosted_by_xgboost(trial, 0.5)).differences
+    assert "did not pause" in did_not
+    assert any("subsample" in reason for reason in why)
 
 
 def test_estimators_of_scikit_learn_are_compared_by_what_they_learnt():
@@ -136,7 +144,7 @@ def test_what_cannot_be_compared_is_no_proof():
 
 
 class Drawn:
-    """Training whose weight and metrics are sums of draws. Those of `own`, a generator, are not repeatable."""
+    """Training whose weight and metrics are sums of draws; those of OWN are not repeatable."""
 
     def __init__(self, weight=random, metric=random):
         self.weight, self.metric = weight, metric

@@ -122,7 +122,7 @@ def test_a_trainer_that_never_evaluates_is_refused_before_the_training(name, tmp
 
 def test_a_delay_of_evaluations_beyond_the_training_is_refused_before_it(tmp_path):
     t = trainer(tmp_path, HaltuneCallback(FakeTrial("eval_loss")), eval_delay=4)
-    with pytest.raises(InvalidInput, match=r"eval_delay=4 epochs, and this training has 3.*Reduce TrainingArguments"):
+    with pytest.raises(InvalidInput, match=r"eval_delay=4 epochs. This training has 3.*Reduce TrainingArguments"):
         t.train()
     assert t.state.global_step == 0
 

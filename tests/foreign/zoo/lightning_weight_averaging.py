@@ -61,8 +61,9 @@ zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
     wrong={
-        "said": "The advice is to write the average into the checkpoint, which WeightAveraging does.",
+        "kept": "A state that a pause saves at the best epoch has an average of a later update.",
     },
+    says=[r"is not kept: its value is of other weights"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=5,

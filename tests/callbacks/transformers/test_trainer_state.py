@@ -1,0 +1,295 @@
+"""What a resumed Trainer needs beyond its own checkpoint is restored, or the trial does not pause."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+from callback_fakes import FakeTrial
+from callback_studies import study
+from fits import drawn
+from paused_studies import pausing_study
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from torch.nn.utils import prune  # noqa: E402
+from transformers import TrainerCallback, default_data_collator  # noqa: E402
+from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
+
+from haltune import Constant, Study  # noqa: E402
+from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Unfreezes(TrainerCallback):
+    """It freezes the last layer, and frees it once, at the start of the second epoch."""
+
+    def on_train_begin(self, args, state, control, model, **others):
+        model.layers[-1].requires_grad_(False)
+
+    def on_epoch_begin(self, args, state, control, model, **others):
+        if state.epoch == 1:
+            model.layers[-1].requires_grad_(True)
+
+
+class Cools(TrainerCallback):
+    """It lowers the dropout by a count of its own."""
+
+    def __init__(self):
+        self.seen, self.starts = 0, 0
+
+    def on_train_begin(self, *args, **others):
+        self.starts += 1
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.seen += 1
+        model.layers[1].p = 0.3 / (1 + self.seen)
+
+
+class CountsEpochs(Cools):
+    """It counts at the end of an epoch, after the pause."""
+
+    def on_step_end(self, *args, **others):
+        pass
+
+    def on_epoch_end(self, args, state, control, model, **others):
+        super().on_step_end(args, state, control, model)
+
+
+class Averages(TrainerCallback):
+    """A user's own average of the weights."""
+
+    def on_train_begin(self, args, state, control, model, **others):
+        self.average = torch.optim.swa_utils.AveragedModel(model)
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.average.update_parameters(model)
+
+
+class Grows(TrainerCallback):
+    def on_epoch_end(self, args, state, control, optimizer, lr_scheduler, **others):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+        lr_scheduler.base_lrs.append(0.1)
+        lr_scheduler.lr_lambdas.append(lambda step: 1.0)
+
+
+class Prunes(TrainerCallback):
+    def on_epoch_end(self, args, state, control, model, **others):
+        if state.epoch == 1:
+            prune.random_unstructured(model.layers[-1], "weight", 1)
+
+
+class Noise:
+    """A collator that adds noise: of a generator of its own, or of the process."""
+
+    def __init__(self, rng=None):
+        self.rng = rng
+
+    def __call__(self, batch):
+        found = default_data_collator(batch)
+        noise = torch.randn(3) if self.rng is None else torch.tensor([self.rng.random() for _ in range(3)])
+        return found | {"x": found["x"] + noise}
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Rows with noise that each reading draws."""
+
+    def __init__(self):
+        self.rows = rows(16)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        return self.rows[i] | {"x": self.rows[i]["x"] + torch.randn(3)}
+
+
+class Counts(Net):
+    """A net that counts its batches, and trains less the more there were."""
+
+    seen = 0
+
+    def forward(self, x, labels):
+        out = super().forward(x, labels)
+        self.seen = self.seen + self.training
+        return out | {"loss": out["loss"] / (1 + self.seen)}
+
+
+class Long(torch.utils.data.Dataset):
+    """Rows with a length each."""
+
+    def __init__(self):
+        self.rows = [row | {"input_ids": [0] * (1 + i % 7)} for i, row in enumerate(rows(16))]
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        return self.rows[i]
+
+
+def make(folder, *callbacks, collator=None, model=None, train=None, **options):
+    torch.manual_seed(0)
+    t = trainer(folder, *callbacks, model=model and model(), train=train and train(), data=train and train(), **options)
+    if collator is not None:
+        t.data_collator = collator()
+    return t
+
+
+def trained(tmp_path, at, others=(), epochs=4, unit="epoch", **options):
+    """A straight training, and one that a policy pauses: their logs, the record and haltune's warnings."""
+    straight = make(tmp_path / "straight", *[kind() for kind in others], epochs=epochs, **options)
+    straight.train()
+    s = pausing_study(f"{tmp_path}/s.db", at=at, epochs=epochs if unit == "epoch" else options["max_steps"], unit=unit,
+                      metric="eval_loss", verbose=0)  # fmt: skip
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in s:
+            with trial:
+                t = make(
+                    tmp_path / "out", HaltuneCallback(trial), *[kind() for kind in others], epochs=epochs, **options
+                )
+                for _ in range(trial.attempt - 1):  # not the states that a resumed training is to find
+                    drawn()
+                t.train(resume_from_checkpoint=trial.checkpoint)
+    (record,) = s.trials
+    logged = [line["eval_loss"] for line in straight.state.log_history if "eval_loss" in line]
+    assert record.values.tolist() == logged
+    assert same(weights(t), weights(straight))
+    losses = [line["loss"] for line in straight.state.log_history if "loss" in line]
+    said = [str(w.message) for w in found if issubclass(w.category, HaltuneWarning)]
+    return record, losses, said
+
+
+GROUPED = {"train_sampling_strategy": "group_by_length", "remove_unused_columns": False}
+WORKERS = {"dataloader_num_workers": 1}
+WITHIN = ((1.5, 2.5), EVERY_TWO)
+BETWEEN = ((1, 2), {})
+OWN = {"collator": lambda: Noise(random.Random(4))}
+GLOBAL = {"collator": Noise}
+RESTORED = {
+    "trainable flags": (*BETWEEN, {"others": [Unfreezes]}),
+    "trainable flags, within": (*WITHIN, {"others": [Unfreezes]}),
+    "attributes of a callback": (*BETWEEN, {"others": [Cools]}),
+    "attributes of a callback, within": (*WITHIN, {"others": [Cools]}),
+    "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
+    "numbers of modules": (*BETWEEN, {"model": Counts}),
+    "a collator with a generator": (*BETWEEN, OWN),
+    "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
+    "a collator that draws": (*BETWEEN, GLOBAL),
+    "data that draw": (*BETWEEN, {"train": Noisy}),
+    "data that draw in workers": (*BETWEEN, {"train": Noisy} | WORKERS),
+    "plain data in workers, within": (*WITHIN, WORKERS),
+    "ignore_data_skip": (*BETWEEN, {"ignore_data_skip": True}),
+    "grouped by length": (*WITHIN, GROUPED | {"train": Long, "collator": lambda: Lengths()}),
+    "a seed of the data": (*WITHIN, {"data_seed": 9}),
+    "a log between the evaluations": (*WITHIN, {"logging_strategy": "steps", "logging_steps": 3}),
+    "a log after the evaluation": ((2,), EVERY_TWO, {"logging_strategy": "epoch"}),
+    "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
+}
+
+
+class Lengths:
+    def __call__(self, batch):
+        return default_data_collator([{k: v for k, v in row.items() if k != "input_ids"} for row in batch])
+
+
+@pytest.mark.parametrize(("at", "evaluates", "options"), RESTORED.values(), ids=RESTORED)
+def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
+    record, losses, said = trained(tmp_path, at, **evaluates | options)
+    assert said == []
+    assert record.attempt == len(at) + 1
+    if (how := evaluates | options).get("logging_strategy"):
+        found = record.metrics["loss"]
+        reported = losses[:-1] if how["logging_strategy"] == "epoch" else losses  # the last comes after the last report
+        assert {*found[np.isfinite(found)]} == {*reported}
+
+
+DECLINED = {
+    "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training"),
+    "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
+    "pruned weights": ((2,), {}, {"others": [Prunes]}, "other parameters or buffers"),
+    "a collator with a generator": (*WITHIN, OWN, "draw random numbers"),
+    "a collator that draws": (*WITHIN, GLOBAL, "draw random numbers"),
+    "data that draw": (*WITHIN, {"train": Noisy}, "draw random numbers"),
+    "data that draw in workers": (*WITHIN, {"train": Noisy} | WORKERS, "draw random numbers"),
+    "persistent workers": (*BETWEEN, WORKERS | {"dataloader_persistent_workers": True}, "persistent workers"),
+    "ignore_data_skip": (*WITHIN, {"ignore_data_skip": True}, "ignore_data_skip=True"),
+    "save_only_model": (*BETWEEN, {"save_strategy": "epoch", "save_only_model": True}, "save_only_model"),
+}
+
+
+@pytest.mark.parametrize(("at", "evaluates", "options", "match"), DECLINED.values(), ids=DECLINED)
+def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, options, match, tmp_path):
+    record, _, said = trained(tmp_path, at, **evaluates | options)
+    assert record.attempt == 1
+    (reason,) = said
+    assert match.replace("\\", "") in reason
+    assert "it keeps training" in reason
+
+
+def test_data_without_a_length_that_started_again_are_not_paused_within_a_pass(tmp_path):
+    options = EVERY_TWO | {"max_steps": 8, "train": lambda: Stream(16)}
+    record, _, said = trained(tmp_path, (6,), unit="step", **options)
+    assert (record.attempt, len(said)) == (1, 1)
+    assert "started again" in said[0]
+
+
+# whose checkpoint it is
+
+
+def shared(trial, folder, path=True):
+    t = trainer(folder, HaltuneCallback(trial), save_strategy="epoch")
+    t.train(resume_from_checkpoint=path)
+    return t
+
+
+def test_the_last_checkpoint_of_another_trial_in_a_shared_folder_is_refused(tmp_path):
+    s = study(epochs=3, metric="eval_loss")
+    with s.ask() as trial:
+        shared(trial, tmp_path, None)
+    with pytest.raises(
+        NotSupported, match=r"trial 1 loaded a state of trial 0.*resume_from_checkpoint=trial.checkpoint"
+    ):
+        shared(s.ask(), tmp_path)
+
+
+def test_a_checkpoint_of_another_study_with_the_same_number_is_refused(tmp_path):
+    one, other = (Study({"lr": Constant(x)}, "eval_loss", max_epochs=3, budget="1 trial") for x in (1.0, 2.0))
+    with one.ask() as trial:
+        shared(trial, tmp_path, None)
+    with pytest.raises(NotSupported, match="a state of a trial of another study with another configuration"):
+        shared(other.ask(), tmp_path)
+
+
+def test_a_checkpoint_that_names_no_trial_is_refused(tmp_path):
+    trainer(tmp_path, save_strategy="epoch").train()
+    trial = FakeTrial("eval_loss")
+    with pytest.raises(NotSupported, match=r"names no trial.*To start from other weights, load them into the model"):
+        shared(trial, tmp_path)
+    assert trial.epochs == []
+
+
+# a training that starts again
+
+
+class RunsOut(TrainerCallback):
+    def on_step_end(self, args, state, control, **others):
+        if state.global_step == 3 and state.train_batch_size == 8:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_a_smaller_batch_after_out_of_memory_starts_the_curve_again(tmp_path):
+    s = study(epochs=3, metric="eval_loss")
+    options = {"auto_find_batch_size": True, "per_device_train_batch_size": 8}
+    warned = pytest.warns(HaltuneWarning, match="trains again from its start.*The Trainer trains the same model on")
+    with warned, s.ask() as trial:
+        t = trainer(tmp_path, HaltuneCallback(trial), RunsOut(), **options)
+        t.train()
+    (record,) = s.trials
+    assert record.values.tolist() == [line["eval_loss"] for line in t.state.log_history if "eval_loss" in line]
+    assert (record.epochs.tolist(), s.spent.epochs) == ([1, 2, 3], 4.0)
