@@ -152,6 +152,7 @@ class Trial(Port, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
+        self._need_no_folds()
         value, metrics = self.measures.split(value, metrics)
         if epoch is not None or step is not None or tokens is not None:
             position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
@@ -172,6 +173,15 @@ class Trial(Port, KnowsAttributes):
         took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
         paid = None if cost is None else number("cost", cost, positive=None)
         return self.record(Report(value, position, took, validated, paid, metrics), judge)
+
+    def _need_no_folds(self) -> None:
+        """Raises InvalidInput for a report or an epoch of a trial that trains over folds."""
+        if self._over_folds:
+            raise InvalidInput(
+                f"Trial {self.id} trains over folds, and its value is the mean of their values: do not report it "
+                "yourself. Within the loop over trial.folds(k), write fold.report(value), fold.epochs() and "
+                "HaltuneCallback(fold)."
+            )
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -227,6 +237,7 @@ class Trial(Port, KnowsAttributes):
             >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
             ['continue', 'continue']
         """
+        self._need_no_folds()
         self.begins_loop()
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
@@ -497,7 +508,8 @@ class Fold(Trial):
         before = [float(np.max(curve.epochs)) for curve in folds if curve.index < self.index]
         self._done = math.fsum(before)  # epochs of the earlier folds
         e = max((float(np.max(curve.epochs)) for curve in folds if curve.index == self.index), default=0.0)
-        self.epoch, self.attempt, self.checkpoint = epoch_number(e), trial.attempt, trial.checkpoint
+        self.epoch, self.attempt = epoch_number(e), trial.attempt
+        self.checkpoint = trial.checkpoint if e else None  # without a report it is a state of the fold before
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
         self.verdict, self.ended = trial.verdict, self._status or trial.ended
         if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:

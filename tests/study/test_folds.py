@@ -654,3 +654,28 @@ def test_the_end_of_a_fold_that_cannot_be_saved_is_said_and_the_trial_goes_on() 
 def test_other_words_for_folds_lead_to_them(name: str) -> None:
     with pytest.raises(AttributeError, match=r"for fold in trial\.folds\(5\)"):
         getattr(asked(), name)
+
+
+def test_a_fold_that_has_no_report_has_no_state_of_the_fold_before() -> None:
+    searched = study()
+    trial = searched.ask()
+    assert isinstance(trial, Trial)
+    with pytest.raises(KeyboardInterrupt), trial:
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                fold.report(0.5)
+                fold.save(lambda path: path.write_text("weights"))
+            if not fold.index:
+                raise KeyboardInterrupt
+    again = searched.ask()
+    assert isinstance(again, Trial)
+    fold = next(iter(again.folds(2)))
+    assert (fold.index, fold.epoch, fold.checkpoint) == (1, 0, None)
+
+
+def test_the_epochs_of_the_trial_are_refused_within_a_fold() -> None:
+    trial = asked()
+    for _ in trial.folds(2):
+        with pytest.raises(InvalidInput, match=r"fold\.epochs\(\)"):
+            next(trial.epochs())
+        break
