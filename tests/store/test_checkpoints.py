@@ -290,13 +290,13 @@ def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
     late.report(0.5)
     supersede = Checkpoints.supersede
 
-    def asleep_before(kept: Checkpoints, latest: Path) -> None:
+    def asleep_before(kept: Checkpoints, latest: Path, counted: str | None) -> None:
         monkeypatch.setattr(Checkpoints, "supersede", supersede)
         world.clock.now += 601
         other = world.ask(world.another())
         other.report(0.6)
         newer.append(other.save(write("newer")))
-        supersede(kept, latest)
+        supersede(kept, latest, counted)
 
     monkeypatch.setattr(Checkpoints, "supersede", asleep_before)
     late.save(write("older"))
