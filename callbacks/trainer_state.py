@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Value
@@ -19,7 +20,9 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+from haltune.errors import NotSupported
 
+from . import objects
 from .base import Portable
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
@@ -45,6 +48,7 @@ class Unsaved(Portable):
         self._trainer, self._of = trainer, of
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
+        self._marks: dict[str, str] = {}  # of the attributes of callbacks, likewise
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
@@ -70,6 +74,8 @@ class Unsaved(Portable):
                 self._trainer._globalstep_last_logged = loss[1]
             set_states(self._generators, self._restored.get("generators", {}))
         self._before = self._present()
+        weights = objects.storages(self._trainer.model)
+        self._marks = {name: objects.mark(value, weights=weights) for name, value in self._attributes()}
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
@@ -111,12 +117,12 @@ class Unsaved(Portable):
         found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
         if self._before:
             present = self._present()
-            for part in ("flags", "numbers", "callbacks"):
-                before = self._before[part]
-                changed = {
-                    k: v for k, v in present[part].items() if _is_plain(v) and (k not in before or v != before[k])
-                }
+            for part in ("flags", "numbers"):
+                changed = {k: v for k, v in present[part].items() if v != self._before[part].get(k)}
                 found[part] = self._restored.get(part, {}) | changed
+            weights = objects.storages(self._trainer.model)
+            states, _ = objects.changes(dict(self._attributes()), self._marks, weights=weights)
+            found["callbacks"] = self._restored.get("callbacks", {}) | states
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
             found["pass"] = self._pass if within else None
@@ -144,13 +150,9 @@ class Unsaved(Portable):
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
-        for name, value in present["callbacks"].items():
-            if not _is_plain(value) and value != self._before["callbacks"].get(name, value):
-                kind, _, attribute = name.partition(".")[2].partition(".")
-                return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only their numbers, texts, lists "
-                    "and dicts"
-                )
+        for name, now in present["unsaved"].items():
+            if now is not None and now != self._before["unsaved"].get(name, self._marks.get(name, now)):
+                return objects.unsaved(name.partition(".")[2])
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
         if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:
@@ -183,17 +185,26 @@ class Unsaved(Portable):
         return {
             "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
             "numbers": dict(_numbers(model)),
-            "callbacks": dict(self._attributes()),
+            "unsaved": self._unsaved(),
             "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
             "groups": [len(group["params"]) for group in optimizer.param_groups],
         }
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes of the user's callbacks, those that JSON cannot hold by what tells a change."""
-        trained = {id(p) for p in self._trainer.model.parameters()}
+        """Yield the attributes of the user's callbacks."""
         for place, callback in _own_callbacks(self._trainer):
             for name, value in vars(callback).items():
-                yield f"{place}.{name}", value if _is_plain(value) else _Print(value, trained)
+                yield f"{place}.{name}", value
+
+    def _unsaved(self) -> dict[str, Any]:
+        """Return what tells whether the attributes that are not plain data have changed."""
+        model = self._trainer.model
+        weights, trained = objects.storages(model), {id(p) for p in model.parameters()}
+        return {
+            name: _printed(value, trained, weights, 3)
+            for name, value in self._attributes()
+            if not objects.is_data(objects.mark(value, weights=weights))
+        }
 
     def _restore(self) -> None:
         model, saved = self._trainer.model, self._restored
@@ -207,7 +218,10 @@ class Unsaved(Portable):
         for place, callback in _own_callbacks(self._trainer):
             for name, value in saved.get("callbacks", {}).items():
                 if name.startswith(f"{place}."):
-                    setattr(callback, name.removeprefix(f"{place}."), json.loads(json.dumps(value)))
+                    attribute = name.removeprefix(f"{place}.")
+                    with suppress(NotSupported):  # built otherwise in this attempt
+                        there = vars(callback).get(attribute)
+                        setattr(callback, attribute, objects.put_back(value, there, self._trainer.args.device))
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""
@@ -238,49 +252,36 @@ def _put(folder: Path, found: Mapping[str, Any]) -> None:
     temporary.replace(folder / FILE)
 
 
-class _Print:
-    """What tells whether an object has changed: the versions of its tensors, the numbers in it."""
-
-    def __init__(self, value: Any, trained: set[int]) -> None:
-        self._print = _printed(value, trained, 3)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Print) and self._print == other._print
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _printed(value: Any, trained: set[int], depth: int) -> Any:
-    if _is_plain(value):
-        return repr(value)
-    if hasattr(value, "data_ptr") and hasattr(value, "_version"):
-        return None if id(value) in trained else (tuple(value.shape), value.data_ptr(), value._version)
+def _printed(value: Any, trained: set[int], weights: set[int], depth: int) -> Any:
+    """Return what tells whether an object has changed: the versions of its tensors, the plain data in it."""
+    if objects.is_data(marked := objects.mark(value, weights=weights)):
+        return marked
+    if hasattr(value, "untyped_storage"):
+        return None if id(value) in trained else (tuple(value.shape), value.data_ptr(), version(value))
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if hasattr(value, "named_parameters"):
         tensors = [*value.parameters(), *value.buffers()]
         if any(id(t) in trained for t in tensors):
             return None
-        return [_printed(t, trained, depth) for t in tensors]
+        return [_printed(t, trained, weights, depth) for t in tensors]
     if not depth or callable(value):
         return None
     if isinstance(value, dict):
-        return {repr(key): _printed(inner, trained, depth - 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
-        return [_printed(inner, trained, depth - 1) for inner in value]
+        return {repr(key): _printed(inner, trained, weights, depth - 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return [_printed(inner, trained, weights, depth - 1) for inner in value]
     if type(value).__module__.split(".")[0] in ("transformers", "trl", "accelerate", "datasets", "haltune", "torch"):
         return None
-    generators = repr(states_of(generators_in(value)))
-    return generators, {k: _printed(v, trained, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
+    return {k: _printed(v, trained, weights, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether JSON returns the same value."""
-    if value is None or type(value) in (bool, int, float, str):
-        return True
-    if type(value) is list:
-        return all(map(_is_plain, value))
-    return type(value) is dict and all(type(key) is str and _is_plain(inner) for key, inner in value.items())
+def version(tensor: Any) -> int:
+    """Return how often a tensor was changed in place.
+
+    torch has no public name for it. Without it, the weights that a callback holds would be copied to see a change.
+    """
+    return int(tensor._version)
 
 
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
