@@ -1,9 +1,12 @@
 """The state of Python objects as JSON, without pickle: environments and callbacks, which frameworks do not save.
 
-`state_of` reads what an object remembers: numbers, texts, arrays, random generators, containers of these, and the
-attributes of further objects. `put_back` writes it into an object of the same kind that the program has made again.
+`state_of` reads what an object remembers: numbers, texts, arrays, tensors, random generators, containers of these, and
+the attributes of further objects. `put_back` writes it into an object of the same kind that the program has made again.
 Functions, classes, files and loggers are the same in each process. Everything else, such as the memory of a simulator
 written in C, has a state that cannot be read, so it raises NotSupported.
+
+`data_of` reads an attribute of a program's object, and so only plain data: no object of a library, no weights, nothing
+large. Every loop saves what changes in such attributes, and says in the words of `unsaved` what it cannot save.
 
 None, a number and a text stand for themselves. Another value is {"is": its kind, ...}; if it occurs again, {"is":
 "same", "as": its number}, in the order of reading.
@@ -14,11 +17,15 @@ from __future__ import annotations
 import base64
 import copy
 import enum
+import hashlib
 import io
+import itertools
+import json
 import logging
+import sys
 import types
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -50,12 +57,93 @@ def state_of(
     return _Reader(parts, (*_CONSTANT, *constant), skip).read(value, type(value).__name__)
 
 
-def put_back(state: Any, value: Any) -> Any:
+def put_back(state: Any, value: Any, device: Any = None) -> Any:
     """Write a state into an object, and return it. Of a value that is no object with attributes, return another one.
+
+    device: of new tensors that were not on the CPU.
 
     Raises NotSupported if the object was built otherwise than the one of the state.
     """
-    return _Writer().write(state, value, type(value).__name__)
+    return _Writer(device).write(state, value, type(value).__name__)
+
+
+# attributes of a program's objects
+
+LARGE = "large"  # the mark of data that are too many to be a state
+_LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of an attribute
+_COUNT = itertools.count()
+
+
+def data_of(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = (), tensors: bool = False) -> Any:
+    """Return the state of an attribute, for `put_back`, if it is plain data.
+
+    Plain data are numbers, texts, arrays, tensors without a gradient, random generators, lists and dicts of them, and
+    objects of the program's own classes with these attributes.
+
+    constant: see `state_of`. weights: `storages` of the model; a tensor in one is no state of its own. tensors: they
+    stay tensors, of any size.
+
+    Raises NotSupported if it is something else.
+    """
+    if isinstance(value, (*_CONSTANT, *constant)):
+        raise NotSupported(f"{type(value).__name__} is the same in each process")
+    return _DataReader(constant, weights, tensors).read(value, type(value).__name__)
+
+
+def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = (), tensors: bool = False) -> str:
+    """Return a text that changes with the value; for what is not plain data, with the object. See `is_data`.
+
+    With `tensors`, a value that contains one counts as changed at any time.
+    """
+    try:
+        text = json.dumps(data_of(value, constant, weights, tensors), default=lambda tensor: next(_COUNT))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    except _Large:
+        return LARGE
+    except (NotSupported, TypeError, ValueError, RuntimeError):
+        return f"object {id(value)}"
+
+
+def is_data(marked: str) -> bool:
+    """Return whether a mark is that of plain data."""
+    return marked != LARGE and not marked.startswith("object ")
+
+
+def changes(values: Mapping[str, Any], marks: Mapping[str, str], **how: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the states of the values that changed since their marks, and the names of others that changed.
+
+    how: the options of `mark`. Large data do not count.
+    """
+    now = {name: mark(value, **how) for name, value in values.items()}
+    changed = [name for name in now if now[name] not in (marks.get(name), LARGE)]
+    states = {name: data_of(values[name], **how) for name in changed if is_data(now[name])}
+    return states, [name for name in changed if name not in states and not callable(values[name])]
+
+
+def storages(model: Any) -> set[int]:
+    """Return the storages of a torch model's weights."""
+    return {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+
+
+def unsaved(name: str) -> str:
+    """Return the words on an attribute that changes and cannot be saved."""
+    return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
+
+
+def of_program(kind: type) -> bool:
+    """Return whether a class and its bases are of the user's program: libraries restore theirs."""
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__", "types", "argparse"}:
+        return False
+    return not any(_of_library(base.__module__) for base in kind.__mro__)
+
+
+def _of_library(module: str) -> bool:
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return module.partition(".")[0] == "haltune" or any(part in file for part in ("site-packages", "dist-packages"))
+
+
+class _Large(NotSupported):
+    pass
 
 
 class _Reader:
@@ -71,6 +159,8 @@ class _Reader:
             return {"is": "constant"}
         if isinstance(value, enum.Enum):
             return {"is": "enum", "name": value.name}
+        if isinstance(value, (int, float, str)) and not isinstance(value, np.generic):
+            return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
         if id(value) in self._seen:
             return {"is": "same", "as": self._seen[id(value)][0]}
         self._seen[id(value)] = len(self._seen), value
@@ -82,11 +172,11 @@ class _Reader:
         if is_generator(value):
             return {"is": "generator", "kind": kind_of(value), "state": of_generator(value)}
         if hasattr(value, "untyped_storage"):
-            return {"is": "tensor", "array": self.read(value.detach().cpu().numpy(), name)}
+            return self._tensor(value, name)
         for kind, word in _CONTAINERS.items():
             if isinstance(value, kind):
                 return {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
-        if not _is_plain(value) or not (part or isinstance(value, self._parts)):
+        if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
             key: self.read(one, f"{type(value).__name__}.{key}")
@@ -95,6 +185,18 @@ class _Reader:
         }
         return {"is": "object", "class": _class(value), "attributes": attributes}
 
+    def _is_read(self, value: Any, part: bool) -> bool:
+        return _is_plain(value) and (part or isinstance(value, self._parts))
+
+    def _tensor(self, value: Any, name: str) -> dict[str, Any]:
+        import torch
+
+        held = value.detach().cpu()
+        kind = str(held.dtype).removeprefix("torch.")
+        array = held.contiguous().view(torch.uint8) if held.dim() else held.reshape(1).view(torch.uint8)
+        data = self.read(array.numpy(), name)
+        return {"is": "tensor", "array": data, "type": kind, "shape": list(held.shape), "cpu": value.is_cpu}
+
     def _items(self, value: Any, name: str) -> list[Any]:
         if isinstance(value, dict):
             pairs = [(key, one, f"{name}[{key!r}]") for key, one in value.items()]
@@ -102,8 +204,37 @@ class _Reader:
         return [self.read(one, f"{name}[{i}]", False) for i, one in enumerate(value)]
 
 
+class _DataReader(_Reader):
+    """Reader of plain data alone."""
+
+    def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool) -> None:
+        super().__init__((object,), (*_CONSTANT, *constant), ())
+        self._weights, self._tensors = weights, tensors
+        self._bytes, self._values = _LARGEST, _LONGEST  # that may follow
+
+    def read(self, value: Any, name: str, part: bool = True) -> Any:
+        self._values -= len(value) if isinstance(value, tuple(_CONTAINERS)) else 0
+        self._bytes -= value.nbytes if isinstance(value, np.ndarray) else 0
+        if min(self._bytes, self._values) < 0:
+            raise _Large(f"{name} is too large")
+        return super().read(value, name, part)
+
+    def _is_read(self, value: Any, part: bool) -> bool:
+        return super()._is_read(value, part) and of_program(type(value))
+
+    def _tensor(self, value: Any, name: str) -> dict[str, Any]:
+        if value.requires_grad or value.untyped_storage().data_ptr() in self._weights:
+            raise NotSupported(f"{name} is of the weights or of their graph")
+        if self._tensors:
+            return {"is": "tensor itself", "tensor": value.detach().cpu().clone(), "cpu": value.is_cpu}
+        if value.nbytes > self._bytes:
+            raise _Large(f"{name} is too large")
+        return super()._tensor(value, name)
+
+
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, device: Any) -> None:
+        self._device = device
         self._seen: list[Any] = []  # values by their numbers
 
     def write(self, state: Any, value: Any, name: str) -> Any:
@@ -134,11 +265,11 @@ class _Writer:
                     set_generator(generator, state["state"])
                     return generator
                 raise _otherwise(name)
-            case "tensor":
-                import torch
-
-                array = torch.from_numpy(self.write(state["array"], None, name))
-                return array if value is None else array.to(value.device).requires_grad_(value.requires_grad)
+            case "tensor" | "tensor itself":
+                tensor, there = _tensor_of(state), value if hasattr(value, "untyped_storage") else None
+                if not state["cpu"]:
+                    tensor = tensor.to(self._device if there is None or there.is_cpu else there.device)
+                return tensor.requires_grad_(there is not None and there.requires_grad)
             case "object":
                 if value is None or _class(value) != state["class"]:
                     raise _otherwise(name)
@@ -175,8 +306,18 @@ class _Writer:
 def _is_plain(value: Any) -> bool:
     """Return whether all that an object remembers is in its attributes: Python made its classes, without slots."""
     classes = [c for c in type(value).__mro__ if c is not object]
-    python = all(c.__flags__ & _MADE_BY_PYTHON for c in classes)
+    python = all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes)
     return python and hasattr(value, "__dict__") and not any(vars(c).get("__slots__") for c in classes)
+
+
+def _tensor_of(state: dict[str, Any]) -> Any:
+    if state["is"] == "tensor itself":
+        return state["tensor"].clone()
+    import torch
+
+    data = bytearray(base64.b64decode(state["array"]["data"]))
+    flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    return flat.view(getattr(torch, state["type"])).reshape(state["shape"])
 
 
 def _class(value: Any) -> str:

@@ -195,7 +195,13 @@ def test_a_command_starts_without_figures_and_without_a_policy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-OF_FRAMEWORKS = {"_models": "callbacks", "_seed": "callbacks", "_contains": "optuna"}  # Accelerate, TensorFlow, Optuna
+OF_FRAMEWORKS = {  # Accelerate, TensorFlow, torch, TRL, Optuna
+    "_models": "callbacks",
+    "_seed": "callbacks",
+    "_version": "callbacks",
+    "_step": "callbacks",
+    "_contains": "optuna",
+}
 
 
 def test_no_package_uses_an_underscore_name_of_another() -> None:

@@ -39,6 +39,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
+from .. import objects
 from ..base import Reporting
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
@@ -390,10 +391,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             else:
                 saving.write_tried(model, path, trial, more)
             for name in unread:
-                reporter.advise(
-                    f"{name.replace('/', '.')} is not plain data, so a trial that resumes starts with a new one. Keep "
-                    "numbers, texts, arrays, or lists and dicts of them in the attributes of a callback."
-                )
+                lost = objects.unsaved(name.replace("/", "."))
+                reporter.advise(f"{lost}, so a trial that resumes starts with a new one")
 
         reporter.save(write, saving.suffix(trial))
 

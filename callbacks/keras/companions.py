@@ -2,7 +2,7 @@
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
 arrays, generators, containers of these, and variables of a callback's functions. Attributes that cannot be read are
-named. An array of more than 16 MB, or a list of more than a million values, is data and is not watched.
+named. More than 16 MB, or a million values, are data and are not watched.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. In tf.data, a shuffle from a seed cannot return to a pass, so such trials do not pause.
@@ -10,11 +10,7 @@ training. In tf.data, a shuffle from a seed cannot return to a pass, so such tri
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 import types
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -30,10 +26,8 @@ from haltune.study.port import Port, weak
 
 from .. import objects
 
-_LARGEST_ARRAY, _LARGEST_LIST = 1 << 24, 10**6  # bytes, values
 _SKIPPED = {"_model", "_model_ref", "model", "params", "validation_data"}  # of a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
-_PLAIN = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset, deque, np.ndarray, np.generic)
 
 Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
 
@@ -74,7 +68,7 @@ class Watch:
         same = {n for n, i in self._ids.items() if earlier is not None and earlier._ids.get(n) == i}
         self._marks: dict[str, str] = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
         fresh = {name: owner for name, owner in owners.items() if name not in same}
-        self._marks |= {path: _mark(value) for path, value, _ in _places(fresh)}
+        self._marks |= {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _places(fresh)}
 
     @property
     def _owners(self) -> dict[str, Any]:
@@ -82,16 +76,10 @@ class Watch:
 
     def changes(self) -> tuple[dict[str, list[Any]], list[str]]:
         """Return what changed: path -> [mark at the start, state]; and the paths of changes that cannot be read."""
-        changed, unread = {}, []
-        for path, value, _ in _places(self._owners):
-            before, now = self._marks.get(path), _mark(value)
-            if now in (before, _DATA):
-                continue
-            if now.startswith("object "):
-                unread += [] if callable(value) or path.startswith(self._silent) else [path]
-            else:
-                changed[path] = [before, _state(value)]
-        return changed, unread
+        values = {path: value for path, value, _ in _places(self._owners)}
+        states, unread = objects.changes(values, self._marks, constant=_parts_of_keras())
+        changed = {path: [self._marks.get(path), state] for path, state in states.items()}
+        return changed, [path for path in unread if not path.startswith(self._silent)]
 
     def put_back(self, changed: Mapping[str, list[Any]], always: Callable[[str], bool]) -> None:
         """Set what changed.
@@ -106,59 +94,9 @@ class Watch:
                 if path in there:
                     value, put = there[path]
                     if always(self._owners[path.partition("/")[0]]) or self._marks.get(path) == before:
-                        put(_put_back(state, value))
+                        put(objects.put_back(state, value))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None))
-
-
-_DATA = "data"
-
-
-def _mark(value: Any) -> str:
-    """Return a text that changes with the value."""
-    if _is_data(value):
-        return _DATA
-    try:
-        return hashlib.blake2b(json.dumps(_state(value)).encode(), digest_size=16).hexdigest()
-    except (NotSupported, TypeError, ValueError, RecursionError):
-        return f"object {id(value)}"
-
-
-def _is_data(value: Any) -> bool:
-    if isinstance(value, (list, tuple, dict, set, frozenset, deque)):
-        return len(value) > _LARGEST_LIST or any(map(_is_data, value if len(value) <= 100 else ()))
-    return int(getattr(value, "nbytes", 0) or 0) > _LARGEST_ARRAY
-
-
-def _state(value: Any) -> Any:
-    if type(value).__name__ == "Generator" and type(value).__module__.startswith("torch"):
-        return {"is": "torch's generator", "state": randomness.of_tensor(value.get_state())}
-    if not (isinstance(value, _PLAIN) or randomness.is_generator(value) or _is_tensor(value) or _of_user(value)):
-        raise NotSupported("not plain data")
-    return objects.state_of(value, constant=_parts_of_keras())
-
-
-def _put_back(state: Any, value: Any) -> Any:
-    if isinstance(state, dict) and state.get("is") == "torch's generator":
-        value.set_state(randomness.tensor_of(state["state"]))
-        return value
-    return objects.put_back(state, value)
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage")
-
-
-def _of_user(value: Any) -> bool:
-    """Return whether an object is of a class of the user's program, not of a library."""
-    if isinstance(value, (type, types.ModuleType, types.FunctionType, *_parts_of_keras())):
-        return False
-    name = type(value).__module__
-    package = name.partition(".")[0]
-    if package in sys.stdlib_module_names and name != "__main__":
-        return name == "types" and isinstance(value, types.SimpleNamespace)
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
-    return package != "haltune" and not any(part in file for part in ("site-packages", "dist-packages"))
 
 
 def _parts_of_keras() -> tuple[type, ...]:
@@ -177,7 +115,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> Iterator[Place]:
     """Yield the attributes of an object, or the variables of a function, and those of its functions."""
     if isinstance(owner, types.MethodType):
         slots: list[Place] = []
-        if id(owner.__self__) not in seen and _of_user(owner.__self__):
+        if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
             slots = [(f"{name}/self", owner.__self__, lambda value: None)]
     elif isinstance(owner, types.FunctionType):
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)

@@ -2,27 +2,26 @@
 
 A fit may unfreeze layers, set a layer to evaluation, lower a dropout rate, or count in an attribute; no state_dict has
 these. A `Snapshot` at the start of a fit has what the fit itself sets, so that only later changes are saved: trainable
-flags; plain attributes (numbers, texts, tensors, and lists and dicts of them) of modules, hyperparameters, the data
-module, the loaders, and callbacks without a state_dict; buffers that are not persistent; and gradients of manual
-optimization. Tensors may change in place, so they are always saved. A list or dict of more than 10,000 values counts as
-data and is not saved.
+flags; attributes with plain data (see `haltune.callbacks.objects`) of modules, hyperparameters, the data module, the
+loaders, and callbacks without a state_dict; buffers that are not persistent; and gradients of manual optimization.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
-from itertools import chain
 from typing import Any
 
+from haltune.errors import NotSupported
+
+from .. import objects
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 
-_LARGEST = 10_000  # values in a list or dict
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 _CONFIGURED = ("module.", "hparams", "datamodule", "datamodule.hparams")  # what Lightning's Tuner sets
-_TENSOR, _DEQUE = "haltune.tensor", "haltune.deque"  # keys of dicts that stand for these
+_SCALARS = (type(None), bool, int, float, str)
 
 Owner = tuple[str, dict[str, Any], Callable[[str, Any], object]]  # name, attributes, how to set one
 
@@ -31,20 +30,22 @@ class Snapshot:
     """The attributes of a fit's objects at its start."""
 
     def __init__(self, trainer: Any) -> None:
-        self._marks = {owner: {n: _mark(v) for n, v in held.items()} for owner, held, _ in _owners(trainer)}
+        self._marks = {
+            owner: {n: objects.mark(v, tensors=True) for n, v in held.items()} for owner, held, _ in _owners(trainer)
+        }
         self._frozen = _frozen(trainer.lightning_module)
 
     def changes(self, trainer: Any) -> dict[str, Any]:
         """Return what changed, as primitives and tensors."""
         module = trainer.lightning_module
-        modes, shared = modes_before_validation(trainer), _storages(module)
+        modes, shared = modes_before_validation(trainer), objects.storages(module)
         attributes = {}
         for owner, held, _ in _owners(trainer):
             if "training" in held and owner in modes:
                 held["training"] = modes[owner]
             marks = self._marks.get(owner, {})
-            changed = {n: _packed(v, shared) for n, v in held.items() if n not in marks or not _unchanged(v, marks[n])}
-            if changed := {n: v for n, v in changed.items() if v is not _OTHER}:
+            changed, _ = objects.changes(held, marks, weights=shared, tensors=True)
+            if changed:
                 attributes[owner] = changed
         frozen = _frozen(module)
         found = {
@@ -61,9 +62,10 @@ class Snapshot:
 def put_back(trainer: Any, found: Mapping[str, Any]) -> None:
     """Set what `Snapshot.changes` returned in an earlier attempt."""
     module = trainer.lightning_module
-    for owner, _, put in list(_owners(trainer)):
-        for name, value in found["attributes"].get(owner, {}).items():
-            put(name, _unpacked(value, module.device))
+    for owner, held, put in list(_owners(trainer)):
+        for name, state in found["attributes"].get(owner, {}).items():
+            with suppress(NotSupported):  # built otherwise in this attempt
+                put(name, objects.put_back(state, held.get(name), module.device))
     parameters = dict(module.named_parameters())
     if found["frozen"] is not None:
         for name, parameter in parameters.items():
@@ -112,7 +114,11 @@ def _owners(trainer: Any) -> Iterator[Owner]:
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         data += [(f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader]
     for name, part in data:
-        yield name, {n: v for n, v in vars(part).items() if _scalar(v) and n[:1] != "_"}, partial(setattr, part)
+        yield (
+            name,
+            {n: v for n, v in vars(part).items() if isinstance(v, _SCALARS) and n[:1] != "_"},
+            partial(setattr, part),
+        )
 
 
 def _frozen(module: Any) -> set[str]:
@@ -127,83 +133,3 @@ def _unsaved_buffers(module: Any) -> list[tuple[str, Any]]:
             if (buffer := part._buffers.get(name)) is not None:
                 found.append((f"{prefix}.{name}" if prefix else name, buffer))
     return found
-
-
-def _storages(module: Any) -> set[int]:
-    """Return the storages of the weights: a tensor that shares one is no state of its own."""
-    return {t.untyped_storage().data_ptr() for t in chain(module.parameters(), module.buffers())}
-
-
-# values: marks to compare with later, and what a checkpoint can hold
-
-_OTHER = object()  # stands for a value that is not plain
-
-
-def _scalar(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
-def _tensor(value: Any) -> bool:
-    return type(value).__name__ == "Tensor" and hasattr(value, "untyped_storage")
-
-
-def _mark(value: Any) -> Any:
-    """Return what tells later whether a value has changed. Tensors, which may change in place, count as changed."""
-    packed = _packed(value, frozenset())
-    return object() if _has_tensor(packed) else packed
-
-
-def _unchanged(value: Any, mark: Any) -> bool:
-    packed = _packed(value, frozenset())
-    return packed is _OTHER or (type(packed) is type(mark) and not _has_tensor(packed) and repr(packed) == repr(mark))
-
-
-def _has_tensor(packed: Any) -> bool:
-    if isinstance(packed, dict):
-        return _TENSOR in packed or any(map(_has_tensor, packed.values()))
-    return isinstance(packed, (list, tuple)) and any(map(_has_tensor, packed))
-
-
-def _packed(value: Any, shared: Any, room: list[int] | None = None) -> Any:
-    """Return a copy of primitives and tensors; _OTHER for other values and for data. shared: see `_storages`."""
-    room = [_LARGEST] if room is None else room
-    room[0] -= 1
-    if room[0] < 0:
-        return _OTHER
-    if _scalar(value):
-        return value if type(value) in (bool, int, float, str, type(None)) else _number(value)
-    if _tensor(value):
-        alias = value.requires_grad or value.untyped_storage().data_ptr() in shared
-        return _OTHER if alias else {_TENSOR: value.detach().cpu().clone(), "cpu": value.is_cpu}
-    if type(value) is deque:
-        return _of(list(value), shared, room, lambda parts: {_DEQUE: parts, "longest": value.maxlen})
-    if type(value) in (list, tuple):
-        return _of(list(value), shared, room, type(value))
-    if type(value) is dict and all(type(key) in (int, str) for key in value):
-        return _of(list(value.values()), shared, room, lambda parts: dict(zip(value, parts, strict=True)))
-    return _OTHER
-
-
-def _of(values: list[Any], shared: Any, room: list[int], make: Callable[[list[Any]], Any]) -> Any:
-    if len(values) > room[0]:
-        return _OTHER
-    parts = [_packed(v, shared, room) for v in values]
-    return _OTHER if any(p is _OTHER for p in parts) else make(parts)
-
-
-def _number(value: Any) -> Any:
-    """Return a subclass of a number or text, such as NumPy's, as Python's own."""
-    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
-
-
-def _unpacked(value: Any, device: Any) -> Any:
-    """The inverse of `_packed`. device: of the tensors that were not on the CPU."""
-    if isinstance(value, dict) and _TENSOR in value:
-        return value[_TENSOR].clone() if value["cpu"] else value[_TENSOR].to(device)
-    if isinstance(value, dict) and _DEQUE in value:
-        return deque((_unpacked(v, device) for v in value[_DEQUE]), value["longest"])
-    if isinstance(value, dict):
-        return {k: _unpacked(v, device) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_unpacked(v, device) for v in value)
-    return value

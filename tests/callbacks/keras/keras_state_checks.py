@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_said_once():
         def on_epoch_end(self, epoch, logs=None):
             self.graph = iter([epoch])
 
-    with pytest.warns(HaltuneWarning, match=r"Holds\.graph is not plain data") as said:
+    with pytest.warns(HaltuneWarning, match=r"Holds\.graph changes in training and is not plain data") as said:
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Holds()), (2, 5))
     assert len([w for w in said if issubclass(w.category, HaltuneWarning)]) == 1
 

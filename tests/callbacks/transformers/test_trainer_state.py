@@ -60,6 +60,28 @@ class CountsEpochs(Cools):
         super().on_step_end(args, state, control, model)
 
 
+class Memory:
+    """What a callback remembers, in a class of its own."""
+
+    def __init__(self):
+        self.mean, self.rng, self.seen = {}, np.random.default_rng(3), {"nothing"}
+
+
+class Pulls(TrainerCallback):
+    """It pulls the weights to a mean of theirs, of bfloat16, by a rate that it draws."""
+
+    def __init__(self):
+        self.memory = Memory()
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.memory.seen.add(state.global_step)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                mean = self.memory.mean.setdefault(name, weight.bfloat16())
+                mean.lerp_(weight.bfloat16(), 1 / len(self.memory.seen))
+                weight.lerp_(mean.to(weight.dtype), self.memory.rng.random())
+
+
 class Averages(TrainerCallback):
     """A user's own average of the weights."""
 
@@ -176,6 +198,8 @@ RESTORED = {
     "trainable flags, within": (*WITHIN, {"others": [Unfreezes]}),
     "attributes of a callback": (*BETWEEN, {"others": [Cools]}),
     "attributes of a callback, within": (*WITHIN, {"others": [Cools]}),
+    "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
+    "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
@@ -210,7 +234,7 @@ def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
 
 
 DECLINED = {
-    "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training"),
+    "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
     "pruned weights": ((2,), {}, {"others": [Prunes]}, "other parameters or buffers"),
     "a collator with a generator": (*WITHIN, OWN, "draw random numbers"),
