@@ -50,11 +50,17 @@ class FakeTrial(Port):
         if position is not None and position < self.epoch:
             self.restart(position, resume)
 
-    def begins_loop(self):
-        pass
+    def begins_loop(self, model=None):
+        return True
 
     def begins_epoch(self, epoch):
         pass
+
+    def reached(self, weights):
+        pass
+
+    def reached_by(self, weights):
+        return None
 
     def goes_back(self, epoch):
         return epoch < self.epoch and (not self.reports or epoch <= self.reports[0]["epoch"])
