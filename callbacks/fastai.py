@@ -1,12 +1,14 @@
 """The callback for fastai's Learner.
 
 In a resumed trial, the callback loads the checkpoint when the fit starts. It then replays the earlier epochs with their
-metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again
-(SaveModelCallback's file of the best weights must still exist). Other callbacks, and the loss scale of mixed precision,
-start again. Always fit the full number of epochs. `fine_tune` is two fits, and haltune counts the epochs of both.
+metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again.
+A training may have several fits of one model, as `fine_tune` has; haltune counts the epochs of all. A fit of another
+model starts the curve again.
 
-A checkpoint is a folder with two files: model.pth as fastai saves it (weights and optimizer), and progress.json with
-the random state of the process and of the data loaders, the smoothed loss and the metrics of each epoch.
+A checkpoint is a folder with model.pth as fastai saves it (weights and optimizer), the file of SaveModelCallback,
+gradients that wait for their update, and progress.json with the metrics of each epoch, the random state, trainable
+flags, the loss scale, and the numbers, texts, lists and dicts of callbacks. If a callback changes anything else, such
+as an average of the weights, a pause is declined. If other weights were evaluated, those are kept.
 """
 
 from __future__ import annotations
